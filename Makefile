@@ -1,0 +1,58 @@
+# Needs make and Python 3.10, 3.11 or 3.12; everything else is installed into .venv.
+#     make test PYTHON=python3.10 VENV=.venv310    another Python, in an environment of its own
+#     make install EXTRAS=arrow,spark,test         with Spark
+
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+EXTRAS ?= arrow,test
+WORKERS ?= 2
+
+comma := ,
+NEEDS := raylog needs Python 3.10, 3.11 or 3.12
+STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+# One thing after the other, also under `make -j`: lint stops a run before the tests start.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help install lint test test-unit test-cluster test-packaging bench clean
+
+help: ## show this list (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## create .venv with the tested versions, and raylog in editable form
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "$(NEEDS), and found no python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' || { \
+	    echo "$(NEEDS); $(PYTHON) is $$($(PYTHON) -V 2>&1). Choose another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --upgrade -c constraints.txt pip
+	PYTHONWARNINGS='ignore:Editable installation' \
+	    $(PIP) install --quiet -c constraints.txt --build-constraint constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the folders
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint test-unit test-cluster test-packaging ## lint, then every test folder
+
+test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
+	$(PYTEST) -n $(WORKERS) tests/unit
+
+test-cluster: $(STAMP) ## tests that start a real Ray on this machine
+	$(PYTEST) tests/cluster
+
+test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
+	$(PYTEST) tests/packaging
+
+bench: $(STAMP) ## measure the storage layer, as ratios against raw limits of this machine
+	$(BIN)/python -m bench
+
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

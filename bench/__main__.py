@@ -1,0 +1,66 @@
+"""Runs the benchmarks and prints their table.
+
+    python -m bench                all of them
+    python -m bench codec          those of one group
+    python -m bench --json FILE    the figures for a program as well
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench import codec_bench, log_bench
+from bench.measuring import Figure
+
+GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {"codec": codec_bench.run, "log": log_bench.run}
+_VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
+
+
+@click.command()
+@click.argument("groups", nargs=-1, type=click.Choice(list(GROUPS)))
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures to this file too.")
+def main(groups: tuple[str, ...], json_path: Path | None) -> None:
+    """Measure raylog on this machine."""
+    console = Console(highlight=False, width=None if os.isatty(1) else 140)
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
+    console.print(f"{machine}; median of the rounds, [dim]least to most[/]\n")
+    figures = []
+    for group in groups or GROUPS:
+        for figure in GROUPS[group]():
+            figures.append(figure)
+            console.print(_line(figure), soft_wrap=True)
+    if json_path is not None:
+        json_path.write_text(json.dumps([_row(figure) for figure in figures], indent=2) + "\n")
+
+
+def _line(figure: Figure) -> str:
+    spread = f"{min(figure.rounds):.4g} to {max(figure.rounds):.4g}"
+    sign = "≤" if figure.smaller_is_better else "≥"
+    goal = "" if figure.goal is None else f"{sign} {figure.goal:g}"
+    return (
+        f"{figure.name:38} [bold]{figure.median:>9.4g}[/] {figure.unit:15} [dim]{spread:>20}[/]  "
+        f"{goal:>6} {_VERDICTS[figure.meets_goal]:6} {figure.note}"
+    )
+
+
+def _row(figure: Figure) -> dict[str, object]:
+    return {
+        "name": figure.name,
+        "median": figure.median,
+        "rounds": list(figure.rounds),
+        "unit": figure.unit,
+        "goal": figure.goal,
+        "meets_goal": figure.meets_goal,
+        "note": figure.note,
+    }
+
+
+if __name__ == "__main__":
+    main()

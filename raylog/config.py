@@ -1,0 +1,251 @@
+"""Settings, split by how far they reach. Here: what one topic's log obeys (`TopicConfig`).
+
+Names and defaults are Kafka's. Values are checked once, where they enter (`TopicConfig.parse`), and frozen from
+there on; nothing reads a setting from a dictionary or from the environment later. Each setting is defined in one
+place, its field, and that is also what the configuration reference is generated from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from raylog.errors import InvalidConfig, UnknownConfig
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+SECOND_MS: Final = 1000
+HOUR_MS: Final = 3600 * SECOND_MS
+DAY_MS: Final = 24 * HOUR_MS
+NO_LIMIT: Final = -1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+FLUSH_POLICIES: Final = ("replicated", "fsync")
+
+ConfigValue: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one configuration name accepts."""
+
+    name: str
+    doc: str
+    read: Callable[[str, ConfigValue], Any]
+
+
+def _integer(low: int, high: int) -> Callable[[str, ConfigValue], int]:
+    def read(name: str, value: ConfigValue) -> int:
+        expected = f"a whole number from {low} to {high}"
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise InvalidConfig(name, value, expected) from None
+        if not low <= number <= high:
+            raise InvalidConfig(name, value, expected)
+        return number
+
+    return read
+
+
+def _fraction(name: str, value: ConfigValue) -> float:
+    expected = "a number from 0 to 1"
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise InvalidConfig(name, value, expected) from None
+    if not 0.0 <= number <= 1.0:
+        raise InvalidConfig(name, value, expected)
+    return number
+
+
+def _one_of(*choices: str) -> Callable[[str, ConfigValue], str]:
+    def read(name: str, value: ConfigValue) -> str:
+        if value not in choices:
+            raise InvalidConfig(name, value, "one of " + ", ".join(choices))
+        return str(value)
+
+    return read
+
+
+def _cleanup_policy(name: str, value: ConfigValue) -> str:
+    policies = sorted({part.strip() for part in str(value).split(",")})
+    joined = ",".join(policies)
+    if joined not in CLEANUP_POLICIES:
+        raise InvalidConfig(name, value, "delete, compact, or both with a comma between")
+    return joined
+
+
+def _setting(name: str, default: Any, read: Callable[[str, ConfigValue], Any], doc: str) -> Any:
+    return dataclasses.field(default=default, metadata={"setting": Setting(name, doc, read)})
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """How the log of one topic behaves. Field names are the Kafka names with underscores."""
+
+    cleanup_policy: str = _setting(
+        "cleanup.policy",
+        "delete",
+        _cleanup_policy,
+        "What becomes of old records: delete drops whole segments, compact keeps the newest value per key.",
+    )
+    delete_retention_ms: int = _setting(
+        "delete.retention.ms",
+        DAY_MS,
+        _integer(0, INT64_MAX),
+        "How long a compacted topic keeps a tombstone after the compaction that first met it.",
+    )
+    file_delete_delay_ms: int = _setting(
+        "file.delete.delay.ms",
+        60 * SECOND_MS,
+        _integer(0, INT64_MAX),
+        "How long a deleted segment's file stays on disk for readers that still hold it.",
+    )
+    flush_messages: int = _setting(
+        "flush.messages", INT64_MAX, _integer(1, INT64_MAX), "Sync to disk after this many records."
+    )
+    flush_ms: int = _setting(
+        "flush.ms", INT64_MAX, _integer(0, INT64_MAX), "Sync to disk when a record has waited this long."
+    )
+    flush_policy: str = _setting(
+        "flush.policy",
+        "replicated",
+        _one_of(*FLUSH_POLICIES),
+        "When a write counts: in the page cache of the in-sync replicas (replicated), or synced to disk (fsync).",
+    )
+    index_interval_bytes: int = _setting(
+        "index.interval.bytes",
+        4 * KIB,
+        _integer(0, INT32_MAX),
+        "Bytes of log between two index entries.",
+    )
+    max_compaction_lag_ms: int = _setting(
+        "max.compaction.lag.ms",
+        INT64_MAX,
+        _integer(1, INT64_MAX),
+        "The longest a record may stay uncompacted, whatever the dirty ratio.",
+    )
+    max_message_bytes: int = _setting(
+        "max.message.bytes",
+        MIB + 12,
+        _integer(0, INT32_MAX),
+        "The largest record batch, after compression, header included.",
+    )
+    message_timestamp_after_max_ms: int = _setting(
+        "message.timestamp.after.max.ms",
+        HOUR_MS,
+        _integer(0, INT64_MAX),
+        "How far a record's timestamp may lie ahead of the broker's clock (CreateTime only).",
+    )
+    message_timestamp_before_max_ms: int = _setting(
+        "message.timestamp.before.max.ms",
+        INT64_MAX,
+        _integer(0, INT64_MAX),
+        "How far a record's timestamp may lie behind the broker's clock (CreateTime only).",
+    )
+    message_timestamp_type: str = _setting(
+        "message.timestamp.type",
+        "CreateTime",
+        _one_of(*TIMESTAMP_TYPES),
+        "Whether records keep the writer's time or get the broker's when they are appended.",
+    )
+    min_cleanable_dirty_ratio: float = _setting(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        _fraction,
+        "The part of a log that must be uncompacted before a compaction is worth its while.",
+    )
+    min_compaction_lag_ms: int = _setting(
+        "min.compaction.lag.ms",
+        0,
+        _integer(0, INT64_MAX),
+        "The shortest time for which every version of a record stays readable.",
+    )
+    producer_id_expiration_ms: int = _setting(
+        "producer.id.expiration.ms",
+        DAY_MS,
+        _integer(1, INT64_MAX),
+        "How long an idle idempotent producer is remembered.",
+    )
+    retention_bytes: int = _setting(
+        "retention.bytes",
+        NO_LIMIT,
+        _integer(NO_LIMIT, INT64_MAX),
+        "Delete the oldest segments while the partition is larger than this; -1: no limit.",
+    )
+    retention_ms: int = _setting(
+        "retention.ms",
+        168 * HOUR_MS,
+        _integer(NO_LIMIT, INT64_MAX),
+        "Delete segments whose newest record is older than this; -1: no limit.",
+    )
+    segment_bytes: int = _setting(
+        "segment.bytes", GIB, _integer(14, INT32_MAX), "Start a new segment file at this size."
+    )
+    segment_index_bytes: int = _setting(
+        "segment.index.bytes",
+        10 * MIB,
+        _integer(8, INT32_MAX),
+        "Start a new segment file when its offset index reaches this size.",
+    )
+    segment_jitter_ms: int = _setting(
+        "segment.jitter.ms",
+        0,
+        _integer(0, INT64_MAX),
+        "Start a new segment up to this much earlier, so that partitions do not all roll at once.",
+    )
+    segment_ms: int = _setting(
+        "segment.ms", 168 * HOUR_MS, _integer(1, INT64_MAX), "Start a new segment file at this age of the present one."
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_old_segments(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def parse(cls, values: Mapping[str, ConfigValue]) -> TopicConfig:
+        """Check `values`, whose names are Kafka's (`retention.ms`), and fill in the defaults."""
+        return cls().with_changes(values)
+
+    def with_changes(self, values: Mapping[str, ConfigValue]) -> TopicConfig:
+        """This configuration with some settings changed, checked together."""
+        changes = {}
+        for name, value in values.items():
+            field = _FIELDS.get(name)
+            if field is None:
+                close = difflib.get_close_matches(name, _FIELDS, n=1)
+                raise UnknownConfig(name, close[0] if close else None)
+            changes[field.name] = field.metadata["setting"].read(name, value)
+        changed = dataclasses.replace(self, **changes)
+        changed._check_together()
+        return changed
+
+    def overrides(self) -> dict[str, ConfigValue]:
+        """What differs from the defaults, under Kafka's names: `parse` makes the same configuration of it."""
+        return {
+            name: getattr(self, field.name)
+            for name, field in _FIELDS.items()
+            if getattr(self, field.name) != field.default
+        }
+
+    def _check_together(self) -> None:
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfig(
+                "min.compaction.lag.ms", self.min_compaction_lag_ms, "no more than max.compaction.lag.ms"
+            )
+
+
+_FIELDS: Final = {field.metadata["setting"].name: field for field in dataclasses.fields(TopicConfig)}
+TOPIC_SETTINGS: Final = tuple(field.metadata["setting"] for field in _FIELDS.values())

@@ -1,0 +1,139 @@
+"""Records into batches and batches into records, whichever layout the payload has.
+
+`encode_batch` is what producers and the brokers' own topics use; `decode_batch` is what every reader ends in.
+The CRC is checked here (rule 1), and only after it does anything look at the payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raylog.errors import InvalidBatch
+from raylog.storage import kafka_records
+from raylog.storage.columns import ColumnPayload, Headers, encode_columns, pack_timestamps
+from raylog.storage.compression import DEFAULT_UNPACK_LIMIT, compress, decompress
+from raylog.storage.record_batch import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    MAGIC_COLUMNS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Bytes,
+    check_batch,
+    seal,
+)
+
+
+@dataclass(frozen=True)
+class DecodedBatch:
+    """A batch's records as parallel columns."""
+
+    header: BatchHeader
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    offsets: Sequence[int]
+    headers: Sequence[Headers]
+
+    def __len__(self) -> int:
+        return self.header.record_count
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    *,
+    timestamps: Sequence[int] | int,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers | None] | None = None,
+    codec: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """One columnar batch of `values`, for a leader to stamp. A single timestamp stands for all records."""
+    count = len(values)
+    if count == 0:
+        raise InvalidBatch("A batch without records cannot be written.")
+    for name, column in (("keys", keys), ("headers", headers)):
+        if column is not None and len(column) != count:
+            raise InvalidBatch(f"{len(column)} {name} were given for {count} values.")
+    base, newest, deltas = _timestamp_column(timestamps, count)
+    payload = encode_columns(keys, values, deltas, headers=headers)
+    return seal(
+        payload if codec == 0 else [compress(codec, b"".join(payload))],
+        attributes=codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
+        last_offset_delta=count - 1,
+        base_timestamp=base,
+        max_timestamp=newest,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+
+
+def _timestamp_column(timestamps: Sequence[int] | int, count: int) -> tuple[int, int, bytes]:
+    if isinstance(timestamps, int):
+        return timestamps, timestamps, pack_timestamps([timestamps], timestamps) * count
+    if len(timestamps) != count:
+        raise InvalidBatch(f"{len(timestamps)} timestamps were given for {count} values.")
+    base = timestamps[0]
+    return base, max(timestamps), pack_timestamps(timestamps, base)
+
+
+def decode_batch(batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> DecodedBatch:
+    """Check and decode `batch`, the bytes of exactly one batch."""
+    header = check_batch(batch)
+    return decode_checked(header, batch, unpack_limit)
+
+
+def decode_checked(
+    header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT
+) -> DecodedBatch:
+    """Decode a batch whose header and CRC have just been checked. The payload itself is never trusted."""
+    if header.record_count == 0:
+        return DecodedBatch(header, [], [], [], [], [])
+    if header.magic == MAGIC_COLUMNS:
+        payload = column_payload(header, batch, unpack_limit)
+        keys, values, headers = payload.keys(), payload.values(), payload.headers()
+        timestamps, offsets = payload.timestamps(header.base_timestamp), payload.offsets(header.base_offset)
+    else:
+        records = kafka_records.parse_records(unpacked(header, batch, unpack_limit), header)
+        keys = [record.key for record in records]
+        values = [record.value for record in records]
+        headers = [record.headers for record in records]
+        timestamps = [header.base_timestamp + record.timestamp_delta for record in records]
+        offsets = [header.base_offset + record.offset_delta for record in records]
+    if header.is_log_append_time:
+        timestamps = [header.max_timestamp] * header.record_count
+    return DecodedBatch(header, keys, values, timestamps, offsets, headers)
+
+
+def column_payload(
+    header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT
+) -> ColumnPayload:
+    """The columns of a checked magic-16 batch."""
+    return ColumnPayload.parse(
+        unpacked(header, batch, unpack_limit), header.record_count, header.last_offset_delta
+    )
+
+
+def unpacked(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Bytes:
+    payload = memoryview(batch)[HEADER_BYTES:]
+    return payload if header.codec == 0 else decompress(header.codec, payload, unpack_limit)
+
+
+def has_null_key(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> bool:
+    """Whether some record has no key. Reads no more of the payload than it must."""
+    if header.record_count == 0:
+        return False
+    if header.magic == MAGIC_COLUMNS:
+        return column_payload(header, batch, unpack_limit).has_null_key()
+    records = kafka_records.parse_records(unpacked(header, batch, unpack_limit), header)
+    return any(record.key is None for record in records)

@@ -1,0 +1,104 @@
+"""Deciding what to compact. The plan says all that the work needs, so that it can be done in another process.
+
+    0 … removable below … cleaned to ……………… limit ………………… log end
+        tombstones may go   │  dirty: its keys  │  not to be touched: the growing segment, what is not yet
+                            │  go into the map  │  replicated or decided, what is younger than min.compaction.lag.ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from raylog.config import INT64_MAX
+from raylog.storage.compaction_progress import CompactionProgress
+from raylog.storage.log_reader import aborted_between
+from raylog.storage.producer_state import LastWrite
+from raylog.storage.segment import Segment
+from raylog.storage.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from raylog.storage.partition_log import PartitionLog
+
+
+class PlannedSegment(NamedTuple):
+    base_offset: int
+    next_offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """One compaction of one log."""
+
+    directory: str
+    segments: tuple[PlannedSegment, ...]  # from the log's beginning to the limit
+    first_dirty_offset: int
+    removable_below: int
+    aborted: tuple[AbortedTransaction, ...]
+    last_writes: Mapping[int, LastWrite]
+    segment_bytes: int
+    index_interval_bytes: int
+    planned_at_ms: int
+
+    @property
+    def limit(self) -> int:
+        return self.segments[-1].next_offset
+
+    @property
+    def dirty_offsets(self) -> int:
+        """No more keys than this can be new."""
+        return self.limit - self.first_dirty_offset
+
+
+def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> CompactionPlan | None:
+    """What to compact in `log` now; None where it is not worth while yet (`force`: where there is nothing dirty)."""
+    _roll_if_waiting_too_long(log, now_ms)
+    cleanable = _cleanable(log, now_ms)
+    if not cleanable:
+        return None
+    progress = CompactionProgress.load(log.directory.disk, log.directory.path)
+    first_dirty = max(progress.cleaned_to, cleanable[0].base_offset)
+    dirty = [segment for segment in cleanable if segment.next_offset > first_dirty]
+    if not dirty or not (force or _is_worth_while(log, cleanable, dirty, now_ms)):
+        return None
+    limit = cleanable[-1].next_offset
+    return CompactionPlan(
+        directory=log.directory.path,
+        segments=tuple(PlannedSegment(each.base_offset, each.next_offset, each.size) for each in cleanable),
+        first_dirty_offset=first_dirty,
+        removable_below=progress.removable_below(now_ms, log.config.delete_retention_ms),
+        aborted=tuple(aborted_between(log, cleanable[0].base_offset, limit, now_ms)),
+        last_writes=log.producers.last_writes(),
+        segment_bytes=log.config.segment_bytes,
+        index_interval_bytes=log.config.index_interval_bytes,
+        planned_at_ms=now_ms,
+    )
+
+
+def _cleanable(log: PartitionLog, now_ms: int) -> list[Segment]:
+    keep_from = min(log.high_watermark, log.last_stable_offset)
+    youngest = now_ms - log.config.min_compaction_lag_ms
+    cleanable = []
+    for segment in log.segments.sealed:
+        too_young = log.config.min_compaction_lag_ms > 0 and segment.largest_timestamp > youngest
+        if segment.next_offset > keep_from or too_young:
+            break
+        cleanable.append(segment)
+    return cleanable
+
+
+def _is_worth_while(log: PartitionLog, cleanable: list[Segment], dirty: list[Segment], now_ms: int) -> bool:
+    dirty_bytes = sum(segment.size for segment in dirty)
+    total_bytes = sum(segment.size for segment in cleanable)
+    if total_bytes and dirty_bytes / total_bytes >= log.config.min_cleanable_dirty_ratio:
+        return True
+    return now_ms - dirty[0].oldest_timestamp() > log.config.max_compaction_lag_ms
+
+
+def _roll_if_waiting_too_long(log: PartitionLog, now_ms: int) -> None:
+    active = log.segments.active
+    lag = log.config.max_compaction_lag_ms
+    if lag < INT64_MAX and active.size and now_ms - active.first_timestamp > lag:
+        log.roll()

@@ -1,0 +1,99 @@
+"""A broker's data directory: whose it is, its lock, and the replicas in it.
+
+    broker.json              format version, cluster id, broker id
+    .lock                    flock: one broker
+    <topic>-<partition>/     one replica each, see partition_directory.py
+    <topic>-<partition>@set-aside-<ms>/  a replica that was damaged or replaced, kept for whoever wants to look
+
+What must stay true: the identity is written once, when the directory is blank, and never changes; so a node that comes
+back with its directory is the same broker, and no broker ever writes into the directory of another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from raylog.errors import DirectoryNotOurs, WrongCluster
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint, write_checkpoint
+from raylog.storage.disk import DirectoryLock, Disk, LocalDisk
+from raylog.storage.partition_directory import LOCK_FILE
+
+IDENTITY_FILE: Final = "broker.json"
+SET_ASIDE: Final = "@set-aside-"  # no topic has an @ in its name
+_VERSION: Final = 1
+_REPLICA_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+
+
+@dataclass(frozen=True)
+class BrokerIdentity:
+    cluster_id: str
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} of cluster {self.cluster_id}"
+
+
+class DataDirectory:
+    """An open, locked data directory."""
+
+    def __init__(self, disk: Disk, path: str, identity: BrokerIdentity, lock: DirectoryLock) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        self._lock = lock
+
+    @staticmethod
+    def read_identity(path: str, disk: Disk | None = None) -> BrokerIdentity | None:
+        """Whose directory this is, without opening it; None where it is blank or missing."""
+        disk = disk or LocalDisk()
+        try:
+            names = disk.list_directory(path)
+        except FileNotFoundError:
+            return None
+        if IDENTITY_FILE in names:
+            return BrokerIdentity(**read_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION))
+        foreign = [name for name in names if name != LOCK_FILE and not name.endswith(TEMPORARY_SUFFIX)]
+        if foreign:
+            raise DirectoryNotOurs(path, f"it holds {foreign[0]!r}, but no {IDENTITY_FILE}")
+        return None
+
+    @classmethod
+    def open(cls, path: str, identity: BrokerIdentity, disk: Disk | None = None) -> DataDirectory:
+        """Lock the directory for this broker; a blank one becomes this broker's."""
+        disk = disk or LocalDisk()
+        found = cls.read_identity(path, disk)  # before anything is written into what may be somebody else's
+        disk.make_directory(path)
+        directory = cls(disk, path, identity, disk.lock_directory(path))
+        try:
+            found = found or cls.read_identity(path, disk)  # somebody may have been quicker
+            if found is None:
+                write_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, asdict(identity))
+            elif found != identity:
+                raise WrongCluster(path, str(found), str(identity))
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    def replica_path(self, topic: str, partition: int) -> str:
+        return f"{self.path}/{topic}-{partition}"
+
+    def replicas(self) -> list[tuple[str, int]]:
+        """(topic, partition) of each replica's directory, whether it can be opened or not."""
+        matches = [_REPLICA_NAME.fullmatch(name) for name in self.disk.list_directory(self.path)]
+        return [(match[1], int(match[2])) for match in matches if match]
+
+    def set_aside(self, topic: str, partition: int, now_ms: int) -> str:
+        """Move a closed replica out of the way, so that it can be fetched again from its leader; returns where to."""
+        target = f"{self.replica_path(topic, partition)}{SET_ASIDE}{now_ms}"
+        self.disk.rename(self.replica_path(topic, partition), target)
+        self.disk.sync_directory(self.path)
+        return target
+
+    def free_bytes(self) -> int:
+        return self.disk.free_bytes(self.path)
+
+    def close(self) -> None:
+        self._lock.release()

@@ -1,0 +1,335 @@
+"""The small door through which all file access goes, so that tests can stand behind it.
+
+`LocalDisk` is the real one; the tests have a twin that tears writes, fails with EIO or ENOSPC, and
+forgets what was not synced. What both promise:
+- An operation either did all it was asked, or raises a typed `DiskError` (a missing file or directory:
+  `FileNotFoundError`).
+- A write that raised may have left part of its bytes behind: the caller truncates.
+- A process crash keeps everything written; a machine crash keeps what was synced, and of names what
+  was synced with their directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, Protocol
+
+from raylog.errors import DirectoryLocked, DiskError, DiskFailed, DiskFull, DiskReadOnly
+from raylog.storage.record_batch import Bytes
+
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class DiskFile(Protocol):
+    """An open file."""
+
+    @property
+    def path(self) -> str: ...
+    def write_at(self, data: Bytes, position: int) -> None:
+        """Write all of `data`, or raise with an unknown part of it written."""
+
+    def read_at(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def size(self) -> int: ...
+    def inode(self) -> int: ...
+    def truncate(self, length: int) -> None: ...
+    def sync(self) -> None:
+        """Make the file's bytes and length survive a machine crash. Callable from another thread."""
+
+    def close(self) -> None: ...
+
+
+class DirectoryLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile: ...
+    def read_file(self, path: str) -> bytes: ...
+    def write_file(self, path: str, data: Bytes, *, sync: bool = False) -> None:
+        """Make `path` hold exactly `data`. Not atomic: see `checkpoints.py` for that."""
+
+    def map_file(self, path: str) -> Bytes:
+        """The file's bytes, read only, by memory map where there is one. It must not shrink while mapped."""
+
+    def exists(self, path: str) -> bool: ...
+    def list_directory(self, path: str) -> list[str]: ...
+    def make_directory(self, path: str) -> None:
+        """Make the directory and its missing parents; one that is there already is fine."""
+
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone already is fine."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory survive a machine crash."""
+
+    def lock_directory(self, path: str) -> DirectoryLock:
+        """Become the only owner of the directory, or raise `DirectoryLocked`."""
+
+    def free_bytes(self, path: str) -> int: ...
+    def boot_id(self) -> str:
+        """Changes when the machine reboots: un-synced bytes of an earlier boot cannot be relied on."""
+
+
+def disk_error(error: OSError, doing: str) -> DiskError:
+    """The typed error for what the operating system reported."""
+    text = f"{doing}: {error.strerror or error}."
+    if error.errno in _FULL:
+        return DiskFull(text)
+    if error.errno in _READ_ONLY:
+        return DiskReadOnly(text)
+    return DiskFailed(text)
+
+
+class LocalFile:
+    """A file of the real file system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def write_at(self, data: Bytes, position: int) -> None:
+        try:
+            written = os.pwrite(self._fd, data, position)
+            if written != len(data):  # a signal, or the last free block
+                self._write_rest(memoryview(data)[written:], position + written)
+        except OSError as error:
+            raise disk_error(error, f"Writing {self.path}") from error
+
+    def _write_rest(self, rest: memoryview, position: int) -> None:
+        while rest:
+            written = os.pwrite(self._fd, rest, position)
+            rest = rest[written:]
+            position += written
+
+    def read_at(self, length: int, position: int) -> bytes:
+        try:
+            data = os.pread(self._fd, length, position)
+            if len(data) == length:
+                return data
+            return self._read_rest(data, length, position)
+        except OSError as error:
+            raise disk_error(error, f"Reading {self.path}") from error
+
+    def _read_rest(self, data: bytes, length: int, position: int) -> bytes:
+        parts, got = [data], len(data)
+        while got < length:
+            part = os.pread(self._fd, length - got, position + got)
+            if not part:
+                break
+            parts.append(part)
+            got += len(part)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return self._status().st_size
+
+    def inode(self) -> int:
+        return self._status().st_ino
+
+    def _status(self) -> os.stat_result:
+        try:
+            return os.fstat(self._fd)
+        except OSError as error:
+            raise disk_error(error, f"Reading the size of {self.path}") from error
+
+    def truncate(self, length: int) -> None:
+        try:
+            os.ftruncate(self._fd, length)
+        except OSError as error:
+            raise disk_error(error, f"Truncating {self.path}") from error
+
+    def sync(self) -> None:
+        try:
+            _sync_data(self._fd)
+        except OSError as error:
+            # Whatever the reason, even ENOSPC: the kernel may have dropped the dirty pages, so a second try
+            # that succeeds would prove nothing (rule 2).
+            raise DiskFailed(f"Syncing {self.path}: {error.strerror}.") from error
+
+    def close(self) -> None:
+        # The number is free again even if closing fails, and may be another file's by the next call.
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            os.close(fd)
+        except OSError as error:
+            raise disk_error(error, f"Closing {self.path}") from error
+
+
+class LocalLock:
+    """A held `flock`; the kernel lets go of it when the process dies."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class LocalDisk:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        try:
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            return LocalFile(path, os.open(path, flags, 0o644))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Opening {path}") from error
+
+    def read_file(self, path: str) -> bytes:
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Reading {path}") from error
+
+    def write_file(self, path: str, data: Bytes, *, sync: bool = False) -> None:
+        file = self.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(data, 0)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def map_file(self, path: str) -> Bytes:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_size == 0:
+                    return b""
+                return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Mapping {path}") from error
+
+    def exists(self, path: str) -> bool:
+        try:
+            return Path(path).exists()
+        except OSError as error:
+            raise disk_error(error, f"Looking for {path}") from error
+
+    def list_directory(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Listing {path}") from error
+
+    def make_directory(self, path: str) -> None:
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(error, f"Making directory {path}") from error
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            os.replace(source, target)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Renaming {source} to {target}") from error
+
+    def remove(self, path: str) -> None:
+        try:
+            Path(path).unlink(missing_ok=True)
+        except OSError as error:
+            raise disk_error(error, f"Removing {path}") from error
+
+    def sync_directory(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DiskFailed(f"Syncing directory {path}: {error.strerror}.") from error
+
+    def lock_directory(self, path: str) -> LocalLock:
+        lock_path = Path(path) / ".lock"
+        try:
+            fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Opening {lock_path}") from error
+        lock = LocalLock(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _lock_holder(fd)
+            lock.release()
+            if isinstance(error, BlockingIOError):
+                raise DirectoryLocked(path, holder) from None
+            raise disk_error(error, f"Locking {lock_path}") from error
+        _sign_lock(fd)
+        return lock
+
+    def free_bytes(self, path: str) -> int:
+        try:
+            status = os.statvfs(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Reading the free space at {path}") from error
+        return status.f_bavail * status.f_frsize
+
+    def boot_id(self) -> str:
+        if _BOOT_ID_FILE.exists():
+            return _BOOT_ID_FILE.read_text().strip()
+        return subprocess.run(
+            ["sysctl", "-n", "kern.bootsessionuuid"], check=True, capture_output=True, text=True, timeout=10
+        ).stdout.strip()
+
+
+def _lock_holder(fd: int) -> str:
+    with contextlib.suppress(OSError):
+        return os.pread(fd, 64, 0).decode(errors="replace").strip() or "process unknown"
+    return "process unknown"
+
+
+def _sign_lock(fd: int) -> None:
+    """Leave our process id for whoever finds the directory locked.
+
+    It is a hint and may fail: a full disk must not keep a log from being opened, for that frees space.
+    """
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
+
+
+def _sync_data(fd: int) -> None:
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS stops at the drive's cache
+    else:
+        os.fdatasync(fd)

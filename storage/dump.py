@@ -1,0 +1,137 @@
+"""`python -m raylog.storage.dump PATH ...`: what is in the files of a replica, and what is wrong with them.
+
+It only reads, takes no lock, and works on a living replica as on a damaged one. The rooms behind it:
+
+    dump.py            the command
+    dump_replica.py    one run: which files, in which order
+    dump_log.py        a log file: batches, records
+    dump_walk.py       getting past what is damaged in it
+    dump_sidecars.py   indexes, snapshots, checkpoints
+    dump_checks.py     comparing them with the batches
+    dump_files.py      names, and reading without touching
+    dump_formats.py    the records of internal topics: other modules register how theirs are read
+    dump_events.py     what can be said, as data and as JSON
+    dump_text.py       the same as text
+
+Only formats whose modules have been imported are known. From here that is storage's own, the transaction markers; a
+command line above the folders that register more imports those, and then calls `dump_command`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from io import TextIOWrapper
+from typing import Any, Final, TextIO
+
+import click
+
+from raylog.storage.dump_events import Event, Total, Unreadable, as_json
+from raylog.storage.dump_log import DumpOptions
+from raylog.storage.dump_replica import Counts, Dump
+from raylog.storage.dump_text import Paint, TextLines, no_paint
+
+EXIT_WELL: Final = 0
+EXIT_PROBLEMS: Final = 1
+EXIT_UNREADABLE: Final = 2  # and, as click has it, bad usage
+EXIT_INTERRUPTED: Final = 130  # the codes a shell gives to what SIGINT and SIGPIPE have ended
+EXIT_CLOSED_PIPE: Final = 141
+
+_STYLES: Final[dict[str, dict[str, Any]]] = {
+    "title": {"bold": True},
+    "problem": {"fg": "red", "bold": True},
+    "faint": {"dim": True},
+}
+
+
+@click.command("dump", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--records", is_flag=True, help="Every record too, not only the batches.")
+@click.option("--full", is_flag=True, help="Do not cut long keys, values and headers.")
+@click.option(
+    "--from-offset",
+    metavar="OFFSET",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Begin with the batch that holds this offset.",
+)
+@click.option("--max-batches", metavar="N", type=click.IntRange(min=1), help="Stop after that many batches.")
+@click.option("--verify", is_flag=True, help="Check everything, and tell only what is wrong.")
+@click.option("--json", "as_json_lines", is_flag=True, help="One JSON object a line, bytes in base64.")
+def dump_command(
+    paths: tuple[str, ...],
+    records: bool,
+    full: bool,
+    from_offset: int,
+    max_batches: int | None,
+    verify: bool,
+    as_json_lines: bool,
+) -> None:
+    """Show what is in PATH: a file of a replica, a replica's directory, or a broker's data directory.
+
+    Nothing is changed or locked, so it may be a replica that is running. What is damaged is named with its byte and the
+    offset that was expected there, and what lies behind it is shown.
+
+    With --verify batches are unpacked, and indexes and checkpoints are compared with them. It ends with 1 if anything
+    is wrong; every use ends with 2 if a path cannot be read.
+    """
+    if verify and (from_offset or max_batches is not None):
+        raise click.UsageError("--verify looks at everything: it takes neither --from-offset nor --max-batches.")
+    run = Dump(DumpOptions(records and not verify, from_offset, max_batches, verify))
+    show: Callable[[Event], None] = _show_json
+    if not as_json_lines:
+        show = _text_shower(TextLines(full=full, paths=verify, paint=_paint_for(sys.stdout)), verify)
+    ended_as = _show_all(run.events(paths), show)
+    sys.exit(_exit_code(run.counts, verify) if ended_as is None else ended_as)
+
+
+def _show_json(event: Event) -> None:
+    print(as_json(event))
+
+
+def _text_shower(text: TextLines, verify: bool) -> Callable[[Event], None]:
+    def show(event: Event) -> None:
+        if isinstance(event, Unreadable):
+            sys.stdout.flush()  # so that it stands where it belongs if both go to one terminal
+            print(f"{event.path}: {event.reason}", file=sys.stderr)
+        elif verify or not isinstance(event, Total):
+            for line in text.lines(event):
+                print(line)
+
+    return show
+
+
+def _show_all(events: Iterable[Event], show: Callable[[Event], None]) -> int | None:
+    """Show them one by one; returns an exit code if something else than their end ended it."""
+    if isinstance(sys.stdout, TextIOWrapper):  # records may hold what the terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        for event in events:
+            show(event)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough. What is still buffered has to go somewhere when the interpreter ends.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CLOSED_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return None
+
+
+def _exit_code(counts: Counts, verify: bool) -> int:
+    if counts.unreadable:
+        return EXIT_UNREADABLE
+    return EXIT_PROBLEMS if verify and counts.problems else EXIT_WELL
+
+
+def _paint_for(stream: TextIO) -> Paint:
+    if not stream.isatty() or "NO_COLOR" in os.environ:
+        return no_paint
+    return lambda text, style: click.style(text, **_STYLES[style])
+
+
+if __name__ == "__main__":
+    dump_command()

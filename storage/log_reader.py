@@ -1,0 +1,144 @@
+"""Reading a log: fetches, file slices, and look-ups by time.
+
+What must stay true: nothing is served that the reader's isolation does not allow (rule 16), and nothing whose place in
+the chain has not been checked.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from raylog.errors import BatchError, OffsetOutOfRange
+from raylog.storage.batch_codec import DecodedBatch, decode_checked
+from raylog.storage.producer_replay import know_transactions
+from raylog.storage.record_batch import check_batch
+from raylog.storage.segment import LOG_SUFFIX, Place, Segment
+from raylog.storage.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from raylog.storage.partition_log import PartitionLog
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = "log end"  # followers
+    HIGH_WATERMARK = "read_uncommitted"
+    LAST_STABLE = "read_committed"
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches, and the marks of the log when they were read."""
+
+    data: bytes
+    next_offset: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+class FileSlice(NamedTuple):
+    """Whole batches as a piece of a file. The reader checks the inode, and the chain and CRC of what he reads."""
+
+    path: str
+    inode: int
+    position: int
+    length: int
+    base_offset: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+def visible_end(log: PartitionLog, isolation: Isolation) -> int:
+    if isolation is Isolation.LOG_END:
+        return log.log_end_offset
+    return log.high_watermark if isolation is Isolation.HIGH_WATERMARK else log.last_stable_offset
+
+
+def read(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+    end = _check_range(log, offset, isolation)
+    data, next_offset = b"", offset
+    if offset < end:
+        segment = log.segments.containing(offset)
+        data, next_offset = segment.read(segment.locate(offset), max(0, max_bytes), end)
+    return FetchedBatches(
+        data,
+        max(offset, next_offset),
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+    )
+
+
+def file_slice(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -> FileSlice | None:
+    end = _check_range(log, offset, isolation)
+    if offset >= end:
+        return None
+    segment = log.segments.containing(offset)
+    place = segment.locate(offset)
+    limit = segment.size if end >= segment.next_offset else segment.locate(end).position
+    if limit == place.position:  # the end of what is visible lies inside this batch
+        return None
+    if limit - place.position > max_bytes:
+        limit = max(
+            segment.boundary_before(place.position + max_bytes).position,
+            segment.batch_end(place),
+        )
+    path = segment.path(LOG_SUFFIX)
+    return FileSlice(path, segment.file.inode(), place.position, limit - place.position, place.base_offset)
+
+
+def _check_range(log: PartitionLog, offset: int, isolation: Isolation) -> int:
+    """The end of what the reader sees. An offset between it and the end of the log waits, it is not out of range."""
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRange(offset, log.log_start_offset, visible_end(log, isolation))
+    return visible_end(log, isolation)
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimestampOffset | None:
+    for segment in log.segments:
+        if segment.next_offset <= log.log_start_offset:
+            continue
+        found = _find_in_segment(log, segment, timestamp)
+        if found is not None:
+            return found if found.offset < log.high_watermark else None
+    return None
+
+
+def _find_in_segment(log: PartitionLog, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    place = segment.find_timestamp(timestamp)
+    while place is not None:
+        batch = _decoded(segment, place)
+        for moment, offset in zip(batch.timestamps, batch.offsets, strict=True):
+            if moment >= timestamp and offset >= log.log_start_offset:
+                return TimestampOffset(moment, offset)
+        # A batch's largest timestamp may belong to a record that is gone, or is below the start of the log.
+        place = segment.find_timestamp(timestamp, Place(place.position + batch.header.size, batch.header.next_offset))
+    return None
+
+
+def _decoded(segment: Segment, place: Place) -> DecodedBatch:
+    data = segment.read_batch(place)
+    try:
+        header = check_batch(data)
+    except BatchError as error:
+        raise segment.damaged(place.position, error.describe()) from error
+    return decode_checked(header, data)
+
+
+def aborted_between(
+    log: PartitionLog, start_offset: int, end_offset: int, now_ms: int
+) -> list[AbortedTransaction]:
+    found = []
+    for segment in log.segments.from_offset(start_offset):
+        index = know_transactions(log.segments, segment, now_ms)
+        found += index.overlapping(start_offset, end_offset)
+        if index.complete_for(end_offset):
+            break
+    return found

@@ -1,0 +1,189 @@
+"""The directory of one replica: whose it is, what it remembers beside the batches, and its lock.
+
+    .lock                         flock: one owner
+    partition.json                cluster id, topic, topic id, partition, configuration; written last at creation
+    log-checkpoint                boot id, recovery point, high watermark, log start offset
+    clean-shutdown                the segments and their sizes at the last clean close; absent while the log is open
+    quarantine                    why this replica may not be used any more (rule 14)
+    leader-epoch-checkpoint       see leader_epochs.py
+    <offset>.log .index .timeindex .txnindex .snapshot
+
+What must stay true: all of the named files are replaced whole (rule 15). The log start offset on disk is never behind
+what has been deleted, so a first segment that begins after it is missing data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from raylog.config import ConfigValue
+from raylog.errors import DirectoryNotOurs, LogDamaged, WrongCluster, WrongPartition
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint, write_checkpoint
+from raylog.storage.disk import DirectoryLock, Disk
+from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
+from raylog.storage.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.segment import LOG_SUFFIX, file_name
+
+LOCK_FILE: Final = ".lock"
+PARTITION_FILE: Final = "partition.json"
+CHECKPOINT_FILE: Final = "log-checkpoint"
+CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
+QUARANTINE_FILE: Final = "quarantine"
+DELETED_SUFFIX: Final = ".deleted"
+_VERSION: Final = 1
+
+_SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+# What a creation that was interrupted may have left behind.
+_BEFORE_CREATION: Final = frozenset((LOCK_FILE, CHECKPOINT_FILE, LEADER_EPOCHS_FILE))
+
+
+@dataclass(frozen=True)
+class PartitionIdentity:
+    """Which partition of which topic; the id tells a topic from an earlier one of the same name."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic!r} (id {self.topic_id})"
+
+
+@dataclass(frozen=True)
+class LogCheckpoint:
+    """What a log knows when it is opened. Everything below the recovery point has been synced."""
+
+    boot_id: str
+    recovery_point: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+
+
+@dataclass(frozen=True)
+class CleanShutdown:
+    """(base offset, size) of each segment, and the log end offset, when the log was closed."""
+
+    log_end_offset: int
+    segments: tuple[tuple[int, int], ...]
+
+
+class PartitionDirectory:
+    """An open, locked directory."""
+
+    def __init__(self, disk: Disk, path: str, identity: PartitionIdentity, lock: DirectoryLock) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls, disk: Disk, path: str, identity: PartitionIdentity, overrides: Mapping[str, ConfigValue]
+    ) -> tuple[PartitionDirectory, bool]:
+        """Lock the directory and check that it is this partition's, creating it if it is blank.
+
+        Returns it, and whether it is new.
+        """
+        disk.make_directory(path)
+        directory = cls(disk, path, identity, disk.lock_directory(path))
+        try:
+            created = directory._check_or_create(overrides)
+            directory._refuse_quarantined()
+        except BaseException:
+            directory.release()
+            raise
+        return directory, created
+
+    def _check_or_create(self, overrides: Mapping[str, ConfigValue]) -> bool:
+        try:
+            body = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION)
+        except FileNotFoundError:
+            self._create(overrides)
+            return True
+        found = PartitionIdentity(body["cluster_id"], body["topic"], body["topic_id"], body["partition"])
+        if found.cluster_id != self.identity.cluster_id:
+            raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
+        if found != self.identity:
+            raise WrongPartition(self.path, str(found), str(self.identity))
+        if body["config"] != dict(overrides):
+            self.write_identity(overrides)
+        return False
+
+    def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
+        for name in self.disk.list_directory(self.path):
+            if name not in _BEFORE_CREATION and not name.endswith(TEMPORARY_SUFFIX):
+                raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
+        self.write_checkpoint(LogCheckpoint(self.disk.boot_id()))
+        self.write_identity(overrides)
+        self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
+
+    def write_identity(self, overrides: Mapping[str, ConfigValue]) -> None:
+        body = {**asdict(self.identity), "config": dict(overrides)}
+        write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # --- files of segments ---
+
+    def files_with(self, suffix: str) -> list[int]:
+        """The offsets for which there is a file with this suffix, rising."""
+        matches = map(_SEGMENT_FILE.fullmatch, self.disk.list_directory(self.path))
+        return [int(match[1]) for match in matches if match and match[2] == suffix]
+
+    def segment_bases(self) -> list[int]:
+        return self.files_with(LOG_SUFFIX)
+
+    def remove_snapshots(self, keep: Container[int]) -> None:
+        """Remove the producers' states but those where a segment begins: of no use, or of a log that is gone."""
+        for offset in self.files_with(SNAPSHOT_SUFFIX):
+            if offset not in keep:
+                self.disk.remove(self.file(file_name(offset, SNAPSHOT_SUFFIX)))
+
+    # --- what is remembered ---
+
+    def read_checkpoint(self) -> LogCheckpoint:
+        path = self.file(CHECKPOINT_FILE)
+        try:
+            return LogCheckpoint(**read_checkpoint(self.disk, path, _VERSION))
+        except FileNotFoundError:
+            raise LogDamaged(path, 0, "the file is missing") from None
+
+    def write_checkpoint(self, checkpoint: LogCheckpoint) -> None:
+        write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), _VERSION, asdict(checkpoint))
+
+    def read_clean_shutdown(self) -> CleanShutdown | None:
+        try:
+            body = read_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION)
+        except FileNotFoundError:
+            return None
+        return CleanShutdown(body["log_end_offset"], tuple((base, size) for base, size in body["segments"]))
+
+    def write_clean_shutdown(self, shutdown: CleanShutdown) -> None:
+        body = {"log_end_offset": shutdown.log_end_offset, "segments": [list(pair) for pair in shutdown.segments]}
+        write_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION, body)
+
+    def forget_clean_shutdown(self) -> None:
+        """Must reach the disk before anything is appended: a marker that is wrong would hide a crash."""
+        if self.disk.exists(self.file(CLEAN_SHUTDOWN_FILE)):
+            self.disk.remove(self.file(CLEAN_SHUTDOWN_FILE))
+            self.disk.sync_directory(self.path)
+
+    def quarantine(self, damage: LogDamaged) -> None:
+        """Remember, through restarts, that this replica is damaged (rule 14)."""
+        body = {"path": damage.path, "position": damage.position, "reason": damage.reason}
+        write_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, body)
+
+    def _refuse_quarantined(self) -> None:
+        try:
+            body = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION)
+        except FileNotFoundError:
+            return
+        raise LogDamaged(body["path"], body["position"], body["reason"])

@@ -1,0 +1,541 @@
+"""One replica's log: what the rest of raylog appends to, reads from, truncates, trims and flushes.
+
+    log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
+
+What must stay true:
+- One owner: the directory is locked for as long as the log is open, and one thread calls these methods
+  (`LogFlush.sync` alone may run elsewhere).
+- A method that raises has changed nothing, unless it raised `DiskFailed` or `LogDamaged`: then the log is offline, and
+  every later call says so (rule 2); damage is also remembered on disk (rule 14).
+- The clock is an argument. Nothing here waits for anything but the disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from raylog.config import ConfigValue, TopicConfig
+from raylog.errors import (
+    DiskError,
+    DiskFailed,
+    LogDamaged,
+    LogOffline,
+    OffsetOutOfRange,
+    OffsetsNotContiguous,
+    RaylogError,
+    StaleLeaderEpoch,
+)
+from raylog.storage import log_cleanup, log_reader, log_truncation
+from raylog.storage.append_checks import check_new_batch, check_replicated
+from raylog.storage.control_records import decode_marker
+from raylog.storage.disk import Disk, LocalDisk
+from raylog.storage.log_cleanup import Removals
+from raylog.storage.log_flush import FlushSchedule, LogFlush, sync_indexes
+from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, TimestampOffset
+from raylog.storage.log_recovery import LogRecovery, RecoveredLog
+from raylog.storage.partition_directory import (
+    DELETED_SUFFIX,
+    CleanShutdown,
+    LogCheckpoint,
+    PartitionDirectory,
+    PartitionIdentity,
+)
+from raylog.storage.producer_replay import take_in
+from raylog.storage.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.record_batch import (
+    MAX_OFFSET_DELTA,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Bytes,
+    MutableBytes,
+    read_header,
+    stamp,
+    stamp_log_append_time,
+)
+from raylog.storage.retention import Expired
+from raylog.storage.segment import LOG_SUFFIX, Segment, file_name
+from raylog.storage.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from raylog.storage.compaction import CompactionReport
+
+_log = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Appended(NamedTuple):
+    """Where a batch stands in the log. A duplicate names where its first arrival stands."""
+
+    first_offset: int
+    last_offset: int
+    is_duplicate: bool = False
+
+
+def _while_open(
+    method: Callable[Concatenate[PartitionLog, _P], _R],
+) -> Callable[Concatenate[PartitionLog, _P], _R]:
+    """Refuse the call on a log that is offline, and take the log offline where the call finds a reason."""
+
+    @functools.wraps(method)
+    def guarded(log: PartitionLog, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if log.offline_because is not None:
+            raise LogOffline(f"{log.directory.path} is offline: {log.offline_because}")
+        try:
+            return method(log, *args, **kwargs)
+        except (DiskFailed, LogDamaged) as error:
+            log.go_offline(error)
+            raise
+
+    return guarded
+
+
+def _all_or_offline(
+    method: Callable[Concatenate[PartitionLog, _P], _R],
+) -> Callable[Concatenate[PartitionLog, _P], _R]:
+    """As `_while_open`, for calls that cannot be undone half way: whatever stops them takes the log offline."""
+
+    @functools.wraps(method)
+    def guarded(log: PartitionLog, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(log, *args, **kwargs)
+        except RaylogError as error:
+            log.go_offline(error)
+            raise
+
+    return _while_open(guarded)
+
+
+def quarantine(directory: PartitionDirectory, damage: LogDamaged) -> None:
+    """Write down that the replica is damaged; a disk that refuses even that must not hide the damage itself."""
+    try:
+        directory.quarantine(damage)
+    except DiskError as error:
+        _log.error("%s is damaged, and that could not be written down: %s", directory.path, error)
+
+
+class PartitionLog:
+    """The log of one replica. Made by `PartitionLog.open`."""
+
+    def __init__(self, directory: PartitionDirectory, config: TopicConfig, recovered: RecoveredLog) -> None:
+        self.directory = directory
+        self.config = config
+        self.segments = recovered.segments
+        self.epochs = recovered.epochs
+        self.producers = recovered.producers
+        self.opened_after = recovered.opened_after
+        self.log_start_offset = recovered.checkpoint.log_start_offset
+        self.high_watermark = recovered.checkpoint.high_watermark
+        self.recovery_point = recovered.checkpoint.recovery_point
+        self.offline_because: RaylogError | None = None
+        self.boot_id = recovered.checkpoint.boot_id
+        self.disk = directory.disk
+        self._flushes = FlushSchedule()
+        self.truncations = 0
+        self.name_changes = 1
+        self._names_synced = 0
+        self._flushes_out = 0
+        self._let_go: list[Segment] = []
+        self.removals = Removals()
+        self.producers.settle(self.high_watermark)
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        identity: PartitionIdentity,
+        overrides: Mapping[str, ConfigValue] | None = None,
+        *,
+        now_ms: int,
+        disk: Disk | None = None,
+    ) -> PartitionLog:
+        """Open the replica in the directory `path`, creating it if that is blank.
+
+        `overrides` are the topic's settings under Kafka's names. Raises `LogDamaged` for a replica that is, or by this
+        becomes, quarantined; `DirectoryLocked`, `WrongCluster`, `WrongPartition`, `DirectoryNotOurs` for a directory
+        that is not to be touched.
+        """
+        config = TopicConfig.parse(overrides or {})
+        directory, created = PartitionDirectory.open(disk or LocalDisk(), path, identity, config.overrides())
+        try:
+            return cls(directory, config, LogRecovery(directory, config, now_ms).run(created))
+        except LogDamaged as damage:
+            quarantine(directory, damage)
+            directory.release()
+            raise
+        except BaseException:
+            directory.release()
+            raise
+
+    # --- what it holds ---
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments.active.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended, and its marker is replicated."""
+        unstable = self.producers.first_unstable_offset()
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start_offset, min(unstable, self.high_watermark))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    # --- appending ---
+
+    @_while_open
+    def begin_epoch(self, epoch: int) -> None:
+        """Become the log of a leader: its epoch is on disk before its first batch is (rule 8)."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    @_while_open
+    def append_as_leader(
+        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False
+    ) -> Appended:
+        """Check `batch`, stamp offset and epoch into it in place, and append it.
+
+        After that `batch` holds the bytes to push to followers. A duplicate is answered, not appended; it is to be
+        acknowledged once the high watermark has passed it (rule 18).
+        """
+        if leader_epoch != self.epochs.latest:
+            raise StaleLeaderEpoch(leader_epoch, self.epochs.latest)
+        header = check_new_batch(batch, self.config, now_ms, control=control)
+        if control:
+            marker = decode_marker(header, batch)
+            assert marker is not None  # a new batch has records
+            self.producers.check_marker(header, marker)
+        elif header.has_producer:
+            earlier = self.producers.check(header)
+            if earlier is not None:
+                return Appended(earlier.first_offset, earlier.last_offset, is_duplicate=True)
+        if self.config.message_timestamp_type == "LogAppendTime":
+            stamp_log_append_time(batch, now_ms)
+        stamp(batch, self.log_end_offset, leader_epoch)
+        header = read_header(batch)
+        if self._must_roll(header):
+            self._roll()
+        self._write(batch, [header], [memoryview(batch)], now_ms)
+        return Appended(header.base_offset, header.last_offset)
+
+    @_while_open
+    def append_as_follower(self, data: Bytes, now_ms: int) -> int:
+        """Append batches as the leader stamped them; returns the new log end offset.
+
+        All of `data` is checked before any of it is written. It must join on to the log's end.
+        """
+        arrived = check_replicated(data, self.log_end_offset, self.epochs.latest)
+        if not arrived:
+            return self.log_end_offset
+        first = arrived[0][0].base_offset
+        if first < self.log_end_offset:  # the leader's log starts inside a batch, and this log is still empty
+            self._begin_inside_batch(first)
+        group: list[tuple[BatchHeader, memoryview]] = []
+        for header, batch in arrived:
+            new_epoch = header.leader_epoch != self.epochs.latest
+            must_roll = self._must_roll(header, [waiting for waiting, _ in group])
+            if new_epoch or must_roll:
+                self._write_group(group, now_ms)
+            if new_epoch:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            if must_roll:
+                self._roll()
+            group.append((header, batch))
+        self._write_group(group, now_ms)
+        return self.log_end_offset
+
+    def _begin_inside_batch(self, base_offset: int) -> None:
+        start = self.log_start_offset
+        if self.segments.size_bytes or start != self.log_end_offset:
+            raise OffsetsNotContiguous(base_offset, self.log_end_offset)
+        self._restart(base_offset, start)
+
+    def _write_group(self, group: list[tuple[BatchHeader, memoryview]], now_ms: int) -> None:
+        """Write neighbouring batches with one call, and empty the group."""
+        if not group:
+            return
+        batches = [batch for _, batch in group]
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        self._write(data, [header for header, _ in group], batches, now_ms)
+        group.clear()
+
+    def _write(self, data: Bytes, headers: list[BatchHeader], batches: list[memoryview], now_ms: int) -> None:
+        active = self.segments.active
+        active.append(data, headers)
+        for header, batch in zip(headers, batches, strict=True):
+            if header.has_producer:
+                aborted = take_in(self.producers, header, batch, now_ms)
+                if aborted is not None:
+                    active.transactions.add(aborted)
+            self._flushes.appended(header.record_count, now_ms)
+
+    # --- rolling ---
+
+    def _must_roll(self, header: BatchHeader, waiting: Sequence[BatchHeader] = ()) -> bool:
+        """Whether `header` begins a new segment, once the batches that are `waiting` have been written."""
+        active, config = self.segments.active, self.config
+        size = active.size + sum(before.size for before in waiting)
+        if size == 0:
+            return False
+        return (
+            size + header.size > config.segment_bytes
+            or header.last_offset - active.base_offset > MAX_OFFSET_DELTA
+            or active.offset_index.size_bytes >= config.segment_index_bytes
+            or self._is_old_for(header, active, waiting)
+        )
+
+    def _is_old_for(self, header: BatchHeader, active: Segment, waiting: Sequence[BatchHeader]) -> bool:
+        """Whether the segment has been growing for `segment.ms` by the time of `header`. Fillers have no time."""
+        times = [active.first_timestamp, *(before.max_timestamp for before in waiting)]
+        first = next((time for time in times if time != NO_TIMESTAMP), header.max_timestamp)
+        return header.max_timestamp - first > self.config.segment_ms - self._jitter_ms(active)
+
+    def _jitter_ms(self, active: Segment) -> int:
+        """The same for one segment however often it is asked, different between segments and partitions."""
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return zlib.crc32(active.path(LOG_SUFFIX).encode()) % (jitter + 1) if jitter else 0
+
+    @_while_open
+    def roll(self) -> None:
+        """Seal the growing segment and begin a new one."""
+        if self.segments.active.size:
+            self._roll()
+
+    def _roll(self) -> None:
+        active = self.segments.active
+        successor = self.new_segment(active.next_offset)
+        try:
+            successor.save_snapshot(self.producers)
+            active.seal()
+        except BaseException:
+            successor.retire(DELETED_SUFFIX)
+            successor.close()
+            raise
+        self.segments.add(successor)
+        self.name_changes += 1
+        self._flushes.rolled()
+
+    def new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
+        )
+
+    def opened_segment(self, base_offset: int, next_offset: int) -> Segment:
+        """A sealed segment whose files are there already."""
+        segment = Segment.open(
+            self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
+        )
+        segment.next_offset = next_offset
+        return segment
+
+    # --- reading ---
+
+    @_while_open
+    def read(self, offset: int, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK) -> FetchedBatches:
+        """Whole batches from the one that holds `offset` on, at most `max_bytes` but always one if there is one.
+
+        Beyond what `isolation` lets the reader see the answer is empty; outside the log it is `OffsetOutOfRange`.
+        """
+        return log_reader.read(self, offset, max_bytes, isolation)
+
+    @_while_open
+    def slice(self, offset: int, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK) -> FileSlice | None:
+        """The same as a piece of a file, for a reader on this machine who reads it himself."""
+        return log_reader.file_slice(self, offset, max_bytes, isolation)
+
+    @_while_open
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record of that time or later that a consumer may see."""
+        return log_reader.offset_for_timestamp(self, timestamp)
+
+    @_while_open
+    def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [start_offset, end_offset)."""
+        return log_reader.aborted_between(self, start_offset, end_offset, now_ms)
+
+    # --- moving the marks ---
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """The high watermark goes forward only; never past the end of the log."""
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.settle(offset)
+
+    @_while_open
+    def delete_records(self, before_offset: int) -> int:
+        """Let the log begin at `before_offset`, durably; returns the log start offset."""
+        if not self.log_start_offset <= before_offset <= self.high_watermark:
+            if before_offset < self.log_start_offset:
+                return self.log_start_offset
+            raise OffsetOutOfRange(before_offset, self.log_start_offset, self.high_watermark)
+        self.advance_log_start(before_offset)
+        return self.log_start_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.directory.write_checkpoint(replace(self.marks(), log_start_offset=offset))
+            self.log_start_offset = offset
+            self.epochs.cut_start(offset)
+
+    @_while_open
+    def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
+        """Take over the topic's changed settings."""
+        config = TopicConfig.parse(overrides)
+        self.directory.write_identity(config.overrides())
+        self.config = config
+
+    # --- truncating ---
+
+    @_all_or_offline
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Cut the log so that it ends at `offset` or before; returns the new log end offset.
+
+        An offset inside a batch takes the batch with it: the leader sends it again.
+        """
+        log_truncation.truncate_to(self, offset, now_ms)
+        return self.log_end_offset
+
+    def restart_at(self, offset: int) -> None:
+        """Throw everything away and go on empty from `offset`, as a follower that is too far behind does."""
+        self._restart(offset, offset)
+
+    @_all_or_offline
+    def _restart(self, base_offset: int, log_start_offset: int) -> None:
+        log_truncation.restart(self, base_offset, log_start_offset)
+
+    # --- getting rid of old records ---
+
+    @_while_open
+    def delete_old_segments(self, now_ms: int) -> list[Expired]:
+        """Take out of the log what retention allows; `remove_deleted_files` frees the space later."""
+        return log_cleanup.delete_old_segments(self, now_ms)
+
+    @_while_open
+    def install_compaction(self, report: CompactionReport, now_ms: int) -> None:
+        """Put the segments that a compaction wrote in the place of the old ones."""
+        log_cleanup.check_current(self, report)
+        self._install(report, now_ms)
+
+    @_all_or_offline
+    def _install(self, report: CompactionReport, now_ms: int) -> None:
+        log_cleanup.install_compaction(self, report, now_ms)
+
+    @_while_open
+    def remove_deleted_files(self, now_ms: int) -> int:
+        """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
+        return self.removals.carry_out(self.disk, now_ms, self.let_go)
+
+    @_while_open
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forget producers idle for `producer.id.expiration.ms`; returns their ids."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # --- flushing ---
+
+    def flush_due(self, now_ms: int) -> bool:
+        return self._flushes.is_due(self.config, now_ms)
+
+    @_while_open
+    def begin_flush(self) -> LogFlush:
+        """What has to be synced for all that is in the log now to survive a machine crash. Each is to be finished."""
+        self._flushes.began()
+        self._flushes_out += 1
+        behind = [
+            segment
+            for segment in self.segments.from_offset(self.recovery_point)
+            if segment.next_offset > self.recovery_point
+        ]
+        return LogFlush(
+            self.disk,
+            self.directory.path,
+            [segment.file for segment in behind],
+            [path for segment in behind if segment.is_sealed for path in segment.index_paths()],
+            self.log_end_offset,
+            self.truncations,
+            self.name_changes,
+            self.name_changes != self._names_synced,
+        )
+
+    @_while_open
+    def finish_flush(self, flush: LogFlush) -> None:
+        """Take note that `flush` has been synced. One that a truncation has overtaken proves nothing."""
+        self._flushes_out -= 1
+        if not self._flushes_out:
+            self._close_let_go()
+        self._names_synced = max(self._names_synced, flush.name_changes)
+        if flush.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, flush.end_offset)
+        else:
+            self._flushes.overtaken()
+
+    def let_go(self, segment: Segment) -> None:
+        """Close a segment that the log has no more, once no flush can be at it: its sync would seem to fail."""
+        self._let_go.append(segment)
+        if not self._flushes_out:
+            self._close_let_go()
+
+    def _close_let_go(self) -> None:
+        while self._let_go:
+            self._let_go.pop().close()
+
+    @_while_open
+    def flush(self) -> int:
+        """Sync all that is in the log; returns the recovery point."""
+        flush = self.begin_flush()
+        flush.sync()
+        self.finish_flush(flush)
+        return self.recovery_point
+
+    @_while_open
+    def checkpoint(self) -> None:
+        """Put recovery point, high watermark and log start offset on disk."""
+        self.directory.write_checkpoint(self.marks())
+
+    def marks(self) -> LogCheckpoint:
+        return LogCheckpoint(self.boot_id, self.recovery_point, self.high_watermark, self.log_start_offset)
+
+    # --- ending ---
+
+    def go_offline(self, error: RaylogError) -> None:
+        """Serve and take nothing more. Damage is remembered through restarts."""
+        if self.offline_because is None:
+            self.offline_because = error
+            _log.error("%s goes offline: %s", self.directory.path, error)
+            if isinstance(error, LogDamaged):
+                quarantine(self.directory, error)
+
+    def close(self) -> None:
+        """Sync everything and leave a note that nothing needs to be checked next time."""
+        try:
+            if self.offline_because is None:
+                self._close_cleanly()
+        finally:
+            if self.offline_because is None:
+                self.offline_because = LogOffline("it was closed.")
+            self.removals.close()
+            self._close_let_go()
+            for segment in self.segments:
+                segment.close()
+            self.directory.release()
+
+    @_while_open
+    def _close_cleanly(self) -> None:
+        self.segments.active.save_indexes()
+        end = self.log_end_offset
+        snapshot = self.directory.file(file_name(end, SNAPSHOT_SUFFIX))
+        self.producers.save(self.disk, snapshot, end)
+        self.flush()
+        sync_indexes(self.disk, [*self.segments.active.index_paths(), snapshot])
+        self.checkpoint()
+        sizes = tuple((segment.base_offset, segment.size) for segment in self.segments)
+        self.directory.write_clean_shutdown(CleanShutdown(end, sizes))

@@ -1,0 +1,68 @@
+"""Which old segments may go: by age, by size, and because their records were deleted.
+
+What must stay true: only a prefix of the sealed segments goes, and nothing at or above `keep_from`, the lower of high
+watermark and last stable offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from raylog.config import NO_LIMIT, TopicConfig
+from raylog.storage.record_batch import NO_TIMESTAMP
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    next_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class Expired(NamedTuple):
+    base_offset: int
+    reason: str
+
+
+def expired_segments(
+    sealed: Sequence[SegmentFacts],
+    active_size: int,
+    config: TopicConfig,
+    now_ms: int,
+    log_start_offset: int,
+    keep_from: int,
+) -> list[Expired]:
+    """The oldest segments that are to be deleted, in order, each with the reason for an operator to read."""
+    expired = []
+    total = sum(facts.size for facts in sealed) + active_size
+    for facts in sealed:
+        if facts.next_offset > keep_from:
+            break
+        reason = _reason(facts, total, config, now_ms, log_start_offset)
+        if reason is None:
+            break
+        expired.append(Expired(facts.base_offset, reason))
+        total -= facts.size
+    return expired
+
+
+def _reason(
+    facts: SegmentFacts, total: int, config: TopicConfig, now_ms: int, log_start_offset: int
+) -> str | None:
+    if facts.next_offset <= log_start_offset:
+        return f"all its records are below the log start offset {log_start_offset}"
+    if not config.deletes_old_segments:
+        return None
+    if is_past(facts.largest_timestamp, config, now_ms):
+        return f"its newest record is over retention.ms={config.retention_ms} old"
+    if config.retention_bytes != NO_LIMIT and total - facts.size >= config.retention_bytes:
+        return f"the partition holds {total} bytes, over retention.bytes={config.retention_bytes}"
+    return None
+
+
+def is_past(largest_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a segment is too old. One without any timestamp holds nothing but compacted-away offsets."""
+    if config.retention_ms == NO_LIMIT:
+        return False
+    return largest_timestamp == NO_TIMESTAMP or now_ms - largest_timestamp > config.retention_ms

@@ -1,0 +1,20 @@
+"""Hypothesis profiles, for every test folder.
+
+`ci` (the default) draws the same examples on every run, so a failure is the change's own. `deep` draws
+others, and many more: HYPOTHESIS_PROFILE=deep make test-unit
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "deep",
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    max_examples=5_000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

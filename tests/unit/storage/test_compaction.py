@@ -1,0 +1,331 @@
+"""Compaction keeps the newest value of every key, whatever happens to it on the way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raylog.errors import CompactionMemoryTooSmall, CompactionOutdated, DiskFailed, DiskFull, LogOffline
+from raylog.storage.compaction import CompactionReport, compact, run_compaction
+from raylog.storage.compaction_plan import plan_compaction
+from raylog.storage.compaction_progress import CompactionProgress, Pass
+from raylog.storage.control_records import MarkerType
+from raylog.storage.key_map import MemoryBudget, bytes_for
+from raylog.storage.partition_log import PartitionLog
+from tests.simulation.faulty_disk import FaultyDisk, crash_points
+from tests.unit.storage.compacted_log import (
+    DIRECTORY,
+    NOW_MS,
+    Written,
+    committed_records,
+    live,
+    newest,
+    open_log,
+    write,
+    write_transaction,
+)
+
+DAY_MS = 86_400_000
+BUDGET = MemoryBudget()
+
+
+def fill(log: PartitionLog, rounds: int, seed: int = 1, transactions: bool = False) -> list[Written]:
+    """Batches of a few keys each, with tombstones, and transactions of which every other aborts."""
+    rng = random.Random(seed)
+    history: list[Written] = []
+    for number in range(rounds):
+        records = [
+            (b"key-%d" % rng.randrange(12), None if rng.random() < 0.15 else b"value %d" % number) for _ in range(4)
+        ]
+        if transactions and number % 3 == 0:
+            end = MarkerType.COMMIT if number % 2 else MarkerType.ABORT
+            history += write_transaction(log, records, producer_id=5, epoch=number, end=end)
+        else:
+            history += write(log, records)
+    return history
+
+
+def compacted(log: PartitionLog, now_ms: int = NOW_MS) -> CompactionReport:
+    report = compact(log, now_ms, BUDGET, force=True)
+    assert report is not None
+    return report
+
+
+@pytest.mark.parametrize("transactions", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_newest_record_of_every_key_stays_under_its_offset(seed: int, transactions: bool) -> None:
+    log = open_log(FaultyDisk())
+    history = fill(log, 60, seed, transactions)
+    report = compacted(log)
+    after = committed_records(log)
+    assert newest(after) == newest(history)
+    assert set(after) <= set(history)
+    assert report.bytes_after < report.bytes_before
+    below = [record for record in after if record.offset < report.cleaned_to]
+    assert len(below) == len({record.key for record in below})
+
+
+def test_what_is_compacted_stays_so_after_reopening() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 60, transactions=True)
+    compacted(log)
+    expected = committed_records(log)
+    log.close()
+    again = open_log(disk)
+    assert committed_records(again) == expected
+    disk.crash_process()
+    assert committed_records(open_log(disk)) == expected
+    assert newest(expected) == newest(history)
+
+
+def test_a_tombstone_stays_for_delete_retention_after_the_pass_that_met_it_and_then_goes() -> None:
+    log = open_log(FaultyDisk(), {"delete.retention.ms": DAY_MS})
+    write(log, [(b"gone", b"was here"), (b"stays", b"is here")])
+    tombstone = write(log, [(b"gone", None)])[0]
+    log.roll()
+    compacted(log, NOW_MS)
+    assert tombstone in committed_records(log)
+
+    fill(log, 4, seed=3)
+    log.roll()
+    compacted(log, NOW_MS + DAY_MS)
+    assert tombstone in committed_records(log)
+
+    fill(log, 4, seed=4)
+    log.roll()
+    compacted(log, NOW_MS + DAY_MS + 1)
+    after = committed_records(log)
+    assert tombstone not in after
+    assert b"gone" not in newest(after)
+    assert newest(after)[b"stays"].value == b"is here"
+
+
+def test_aborted_records_go_at_once_and_their_marker_later() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    write(log, [(b"a", b"committed before")])
+    write_transaction(log, [(b"a", b"never happened")], producer_id=9, epoch=0, end=MarkerType.ABORT)
+    write_transaction(log, [(b"b", b"happened")], producer_id=9, epoch=1, end=MarkerType.COMMIT)
+    log.roll()
+    compacted(log)
+    assert [record.value for record in committed_records(log)] == [b"committed before", b"happened"]
+    assert len(log.aborted_between(0, log.log_end_offset, NOW_MS)) == 1
+
+    fill(log, 4)
+    log.roll()
+    compacted(log, NOW_MS + 2 * DAY_MS)
+    fill(log, 4)
+    log.roll()
+    compacted(log, NOW_MS + 4 * DAY_MS)
+    assert log.aborted_between(0, log.log_end_offset, NOW_MS) == []
+    assert newest(committed_records(log))[b"a"].value == b"committed before"
+
+
+def test_a_producer_is_still_known_when_all_its_records_are_outdated() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    write_transaction(log, [(b"k", b"1"), (b"k", b"2")], producer_id=4, epoch=3, end=MarkerType.COMMIT)
+    write(log, [(b"k", b"3")])
+    log.roll()
+    before = log.producers.get(4)
+    assert before is not None
+    compacted(log)
+    for name in [name for name in disk.files() if name.endswith(".snapshot")]:
+        disk.remove(name)
+    disk.crash_process()
+    after = open_log(disk).producers.get(4)
+    assert after is not None
+    assert (after.epoch, after.last_offset) == (before.epoch, before.last_offset)
+
+
+def test_a_map_that_is_too_small_for_all_cleans_as_far_as_it_reaches_and_goes_on_next_time() -> None:
+    log = open_log(FaultyDisk(), {"segment.bytes": 4000})
+    history: list[Written] = []
+    for number in range(0, 2400, 30):
+        history += write(log, [(b"key-%d" % (number % 1800 + at), b"%d" % number) for at in range(40)])
+    log.roll()
+    ends = []
+    while (plan := plan_compaction(log, NOW_MS, force=True)) is not None:
+        report = run_compaction(log.directory.disk, plan, MemoryBudget(bytes_for(1024)))
+        log.install_compaction(report, NOW_MS)
+        ends.append(report.cleaned_to)
+        assert newest(committed_records(log)) == newest(history)
+    assert len(ends) > 1
+    assert ends == sorted(set(ends))
+    assert ends[-1] == log.log_end_offset
+
+
+def test_a_map_too_small_for_one_batch_is_refused_and_nothing_is_changed() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, {"segment.bytes": 200_000})
+    history = write(log, [(b"key-%d" % at, b"v") for at in range(3000)])
+    log.roll()
+    before = disk.files()
+    with pytest.raises(CompactionMemoryTooSmall):
+        compact(log, NOW_MS, MemoryBudget(bytes_for(1024)), force=True)
+    assert disk.files() == before
+    assert committed_records(log) == history
+
+
+def test_only_what_is_replicated_and_decided_is_touched() -> None:
+    log = open_log(FaultyDisk())
+    history = fill(log, 30)
+    log.roll()
+    high_watermark = log.high_watermark
+    log.high_watermark = history[40].offset
+    report = compacted(log)
+    assert report.cleaned_to <= history[40].offset
+    log.high_watermark = high_watermark
+    assert newest(committed_records(log)) == newest(history)
+
+
+def test_young_records_wait_for_min_compaction_lag() -> None:
+    log = open_log(FaultyDisk(), {"min.compaction.lag.ms": 1000})
+    write(log, [(b"k", b"old")], NOW_MS)
+    log.roll()
+    write(log, [(b"k", b"young")], NOW_MS + 900)
+    log.roll()
+    assert plan_compaction(log, NOW_MS + 500, force=True) is None
+    plan = plan_compaction(log, NOW_MS + 1001, force=True)
+    assert plan is not None
+    assert plan.limit == 1
+
+
+def test_max_compaction_lag_asks_for_a_compaction_that_the_dirty_ratio_does_not() -> None:
+    log = open_log(FaultyDisk(), {"max.compaction.lag.ms": 1000, "min.cleanable.dirty.ratio": 1.0})
+    fill(log, 30)
+    log.roll()
+    compacted(log)
+    write(log, [(b"k", b"lonely")], NOW_MS)
+    assert plan_compaction(log, NOW_MS + 1000) is None
+    assert plan_compaction(log, NOW_MS + 1001) is not None
+
+
+def test_a_log_that_is_clean_is_left_alone() -> None:
+    log = open_log(FaultyDisk())
+    fill(log, 30)
+    compacted(log)
+    assert compact(log, NOW_MS, BUDGET) is None
+
+
+def test_a_compaction_that_a_truncation_has_overtaken_is_refused() -> None:
+    log = open_log(FaultyDisk())
+    history = fill(log, 30)
+    plan = plan_compaction(log, NOW_MS, force=True)
+    assert plan is not None
+    report = run_compaction(log.directory.disk, plan, BUDGET)
+    end = log.truncate_to(history[10].offset, NOW_MS)
+    with pytest.raises(CompactionOutdated):
+        log.install_compaction(report, NOW_MS)
+    assert committed_records(log) == [record for record in history if record.offset < end]
+
+
+def test_what_is_appended_after_a_truncation_counts_as_dirty_again() -> None:
+    log = open_log(FaultyDisk())
+    fill(log, 30)
+    report = compacted(log)
+    end = log.truncate_to(report.cleaned_to // 2, NOW_MS)
+    progress = CompactionProgress.load(log.directory.disk, DIRECTORY)
+    assert progress.cleaned_to <= end
+
+
+def test_progress_keeps_the_time_of_the_first_pass_over_every_offset() -> None:
+    progress = CompactionProgress().after(Pass(100, 1000), 50).after(Pass(200, 1040), 50)
+    assert progress.removable_below(1050, 50) == 0
+    assert progress.removable_below(1051, 50) == 100
+    assert progress.removable_below(1091, 50) == 200
+    later = progress.after(Pass(300, 1100), 50)
+    assert later.passes == (Pass(200, 1040), Pass(300, 1100))
+
+
+def test_a_full_disk_stops_a_compaction_and_costs_nothing() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 60)
+    disk.capacity = disk.used_bytes() + 300
+    with pytest.raises(DiskFull):
+        compact(log, NOW_MS, BUDGET, force=True)
+    disk.capacity = None
+    assert newest(committed_records(log)) == newest(history)
+    compacted(log)
+    assert newest(committed_records(log)) == newest(history)
+
+
+def test_killed_at_every_step_nothing_is_lost() -> None:
+    """The process dies at each disk operation of a compaction, and then perhaps the machine, with several outcomes."""
+    start = FaultyDisk()
+    log = open_log(start)
+    history = fill(log, 8, transactions=True)
+    log.roll()
+    log.flush()
+    log.checkpoint()
+    start.crash_process()
+    points = 0
+    for point in crash_points(start, compact_and_clean_up):
+        points += 1
+        for outcome in range(3):
+            disk = point.disk.clone()
+            if outcome:
+                disk.crash_machine(random.Random(f"{point.operation} {point.moment} {outcome}"))
+            reopened = open_log(disk)
+            found = committed_records(reopened)
+            assert newest(found) == newest(history), (point.operation, point.moment, outcome)
+            assert set(found) <= set(history)
+            if outcome == 0:
+                compact(reopened, NOW_MS, BUDGET, force=True)
+                assert newest(committed_records(reopened)) == newest(history)
+    assert points > 100
+
+
+def compact_and_clean_up(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    compact(log, NOW_MS, BUDGET, force=True)
+    log.remove_deleted_files(NOW_MS + DAY_MS)
+
+
+def test_deletion_killed_at_every_step_leaves_a_log_that_goes_on_from_its_start() -> None:
+    start = FaultyDisk()
+    settings = {"cleanup.policy": "delete", "retention.ms": 1000, "segment.bytes": 400}
+    log = open_log(start, settings)
+    history = fill(log, 12)
+    log.roll()
+    history += write(log, [(b"young", b"v")], NOW_MS + 5000)
+    log.flush()
+    log.checkpoint()
+    start.crash_process()
+
+    def delete(disk: FaultyDisk) -> None:
+        dying = open_log(disk, settings)
+        dying.advance_high_watermark(dying.log_end_offset)
+        assert dying.delete_old_segments(NOW_MS + 5000)
+        dying.remove_deleted_files(NOW_MS + DAY_MS)
+
+    for point in crash_points(start, delete):
+        for outcome in range(4):
+            disk = point.disk.clone()
+            if outcome:
+                disk.crash_machine(random.Random(f"{point.operation} {point.moment} {outcome}"))
+            reopened = open_log(disk, settings)
+            found = committed_records(reopened)
+            assert found == [record for record in history if record.offset >= reopened.log_start_offset]
+            assert found[-1].key == b"young"
+
+
+def test_a_swap_that_fails_half_way_takes_the_log_offline_and_reopening_finishes_it() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 60)
+    plan = plan_compaction(log, NOW_MS, force=True)
+    assert plan is not None
+    report = run_compaction(disk, plan, BUDGET)
+    disk.fail_next("rename", ".deleted")
+    disk.fail_next("rename", ".log")
+    with pytest.raises(DiskFailed, match="simulated"):
+        log.install_compaction(report, NOW_MS)
+    with pytest.raises(LogOffline):
+        log.read(0, 100)
+    disk.clear_faults()
+    log.close()
+    assert live(committed_records(open_log(disk))) == live(history)

@@ -1,0 +1,87 @@
+"""Topic settings: Kafka's names, checked where they enter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
+from raylog.errors import InvalidConfig, UnknownConfig
+
+
+def test_defaults_are_kafkas() -> None:
+    config = TopicConfig()
+    assert config.segment_bytes == 1024**3
+    assert config.segment_ms == config.retention_ms == 7 * 24 * 3600 * 1000
+    assert config.retention_bytes == -1
+    assert config.max_message_bytes == 1_048_588
+    assert config.index_interval_bytes == 4096
+    assert config.cleanup_policy == "delete"
+
+
+def test_values_may_be_text_as_kafka_users_write_them() -> None:
+    config = TopicConfig.parse({"retention.ms": "86400000", "min.cleanable.dirty.ratio": "0.1"})
+    assert config.retention_ms == 86_400_000
+    assert config.min_cleanable_dirty_ratio == 0.1
+
+
+@pytest.mark.parametrize("written", ["compact,delete", "delete,compact", " delete , compact "])
+def test_both_cleanup_policies_in_any_order(written: str) -> None:
+    config = TopicConfig.parse({"cleanup.policy": written})
+    assert config.is_compacted
+    assert config.deletes_old_segments
+
+
+def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
+    with pytest.raises(UnknownConfig) as raised:
+        TopicConfig.parse({"retension.ms": 1})
+    assert raised.value.suggestion == "retention.ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "soon"),
+        ("retention.ms", -2),
+        ("retention.ms", "1.5"),
+        ("segment.bytes", 2**31),
+        ("segment.ms", 0),
+        ("min.cleanable.dirty.ratio", 1.1),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.cleanable.dirty.ratio", "much"),
+        ("cleanup.policy", "shred"),
+        ("cleanup.policy", ""),
+        ("flush.policy", "sometimes"),
+        ("message.timestamp.type", "createtime"),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name(name: str, value: ConfigValue) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        TopicConfig.parse({name: value})
+    assert raised.value.name == name
+    assert name in str(raised.value)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"max\.compaction\.lag\.ms"):
+        TopicConfig.parse({"min.compaction.lag.ms": 10, "max.compaction.lag.ms": 5})
+
+
+def test_every_setting_has_a_kafka_name_and_a_sentence() -> None:
+    for setting in TOPIC_SETTINGS:
+        assert setting.name == setting.name.lower()
+        assert "." in setting.name
+        assert setting.doc.endswith(".")
+
+
+@given(
+    retention=st.integers(-1, 2**63 - 1),
+    policy=st.sampled_from(["delete", "compact", "compact,delete"]),
+    ratio=st.floats(0, 1),
+)
+def test_overrides_make_the_same_configuration_again(retention: int, policy: str, ratio: float) -> None:
+    config = TopicConfig.parse(
+        {"retention.ms": retention, "cleanup.policy": policy, "min.cleanable.dirty.ratio": ratio}
+    )
+    assert TopicConfig.parse(config.overrides()) == config
