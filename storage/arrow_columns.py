@@ -1,19 +1,23 @@
 """Batches as Arrow columns, without touching a record. Needs the extra `arrow`; replicas never import this.
 
 The joined bytes of a column are an Arrow data buffer as they are. Lengths become Arrow's offsets by one running sum,
-and -1 in a length becomes a cleared validity bit.
+and -1 in a length becomes a cleared validity bit. What must stay true: the columns are trusted no more than
+`ColumnPayload.parse` trusts them; only the looking is done by Arrow's kernels, a thousand times as fast.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raylog.errors import InvalidBatch
-from raylog.storage.batch_codec import column_payload, decode_checked
-from raylog.storage.columns import ColumnPayload
+from raylog.storage.batch_codec import decode_checked, unpacked
+from raylog.storage.columns import Headers, RawColumns, machine_order
 from raylog.storage.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.record_batch import MAGIC_COLUMNS, BatchHeader, Bytes, check_batch
 
@@ -28,6 +32,8 @@ SCHEMA: Final = pa.schema(
 )
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS_TYPE))
 _MAX_BINARY: Final = 2**31 - 1
+_ZERO: Final = bytes(4)
+_NOTHING: Final = pa.scalar(0, pa.int32())
 
 
 def batch_to_arrow(
@@ -36,21 +42,23 @@ def batch_to_arrow(
     """Check and decode `batch`, the bytes of exactly one batch, into Arrow columns."""
     header = check_batch(batch)
     if header.magic == MAGIC_COLUMNS and header.record_count:
-        columns = _from_columns(header, column_payload(header, batch, unpack_limit), include_headers)
+        raw = RawColumns.take_apart(unpacked(header, batch, unpack_limit), header.record_count)
+        columns = _from_columns(header, raw, include_headers)
     else:
         columns = _from_lists(header, batch, include_headers, unpack_limit)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if include_headers else SCHEMA)
 
 
-def _from_columns(header: BatchHeader, payload: ColumnPayload, include_headers: bool) -> list[pa.Array]:
+def _from_columns(header: BatchHeader, raw: RawColumns, include_headers: bool) -> list[pa.Array]:
     columns = [
-        _offsets(header, payload),
-        _timestamps(header, payload),
-        _binary(payload.key_lengths, payload.joined_keys),
-        _binary(payload.value_lengths, payload.joined_values),
+        _offsets(header, raw),
+        _timestamps(header, raw),
+        _binary("key", raw.key_lengths, raw.keys),
+        _binary("value", raw.value_lengths, raw.values),
     ]
+    headers = raw.headers()  # looked at in any case: a batch is refused or read whole
     if include_headers:
-        columns.append(_headers(payload.headers()))
+        columns.append(_headers(headers))
     return columns
 
 
@@ -67,41 +75,69 @@ def _from_lists(header: BatchHeader, batch: Bytes, include_headers: bool, unpack
     return columns
 
 
-def _numbers(column: Any, arrow_type: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(arrow_type, len(column), [None, pa.py_buffer(column)])
+def _numbers(typecode: str, column: Bytes) -> pa.Array:
+    """A little-endian column of numbers as it lies there."""
+    arrow_type = pa.int32() if typecode == "i" else pa.int64()
+    native = column if sys.byteorder == "little" else machine_order(typecode, column).tobytes()
+    count = len(native) // (arrow_type.bit_width // 8)
+    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(native)])
 
 
-def _offsets(header: BatchHeader, payload: ColumnPayload) -> pa.Array:
-    if payload.offset_deltas is None:
-        return pa.array(range(header.base_offset, header.base_offset + payload.record_count), pa.int64())
-    return pc.add(_numbers(payload.offset_deltas, pa.int32()).cast(pa.int64()), header.base_offset)
+def _offsets(header: BatchHeader, raw: RawColumns) -> pa.Array:
+    count = raw.record_count
+    if raw.offset_deltas is None:
+        if count != header.last_offset_delta + 1:
+            raise InvalidBatch(f"{count} records without an offset column cannot span {header.last_offset_delta + 1}.")
+        return pc.add(_count_up(count), _scalar(header.base_offset))
+    deltas = _numbers("i", raw.offset_deltas)
+    rising = count < 2 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
+    if not rising or deltas[0].as_py() < 0 or deltas[-1].as_py() > header.last_offset_delta:
+        raise InvalidBatch("The offset column does not rise within the batch.")
+    return pc.add(deltas.cast(pa.int64()), _scalar(header.base_offset))
 
 
-def _timestamps(header: BatchHeader, payload: ColumnPayload) -> pa.Array:
+@functools.lru_cache(maxsize=16)  # the batches of a log mostly have a few sizes
+def _count_up(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
+
+
+def _scalar(number: int) -> pa.Scalar:
+    """Arrow takes ten times as long to find the type of a Python number as to add it to 5,000 others."""
+    return pa.scalar(number, pa.int64())
+
+
+def _timestamps(header: BatchHeader, raw: RawColumns) -> pa.Array:
+    try:
+        timestamps = pc.add_checked(_numbers("q", raw.timestamp_deltas), _scalar(header.base_timestamp))
+    except pa.ArrowInvalid as error:
+        raise InvalidBatch("A timestamp does not fit 64 bits.") from error
     if header.is_log_append_time:
-        return pa.repeat(pa.scalar(header.max_timestamp, pa.int64()), payload.record_count)
-    return pc.add(_numbers(payload.timestamp_deltas, pa.int64()), header.base_timestamp)
+        return pa.repeat(_scalar(header.max_timestamp), raw.record_count)
+    return timestamps
 
 
-def _binary(lengths: Any, joined: bytes) -> pa.Array:
+def _binary(what: str, lengths: memoryview, joined: memoryview) -> pa.Array:
     if len(joined) > _MAX_BINARY:
-        raise InvalidBatch(f"A column of {len(joined)} bytes is more than Arrow's binary type holds.")
-    count = len(lengths)
-    sizes = _numbers(lengths, pa.int32())
-    nulls = lengths.count(-1)
-    validity = None
-    if nulls:
-        present = pc.greater_equal(sizes, 0)
-        validity = present.buffers()[1]
-        sizes = pc.max_element_wise(sizes, 0)
-    ends = pc.cumulative_sum(sizes)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.Array.from_buffers(
-        pa.binary(), count, [validity, offsets.buffers()[1], pa.py_buffer(joined)], null_count=nulls
-    )
+        raise InvalidBatch(f"A {what} column of {len(joined)} bytes is more than Arrow's binary type holds.")
+    # One number more than there are records, so that the running sum begins with 0.
+    sizes = _numbers("i", b"".join((_ZERO, lengths)))
+    least = pc.min(sizes).as_py()
+    validity, nulls = None, 0
+    if least < 0:
+        if least < -1:
+            raise InvalidBatch(f"A {what} has length {least}.")
+        present = pc.greater_equal(_numbers("i", lengths), _NOTHING)
+        validity, nulls = present.buffers()[1], len(present) - present.true_count
+        sizes = pc.max_element_wise(sizes, _NOTHING)
+    try:
+        offsets = pc.cumulative_sum_checked(sizes)
+    except pa.ArrowInvalid as error:
+        raise InvalidBatch(f"The {what} lengths add up to more than a batch holds.") from error
+    if (total := offsets[-1].as_py()) != len(joined):
+        raise InvalidBatch(f"The {what} lengths add up to {total}, but {len(joined)} bytes are there.")
+    buffers = [validity, offsets.buffers()[1], pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths) // 4, buffers, null_count=nulls)
 
 
-def _headers(headers: Any) -> pa.Array:
-    return pa.array(
-        [[{"key": name, "value": value} for name, value in record] for record in headers], HEADERS_TYPE
-    )
+def _headers(headers: Sequence[Headers]) -> pa.Array:
+    return pa.array([[{"key": name, "value": value} for name, value in record] for record in headers], HEADERS_TYPE)

@@ -123,7 +123,7 @@ def pack_timestamps(timestamps: Sequence[int], base: int) -> bytes:
         column = pack_int64([timestamp - base for timestamp in timestamps])
     except struct.error as error:
         raise InvalidTimestamp(f"A timestamp is not a 64-bit number: {error}.") from error
-    if not _sums_fit(base, _machine_order("q", column)):
+    if not _sums_fit(base, machine_order("q", column)):
         raise InvalidTimestamp("A timestamp is not a 64-bit number.")
     return column
 
@@ -137,6 +137,46 @@ def pack_int64(numbers: Sequence[int]) -> bytes:
 
 
 # --- decoding -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """The columns as they lie in a payload: each of the size it must have, their numbers not looked at."""
+
+    record_count: int
+    key_lengths: memoryview
+    value_lengths: memoryview
+    keys: memoryview
+    values: memoryview
+    timestamp_deltas: memoryview
+    offset_deltas: memoryview | None
+    packed_headers: memoryview
+
+    @classmethod
+    def take_apart(cls, payload: Bytes, record_count: int) -> RawColumns:
+        (key_lengths, value_lengths, keys, values, timestamps, offsets), headers = _take_apart(payload)
+        if keys is None or values is None:
+            raise InvalidBatch("Joined keys and values are not binary.")
+        return cls(
+            record_count,
+            _sized("key length", key_lengths, 4 * record_count),
+            _sized("value length", value_lengths, 4 * record_count),
+            keys,
+            values,
+            _sized("timestamp", timestamps, 8 * record_count),
+            None if offsets is None else _sized("offset", offsets, 4 * record_count),
+            headers,
+        )
+
+    def headers(self) -> list[Headers]:
+        headers = _parse_headers(self.packed_headers, self.record_count)
+        return [_NO_HEADERS] * self.record_count if headers is None else headers
+
+
+def _sized(what: str, column: memoryview | None, size: int) -> memoryview:
+    if column is None or len(column) != size:
+        raise InvalidBatch(f"The {what} column is not {size} bytes long.")
+    return column
 
 
 @dataclass(frozen=True)
@@ -154,18 +194,17 @@ class ColumnPayload:
 
     @classmethod
     def parse(cls, payload: Bytes, record_count: int, last_offset_delta: int) -> ColumnPayload:
-        (key_lengths, value_lengths, keys, values, timestamps, offsets), headers = _take_apart(payload)
-        if keys is None or values is None:
-            raise InvalidBatch("Joined keys and values are not binary.")
+        raw = RawColumns.take_apart(payload, record_count)
+        offsets = raw.offset_deltas
         parsed = cls(
             record_count,
-            _lengths("key", key_lengths, len(keys), record_count),
-            _lengths("value", value_lengths, len(values), record_count),
-            bytes(keys),
-            bytes(values),
-            _numbers("timestamp", "q", timestamps, record_count),
-            None if offsets is None else _numbers("offset", "i", offsets, record_count),
-            _parse_headers(headers, record_count),
+            _lengths("key", raw.key_lengths, len(raw.keys)),
+            _lengths("value", raw.value_lengths, len(raw.values)),
+            bytes(raw.keys),
+            bytes(raw.values),
+            machine_order("q", raw.timestamp_deltas),
+            None if offsets is None else machine_order("i", offsets),
+            _parse_headers(raw.packed_headers, record_count),
         )
         _check_offsets(parsed.offset_deltas, record_count, last_offset_delta)
         return parsed
@@ -222,13 +261,8 @@ def _take_apart(payload: Bytes) -> tuple[list[memoryview | None], memoryview]:
     return columns, view[position:]
 
 
-def _numbers(what: str, typecode: str, column: memoryview | None, count: int) -> array[int]:
-    if column is None or len(column) != count * array(typecode).itemsize:
-        raise InvalidBatch(f"The {what} column does not hold {count} numbers.")
-    return _machine_order(typecode, column)
-
-
-def _machine_order(typecode: str, column: Bytes) -> array[int]:
+def machine_order(typecode: str, column: Bytes) -> array[int]:
+    """The numbers of a little-endian column."""
     numbers = array(typecode)
     numbers.frombytes(column)
     if _BIG_ENDIAN:
@@ -236,8 +270,8 @@ def _machine_order(typecode: str, column: Bytes) -> array[int]:
     return numbers
 
 
-def _lengths(what: str, column: memoryview | None, joined_size: int, count: int) -> array[int]:
-    lengths = _numbers(f"{what} length", "i", column, count)
+def _lengths(what: str, column: memoryview, joined_size: int) -> array[int]:
+    lengths = machine_order("i", column)
     total = sum(lengths)
     if not _none_negative(lengths):
         if min(lengths) < -1:

@@ -198,6 +198,12 @@ class Replica:
         files = map(segment_file, self.names)
         return [file for file in files if file and file.kind == LOG_SUFFIX and not file.suffix]
 
+    def is_being_changed(self) -> bool:
+        """Whether segments in use were replaced or removed since they were listed, or are about to be."""
+        now = Replica(self.directory, self.disk)
+        swapping = any(name.endswith(LOG_SUFFIX + SWAP_SUFFIX) for name in (*self.names, *now.names))
+        return swapping or now.segments[: len(self.segments)] != self.segments
+
     @property
     def was_closed_cleanly(self) -> bool:
         return CLEAN_SHUTDOWN_FILE in self.names

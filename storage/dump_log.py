@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.errors import BatchError, RaylogError
 from raylog.storage import offset_index
@@ -39,6 +40,14 @@ class DumpOptions:
         return self.from_offset == 0 and self.max_batches is None
 
 
+class Walked(NamedTuple):
+    """A log file that has been walked to its end: the offset after its last batch, and which file it was."""
+
+    path: str
+    next_offset: int
+    inode: int
+
+
 class LogDump:
     """The log files of one run."""
 
@@ -52,10 +61,10 @@ class LogDump:
 
     def events(
         self, replica: Replica, file: SegmentFile, checks: Sequence[IndexCheck] = ()
-    ) -> Generator[Event, None, int | None]:
+    ) -> Generator[Event, None, Walked | None]:
         """Tell what is in `file`, and in `checks` compare it with its indexes.
 
-        Returns the offset after its last batch, or None where not all of it was looked at.
+        Returns None where not all of it was looked at.
         """
         path = replica.path(file.name)
         opened = replica.disk.open(path)
@@ -77,7 +86,7 @@ class LogDump:
                 return None
             yield from self._check_results(replica, opened, reading, checks)
             yield LogEnded(path, reading.batches, reading.records, walk.offset, reading.problems)
-            return walk.offset
+            return Walked(path, walk.offset, opened.inode())
         finally:
             opened.close()
 

@@ -25,7 +25,7 @@ from raylog.storage.dump_events import (
     Unreadable,
 )
 from raylog.storage.dump_files import CHECKPOINTS, Replica, SegmentFile, replicas_in, segment_file, what_holds
-from raylog.storage.dump_log import DumpOptions, LogDump
+from raylog.storage.dump_log import DumpOptions, LogDump, Walked
 from raylog.storage.dump_sidecars import (
     believed_index,
     checkpoint_events,
@@ -37,7 +37,7 @@ from raylog.storage.partition_directory import CHECKPOINT_FILE, PARTITION_FILE, 
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX
 
-_NOT_OURS = "it is none of a replica's files, which are called as raylog called them"
+_NOT_OURS = "it is no file of a replica, going by its name; those are called like 00000000000000000000.log"
 _MISSING = {
     PARTITION_FILE: "The file is missing, so it cannot be told whose replica this is.",
     CHECKPOINT_FILE: "The file is missing, so the log cannot be opened.",
@@ -99,6 +99,8 @@ class Dump:
     # --- one file ---
 
     def _named_file(self, replica: Replica, name: str, path: str) -> Iterator[Event]:
+        if name not in replica.names:
+            raise FileNotFoundError
         if what_holds(name) is None:
             yield Unreadable(path, _NOT_OURS)
             return
@@ -150,7 +152,7 @@ class Dump:
         if self._options.wants_all:
             yield from self._rest(replica)
             if end is not None:
-                yield from check_marks(replica, end)
+                yield from (_unless_changing(replica, problem) for problem in check_marks(replica, end))
 
     def _checkpoints(self, replica: Replica) -> Iterator[Event]:
         others = [name for name in replica.names if name not in CHECKPOINTS and segment_file(name) is None]
@@ -162,7 +164,7 @@ class Dump:
 
     def _segments(self, replica: Replica) -> Generator[Event, None, int | None]:
         """The segments in use, in their order; returns where the last of them ends."""
-        end: int | None = None
+        walked: Walked | None = None
         for at, file in enumerate(replica.segments):
             following = replica.segments[at + 1].base_offset if at + 1 < len(replica.segments) else None
             if following is not None and following <= self._options.from_offset:
@@ -170,33 +172,34 @@ class Dump:
             if self._log.is_done:
                 return None
             try:
-                end = yield from self._segment(replica, file)
+                walked = yield from self._segment(replica, file)
             except (FileNotFoundError, DiskError) as error:
-                end = None
+                walked = None
                 yield _not_there(replica, file.name, error)
-            if following is not None and end is not None and end != following:
-                reason = f"It ends at offset {end}, but the next segment begins at {following}."
-                yield Problem(replica.path(file.name), reason)
-        return end
+            if following is not None and walked is not None and walked.next_offset != following:
+                reason = f"It ends at offset {walked.next_offset}, but the next segment begins at {following}."
+                yield _unless_changing(replica, Problem(replica.path(file.name), reason), walked)
+        return None if walked is None else walked.next_offset
 
-    def _segment(self, replica: Replica, file: SegmentFile) -> Generator[Event, None, int | None]:
+    def _segment(self, replica: Replica, file: SegmentFile) -> Generator[Event, None, Walked | None]:
         indexes = [file.beside(kind) for kind in INDEX_SUFFIXES]
         checks: list[IndexCheck] = []
         if self._options.verify:
             checks = yield from self._checks(replica, [index for index in indexes if index.name in replica.names])
-        end = yield from self._log.events(replica, file, checks)
+        walked = yield from self._log.events(replica, file, checks)
         if self._options.wants_all:
             for index in indexes:
-                yield from self._index(replica, index)
+                yield from self._index(replica, index, walked)
             yield from self._snapshot(replica, file.beside(SNAPSHOT_SUFFIX).name)
-        return end
+        return walked
 
-    def _index(self, replica: Replica, index: SegmentFile) -> Iterator[Event]:
+    def _index(self, replica: Replica, index: SegmentFile, walked: Walked | None) -> Iterator[Event]:
         if replica.size(index.name) is not None:
             if not self._options.verify:  # then it has been compared with the batches already
                 yield from self._if_still_there(replica, index.name, index_events(replica, index))
-        elif not replica.is_growing(index.base_offset) and replica.size(index.beside(LOG_SUFFIX).name) is not None:
-            yield Problem(replica.path(index.name), "The file is missing.", remedy=MADE_AGAIN)
+        elif not replica.is_growing(index.base_offset):
+            missing = Problem(replica.path(index.name), "The file is missing.", remedy=MADE_AGAIN)
+            yield _unless_changing(replica, missing, walked)
 
     def _snapshot(self, replica: Replica, name: str) -> Iterator[Event]:
         if name in replica.names:
@@ -228,6 +231,14 @@ class Dump:
             yield from events
         except (FileNotFoundError, DiskError) as error:
             yield _not_there(replica, name, error)
+
+
+def _unless_changing(replica: Replica, problem: Problem, walked: Walked | None = None) -> Event:
+    """A problem that a compaction or deletion in a living replica would only feign is none while there is one."""
+    replaced = walked is not None and replica.inode(walked.path) != walked.inode
+    if not replaced and not replica.is_being_changed():
+        return problem
+    return Note(problem.path, f"Segments are being compacted or deleted, so this need not be so: {problem.reason}")
 
 
 def _not_there(replica: Replica, name: str, error: FileNotFoundError | DiskError) -> Event:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from raylog.config import ConfigValue
 from raylog.errors import CompactionMemoryTooSmall, CompactionOutdated, DiskFailed, DiskFull, LogOffline
 from raylog.storage.compaction import CompactionReport, compact, run_compaction
 from raylog.storage.compaction_plan import plan_compaction
@@ -287,7 +288,7 @@ def compact_and_clean_up(disk: FaultyDisk) -> None:
 
 def test_deletion_killed_at_every_step_leaves_a_log_that_goes_on_from_its_start() -> None:
     start = FaultyDisk()
-    settings = {"cleanup.policy": "delete", "retention.ms": 1000, "segment.bytes": 400}
+    settings: dict[str, ConfigValue] = {"cleanup.policy": "delete", "retention.ms": 1000, "segment.bytes": 400}
     log = open_log(start, settings)
     history = fill(log, 12)
     log.roll()

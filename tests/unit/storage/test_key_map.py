@@ -13,7 +13,9 @@ from raylog.storage.key_map import SLOT_BYTES, KeyMap, MemoryBudget, bytes_for
 @given(st.lists(st.lists(st.binary(max_size=3), min_size=1, max_size=20), max_size=20))
 def test_it_answers_like_a_dictionary(batches: list[list[bytes]]) -> None:
     distinct = {key for batch in batches for key in batch}
-    keys, expected, offset = KeyMap(bytes_for(max(1, len(distinct)))), {}, 0
+    keys = KeyMap(bytes_for(max(1, len(distinct))))
+    expected: dict[bytes, int] = {}
+    offset = 0
     for batch in batches:
         offsets = range(offset, offset + len(batch))
         keys.put_all(batch, offsets)
