@@ -10,12 +10,13 @@ new ones are synced (see `compaction_swap.py`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from raylog.errors import CompactionMemoryTooSmall, LogDamaged
-from raylog.storage.batch_codec import decode_checked
+from raylog.errors import BatchError, CompactionMemoryTooSmall, LogDamaged
+from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.batch_filter import emptied, only_records
 from raylog.storage.batch_scan import ChainBroken, scan_file
 from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment, plan_compaction
@@ -31,6 +32,8 @@ from raylog.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from raylog.storage.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
 
 _WRITE_BYTES: Final = 1024 * 1024
 _LEAST_KEYS: Final = 1024
@@ -105,10 +108,21 @@ def _stop_mapping(plan: CompactionPlan, keys: KeyMap, header: BatchHeader, mappe
 
 
 def _map_batch(header: BatchHeader, batch: memoryview, keys: KeyMap) -> None:
-    records = decode_checked(header, batch)
+    records = _decoded(header, batch)
+    if records is None:
+        return
     keyed = [(key, offset) for key, offset in zip(records.keys, records.offsets, strict=True) if key is not None]
     if keyed:
         keys.put_all(*zip(*keyed, strict=True))
+
+
+def _decoded(header: BatchHeader, batch: memoryview) -> DecodedBatch | None:
+    """The records; None where the payload is not what its writer should have sent, and the batch stays as it is."""
+    try:
+        return decode_checked(header, batch)
+    except BatchError as error:
+        _log.warning("The batch at offset %d cannot be compacted and stays whole: %s", header.base_offset, error)
+        return None
 
 
 def _batches(
@@ -208,7 +222,9 @@ class _Cleaner:
         return stays
 
     def _newest_records(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        records = decode_checked(header, batch)
+        records = _decoded(header, batch)
+        if records is None:
+            return batch
         # A record without a key dates from before the topic was compacted; there is no newest of it to keep.
         newest = self._keys.newest_of_all([key if key is not None else b"" for key in records.keys])
         stays = [

@@ -113,8 +113,8 @@ def _show_all(events: Iterable[Event], show: Callable[[Event], None]) -> int | N
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads has seen enough. What is still buffered has to go somewhere when the interpreter ends.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return EXIT_CLOSED_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

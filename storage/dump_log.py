@@ -157,7 +157,8 @@ class _Reading:
         self.records += batch.header.record_count
         marker, decoded, refusal = self._content(batch)
         yield BatchSeen.of(self.path, batch.position, batch.header, marker, crc_ok=batch.crc_ok)
-        for reason in (*batch.faults, *([refusal] if refusal else [])):
+        reason = " ".join((*batch.faults, *([refusal] if refusal else [])))
+        if reason:
             yield Problem(self.path, reason, position=batch.position, offset=batch.expected_offset)
         if decoded is not None and self._options.records:
             yield from self._records(decoded, marker)

@@ -209,7 +209,11 @@ class Dump:
         checks: list[IndexCheck] = []
         for file in files:
             yield FileBegun(replica.path(file.name), replica.size(file.name) or 0, file.holds, file.base_offset)
-            index = yield from believed_index(replica, file)
+            try:
+                index = yield from believed_index(replica, file)
+            except (FileNotFoundError, DiskError) as error:
+                yield _not_there(replica, file.name, error)
+                continue
             if index is not None and index.fits:
                 checks.append(index_check(replica.path(file.name), file.kind, index.rows))
         return checks

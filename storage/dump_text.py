@@ -82,6 +82,13 @@ def shown_bytes(data: bytes | None, *, full: bool = False) -> str:
     return f"{shown}... ({len(data)} bytes)" if cut else shown
 
 
+def harmless(text: str) -> str:
+    """With everything escaped that a terminal would take for more than text."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
@@ -124,7 +131,7 @@ class TextLines:
     def _replica(self, replica: ReplicaSeen) -> Iterator[str]:
         name = "a replica of an unknown topic"
         if replica.topic is not None:
-            name = f"topic {replica.topic}, partition {replica.partition}"
+            name = harmless(f"topic {replica.topic}, partition {replica.partition}")
         yield ""
         yield self._paint(f"{replica.path}: {name}", "title")
         ended = "closed cleanly" if replica.closed_cleanly else "open, or not closed cleanly"
@@ -175,11 +182,12 @@ class TextLines:
         time = f"{iso_time(record.timestamp)}Z ({record.timestamp})"
         line = f"    {record.offset}  {time}  key {key}  value {value}"
         if record.headers:
-            pairs = (f"{json.dumps(name)}: {shown_bytes(data, full=self._full)}" for name, data in record.headers)
+            fields = ((name.encode(), data) for name, data in record.headers)
+            pairs = (f"{shown_bytes(name)}: {shown_bytes(data, full=self._full)}" for name, data in fields)
             line += f"  headers {{{', '.join(pairs)}}}"
         yield line
         if record.decoded is not None:
-            yield f"        {record.decoded}"
+            yield f"        {harmless(record.decoded)}"
 
     @_lines.register
     def _log_end(self, log: LogEnded) -> Iterator[str]:
@@ -222,13 +230,13 @@ class TextLines:
     @_lines.register
     def _checkpoint(self, checkpoint: CheckpointSeen) -> Iterator[str]:
         for name, value in checkpoint.body.items():
-            yield from _body_lines(name, value)
+            yield from map(harmless, _body_lines(name, value))
 
     # --- what is to be said of them ---
 
     @_lines.register
     def _problem(self, problem: Problem) -> Iterator[str]:
-        parts = _problem_parts(problem)
+        parts = [harmless(part) for part in _problem_parts(problem)]
         if self._paths:  # one line a problem, for whoever greps
             parts = [f"{problem.path}: {' '.join(parts)}"]
         else:
@@ -237,7 +245,7 @@ class TextLines:
 
     @_lines.register
     def _note(self, note: Note) -> Iterator[str]:
-        yield self._paint(f"  {note.text}", "faint")
+        yield self._paint(f"  {harmless(note.text)}", "faint")
 
     @_lines.register
     def _total(self, total: Total) -> Iterator[str]:

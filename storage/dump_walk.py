@@ -130,10 +130,13 @@ class LogWalk:
         if wrong_crc is not None and goes_on is None:
             return None
         wrong_shape = _refusal(check_shape, header)
-        faults = tuple(fault for fault in (self._wrong_offset(header), wrong_shape, wrong_crc) if fault)
+        # Where the CRC is wrong, what else the header seems to say follows from that.
+        faults = tuple(fault for fault in (self._wrong_offset(header), wrong_crc or wrong_shape) if fault)
         position, expected = self.position, self.offset
         self.position += header.size
-        self.offset = header.next_offset if goes_on is None else goes_on
+        if goes_on is None:
+            goes_on = header.next_offset if wrong_shape is None else expected + 1
+        self.offset = goes_on
         base_offset = self.offset - header.last_offset_delta - 1
         return FoundBatch(
             position, header, data, expected, base_offset, wrong_crc is None, wrong_shape is None, faults
@@ -149,10 +152,11 @@ class LogWalk:
         if len(head) < HEADER_BYTES:
             return None
         following = read_header(head)
+        if _refusal(check_shape, following) is not None:
+            return None
         if following.base_offset == in_sequence:
             return in_sequence
-        is_there = following.base_offset > self.offset and after + following.size <= self._end
-        if not is_there or _refusal(check_shape, following) is not None:
+        if following.base_offset <= self.offset or after + following.size > self._end:
             return None
         data = self._file.read_at(following.size, after)
         return following.base_offset if _refusal(check_crc, following, data) is None else None
@@ -171,7 +175,7 @@ class LogWalk:
 
     def _lost_bytes(self, reason: str) -> LostBytes:
         start, expected = self.position, self.offset
-        resumes_at = next_sound_batch(self._file, start, expected)
+        resumes_at = next_sound_batch(self._file, start, max(0, expected))
         resumes_offset = None
         self.position = self._end
         if resumes_at is not None and resumes_at < self._end:

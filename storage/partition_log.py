@@ -231,7 +231,8 @@ class PartitionLog:
     def append_as_follower(self, data: Bytes, now_ms: int) -> int:
         """Append batches as the leader stamped them; returns the new log end offset.
 
-        All of `data` is checked before any of it is written. It must join on to the log's end.
+        All of `data` is checked before any of it is written, and it must join on to the log's end. Where a write fails
+        (`DiskFull`), the batches before it are in the log: the log end offset tells.
         """
         arrived = check_replicated(data, self.log_end_offset, self.epochs.latest)
         if not arrived:
@@ -317,7 +318,8 @@ class PartitionLog:
             successor.save_snapshot(self.producers)
             active.seal()
         except BaseException:
-            successor.retire(DELETED_SUFFIX)
+            for path in successor.retire(DELETED_SUFFIX):
+                self.disk.remove(path)
             successor.close()
             raise
         self.segments.add(successor)
@@ -387,6 +389,7 @@ class PartitionLog:
             self.log_start_offset = offset
             self.epochs.cut_start(offset)
 
+    @_while_open
     @_while_open
     def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
         """Take over the topic's changed settings."""

@@ -263,12 +263,17 @@ class LogModel:
 
     # --- transactions ---
 
-    def transactions(self) -> list[Transaction]:
-        """Every transaction, the ended ones in the order of their markers, then the open ones."""
+    def transactions(self, *, forgetful: bool = False) -> list[Transaction]:
+        """Every transaction, the ended ones in the order of their markers, then the open ones.
+
+        `forgetful`: without the batches that the log may have forgotten.
+        """
         ended: list[Transaction] = []
         first: dict[int, int] = {}
         for batch in self.batches:
             producer = batch.header.producer_id
+            if forgetful and batch.base_offset < max(self.known.get(producer, [0])):
+                continue
             if batch.marker is not None:
                 if producer in first:
                     aborted = batch.marker.type is MarkerType.ABORT
@@ -282,8 +287,8 @@ class LogModel:
 
     def last_stable_range(self) -> tuple[int, int]:
         """The least and the greatest last stable offset that would be right."""
-        transactions = self.transactions()
-        return self._stable(transactions, self.high_watermark), self._stable(transactions, self.highest_watermark)
+        least = self._stable(self.transactions(), self.high_watermark)
+        return least, self._stable(self.transactions(forgetful=True), self.highest_watermark)
 
     def _stable(self, transactions: list[Transaction], settled: int) -> int:
         unstable = [

@@ -8,12 +8,14 @@ import pytest
 
 from raylog.config import ConfigValue
 from raylog.errors import CompactionMemoryTooSmall, CompactionOutdated, DiskFailed, DiskFull, LogOffline
+from raylog.storage.batch_codec import decode_batch
 from raylog.storage.compaction import CompactionReport, compact, run_compaction
 from raylog.storage.compaction_plan import plan_compaction
 from raylog.storage.compaction_progress import CompactionProgress, Pass
 from raylog.storage.control_records import MarkerType
 from raylog.storage.key_map import MemoryBudget, bytes_for
 from raylog.storage.partition_log import PartitionLog
+from raylog.storage.record_batch import seal
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
 from tests.unit.storage.compacted_log import (
     DIRECTORY,
@@ -168,6 +170,22 @@ def test_a_map_too_small_for_one_batch_is_refused_and_nothing_is_changed() -> No
         compact(log, NOW_MS, MemoryBudget(bytes_for(1024)), force=True)
     assert disk.files() == before
     assert committed_records(log) == history
+
+
+@pytest.mark.parametrize("payload", [b"not columns at all", b"\x97" + b"\xc6\xff\xff\xff\xff" * 7])
+def test_a_batch_that_cannot_be_decoded_stays_whole_and_holds_nothing_up(payload: bytes) -> None:
+    """It came in while the topic was not compacted, when nobody looked inside."""
+    disk = FaultyDisk()
+    log = open_log(disk, {"cleanup.policy": "delete"})
+    poison = seal([payload], last_offset_delta=2, base_timestamp=0, max_timestamp=0, record_count=3)
+    log.append_as_leader(poison, 1, NOW_MS)
+    write(log, [(b"k", b"old"), (b"k", b"new")])
+    log.roll()
+    log.update_config({"cleanup.policy": "compact", "segment.bytes": 600})
+    report = compacted(log)
+    assert (report.records_before, report.records_after) == (5, 4)
+    assert log.read(0, 1).data == bytes(poison)
+    assert decode_batch(log.read(3, 1).data).values == [b"new"]
 
 
 def test_only_what_is_replicated_and_decided_is_touched() -> None:

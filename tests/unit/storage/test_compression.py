@@ -152,6 +152,15 @@ def test_other_readers_unpack_what_is_packed_here(content: bytes) -> None:
     assert aiokafka.codec.zstd_decode(compress(ZSTD, content)) == content
 
 
+@pytest.mark.parametrize("step", [0, 1, 7, 64])
+def test_lz4_in_steps_of_any_size(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content may end with a step, before it, or between two."""
+    monkeypatch.setattr(compression, "_LZ4_STEP", step)
+    for content in (TEXT, bytes(3_000), b"", b"x", *(bytes(range(size)) for size in range(28, 40))):
+        frame = lz4_of_other_library(content)
+        assert decompress(LZ4, frame, len(content)) == content
+
+
 def test_lz4_blocks_stand_alone() -> None:
     """Kafka's Java client reads no linked blocks."""
     assert not lz4.frame.get_frame_info(compress(LZ4, TEXT * 30))["block_linked"]

@@ -217,6 +217,12 @@ def test_bad_records_are_refused_behind_good_ones(name: str) -> None:
         parsed(first + BAD_RECORDS[name] + last, 3, 9)
 
 
+@pytest.mark.parametrize("name", [name for name in BAD_RECORDS if " over 32 " in name or " over 64 " in name])
+def test_numbers_keep_to_their_bits(name: str) -> None:
+    with pytest.raises(InvalidBatch, match="does not fit"):
+        parsed(BAD_RECORDS[name], 1)
+
+
 @pytest.mark.parametrize("offsets", [[0, 0], [1, 0], [0, 1, 1], [0, 2], [-1, 0]])
 def test_offsets_that_do_not_rise_within_the_batch_are_refused(offsets: list[int]) -> None:
     payload = kafka_payload([Record(offset, MODERN, None, None) for offset in offsets])

@@ -191,17 +191,12 @@ class LogMachine(RuleBasedStateMachine):
         """The one of the possible states that the reopened log is in."""
         log = self.log
         found = log.log_end_offset, Marks(log.recovery_point, log.high_watermark, log.log_start_offset)
-        matching = []
         for state in reversed(states):
             ends = state.boundaries(state.marks.recovery_point) if torn else [state.end]
             for end in reversed(ends):
                 candidate = state.reopened(end)
                 if (candidate.end, candidate.marks) == found and list(log.epochs.history) == candidate.epochs:
-                    matching.append(candidate)
-        # Whether all was deleted or was never there shows only in what is known of producers.
-        matching.sort(key=lambda candidate: bool(candidate.batches) != bool(log.size_bytes))
-        if matching:
-            return matching[0]
+                    return candidate
         raise AssertionError(
             f"found end and marks {found}, epochs {log.epochs.history}; possible were: "
             + "; ".join(f"{state.on_disk}, {state.marks}, ends {state.boundaries()}, {state.epochs}" for state in states)
@@ -510,18 +505,17 @@ class LogMachine(RuleBasedStateMachine):
         self.perform(lambda: self.log.restart_at(offset), *self.restart_states(offset, offset))
 
     def restart_states(self, base: int, start: int) -> list[LogModel]:
-        """All counts as deleted; all is gone; the epochs are forgotten; the log goes on elsewhere."""
+        """All counts as deleted, and is on its way out; the epochs are forgotten too; the log goes on elsewhere."""
         deleted = self.model.clone()
         end = deleted.end
         deleted.marks = deleted.on_disk = Marks(deleted.marks.recovery_point, end, end)
+        deleted.may_forget_before(end)
         forgotten = deleted.clone()
         forgotten.restart(end)
         forgotten.marks = forgotten.on_disk = deleted.marks
-        gone = forgotten.clone()
-        gone.epochs = deleted.epochs
         elsewhere = forgotten.clone()
         elsewhere.restart(base, start)
-        return [deleted, gone, forgotten, elsewhere]
+        return [deleted, forgotten, elsewhere]
 
     @rule(permille=_permille)
     def delete_records(self, permille: int) -> None:

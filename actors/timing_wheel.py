@@ -1,0 +1,152 @@
+"""A hierarchical timing wheel: every timer of a process, with O(1) to set and O(1) to cancel.
+
+Time is a number of milliseconds that the owner passes in; nothing here reads a clock. Level 0 has a slot for each of
+the next 64 ms, level 1 one for each of the next 64 times 64 ms, and so on; a timer waits in the level where its
+distance fits and moves down as its time comes near, at most once a level. A bit mask a level says which slots are in
+use, so empty time is skipped and not walked.
+
+What must stay true: a timer in a slot of level n is due at least one and at most 64 slots of that level from now. So
+the slot that `now` itself is in has been emptied, and a timer found there is a full turn away.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+_BITS: Final = 6
+_SLOTS: Final = 1 << _BITS
+_MASK: Final = _SLOTS - 1
+_ALL: Final = (1 << _SLOTS) - 1
+
+
+class Timer(Generic[_T]):
+    """One timer that was set; good for cancelling it."""
+
+    __slots__ = ("_number", "action", "deadline_ms", "slot")
+
+    def __init__(self, deadline_ms: int, action: _T, number: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.action = action
+        self._number = number
+        self.slot: dict[int, Timer[_T]] | None = None
+
+
+class _Level(Generic[_T]):
+    """64 slots. A slot is a dictionary by timer number: in order of setting, and quick to take one out of."""
+
+    def __init__(self) -> None:
+        self.slots: list[dict[int, Timer[_T]]] = [{} for _ in range(_SLOTS)]
+        self.used = 0  # one bit a slot; a slot that cancelling has emptied may still have its bit
+
+    def distance(self, now: int) -> int:
+        """How many slots after the one of `now` the next used one comes, 1 to 64; 0 if there is none."""
+        if not self.used:
+            return 0
+        turn = (now & _MASK) + 1
+        ahead = ((self.used >> turn) | (self.used << (_SLOTS - turn))) & _ALL
+        return (ahead & -ahead).bit_length()
+
+
+class TimingWheel(Generic[_T]):
+    """Timers with an action each; what an action is, is the owner's business."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self._levels: list[_Level[_T]] = [_Level()]
+        self._due: dict[int, Timer[_T]] = {}
+        self._count = 0
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        """Timers that are set and have not gone off."""
+        return self._count
+
+    def set(self, deadline_ms: int, action: _T) -> Timer[_T]:
+        """Let `action` go off at `deadline_ms`; one that is past goes off at the next `advance`."""
+        self._numbers += 1
+        timer = Timer(deadline_ms, action, self._numbers)
+        self._count += 1
+        self._place(timer)
+        return timer
+
+    def cancel(self, timer: Timer[_T]) -> bool:
+        """Whether the timer had not gone off and now will not."""
+        if timer.slot is None:
+            return False
+        del timer.slot[timer._number]
+        timer.slot = None
+        self._count -= 1
+        return True
+
+    def advance(self, now_ms: int) -> list[_T]:
+        """Move on to `now_ms`; the actions that have gone off, by deadline, and of one deadline as they were set.
+
+        A clock that went backwards changes nothing.
+        """
+        gone_off = list(self._due.values())
+        self._due.clear()
+        while (step := self._next_step()) is not None and step[0] <= now_ms:
+            self.now_ms, level_number = step
+            slot = self._take_slot(level_number)
+            if level_number == 0:
+                gone_off += slot.values()
+                continue
+            for timer in slot.values():
+                self._place(timer)
+            gone_off += self._due.values()
+            self._due.clear()
+        self.now_ms = max(self.now_ms, now_ms)
+        for timer in gone_off:
+            timer.slot = None
+        self._count -= len(gone_off)
+        gone_off.sort(key=attrgetter("deadline_ms", "_number"))
+        return [timer.action for timer in gone_off]
+
+    def wake_at(self) -> int | None:
+        """When to call `advance` next: no later than the first deadline, sometimes a little before. None: never."""
+        if self._due:
+            return self.now_ms
+        step = self._next_step()
+        return None if step is None else step[0]
+
+    def _place(self, timer: Timer[_T]) -> None:
+        distance = timer.deadline_ms - self.now_ms
+        if distance <= 0:
+            slot = self._due
+        else:
+            number = (distance.bit_length() - 1) // _BITS
+            while number >= len(self._levels):
+                self._levels.append(_Level())
+            index = (timer.deadline_ms >> (number * _BITS)) & _MASK
+            level = self._levels[number]
+            level.used |= 1 << index
+            slot = level.slots[index]
+        slot[timer._number] = timer
+        timer.slot = slot
+
+    def _next_step(self) -> tuple[int, int] | None:
+        """(when the next used slot begins, level); of two that begin together the higher, which moves down first."""
+        best: tuple[int, int] | None = None
+        for number, level in enumerate(self._levels):
+            shift = number * _BITS
+            now = self.now_ms >> shift
+            while distance := level.distance(now):
+                index = (now + distance) & _MASK
+                if level.slots[index]:
+                    begins = (now + distance) << shift
+                    if best is None or begins <= best[0]:
+                        best = (begins, number)
+                    break
+                level.used &= ~(1 << index)
+        return best
+
+    def _take_slot(self, number: int) -> dict[int, Timer[_T]]:
+        """Empty the slot of `now` in this level."""
+        level = self._levels[number]
+        index = (self.now_ms >> (number * _BITS)) & _MASK
+        slot, level.slots[index] = level.slots[index], {}
+        level.used &= ~(1 << index)
+        return slot
