@@ -287,7 +287,9 @@ def _problem_parts(problem: Problem) -> list[str]:
         where.append(f"offset {problem.offset} expected")
     parts = [f"{', '.join(where)}: {problem.reason}" if where else problem.reason]
     if problem.resumes_at is not None and problem.resumes_offset is not None and problem.offset is not None:
-        lost = f"{problem.lost_bytes} bytes, offsets {_span(problem.offset, problem.resumes_offset - 1)}"
+        lost = f"{problem.lost_bytes} bytes"
+        if problem.resumes_offset > problem.offset:
+            lost += f", offsets {_span(problem.offset, problem.resumes_offset - 1)}"
         parts.append(f"Lost: {lost}. Sound again at byte {problem.resumes_at}, offset {problem.resumes_offset}.")
     elif problem.lost_bytes is not None:
         parts.append(f"Nothing sound follows in the {problem.lost_bytes} bytes up to the end.")

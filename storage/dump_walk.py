@@ -82,6 +82,7 @@ class LogWalk:
         self._file = file
         self._end = file.size()
         self._epochs = EpochCheck(epochs)
+        self._before = max(0, offset - 1)
         self.position = position
         self.offset = offset
 
@@ -135,7 +136,8 @@ class LogWalk:
         position, expected = self.position, self.offset
         self.position += header.size
         if goes_on is None:
-            goes_on = header.next_offset if wrong_shape is None else expected + 1
+            # Nothing tells whether offsets are missing or the field is damaged; the lower number misleads less.
+            goes_on = max(0, min(header.base_offset, expected) + header.last_offset_delta + 1)
         self.offset = goes_on
         base_offset = self.offset - header.last_offset_delta - 1
         return FoundBatch(
@@ -175,7 +177,8 @@ class LogWalk:
 
     def _lost_bytes(self, reason: str) -> LostBytes:
         start, expected = self.position, self.offset
-        resumes_at = next_sound_batch(self._file, start, max(0, expected))
+        # Damage may have misled the walk about the offset, so any sound batch of this file is good enough.
+        resumes_at = next_sound_batch(self._file, start, self._before)
         resumes_offset = None
         self.position = self._end
         if resumes_at is not None and resumes_at < self._end:

@@ -77,8 +77,9 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Expired]:
         log.advance_log_start(gone[-1].next_offset)
         for segment, entry in zip(gone, expired, strict=True):
             _log.info("%s: deleted, %s.", segment.path(LOG_SUFFIX), entry.reason)
+            retired = segment.retire(DELETED_SUFFIX)  # if this fails, the segment is the log's still
             log.segments.remove(segment)
-            _remove_later(log, [segment], segment.retire(DELETED_SUFFIX), now_ms)
+            _remove_later(log, [segment], retired, now_ms)
     return expired
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raylog.errors import BatchError, OffsetOutOfRange
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.producer_replay import know_transactions
-from raylog.storage.record_batch import check_batch
+from raylog.storage.record_batch import BatchHeader, check_batch
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
 from raylog.storage.transaction_index import AbortedTransaction
 
@@ -74,6 +74,16 @@ def read(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -
         log.high_watermark,
         log.log_end_offset,
     )
+
+
+def inspect(log: PartitionLog, offset: int) -> BatchHeader:
+    _check_range(log, offset, Isolation.LOG_END)
+    segment = log.segments.containing(offset)
+    place = segment.locate(offset)
+    try:
+        return check_batch(segment.read_batch(place))
+    except BatchError as error:
+        raise segment.damaged(place.position, error.describe()) from error
 
 
 def file_slice(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -> FileSlice | None:

@@ -297,7 +297,6 @@ class LogRecovery:
             end = start
         self._epochs.cut_end(end)
         self._epochs.cut_start(start)
-        self._directory.remove_snapshots(keep=self._segments.bases())
         self._checkpoint = LogCheckpoint(
             boot_id=self._disk.boot_id(),
             recovery_point=min(self._checkpoint.recovery_point, end),
@@ -307,6 +306,7 @@ class LogRecovery:
         if opened_after is not OpenedAfter.CREATION:
             self._directory.write_checkpoint(self._checkpoint)
         self._directory.forget_clean_shutdown()
+        self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
 
     def _start_over(self, start: int) -> None:
         """All that is left was deleted already: the log goes on empty from its start."""

@@ -33,12 +33,11 @@ def truncate_to(log: PartitionLog, offset: int, now_ms: int) -> None:
         restart(log, log.log_start_offset, log_start_offset=log.log_start_offset)
         return
     know_transactions(log.segments, last, now_ms)
-    _lower_marks(log, offset)
+    _lower_marks(log, place.base_offset)
     for later in reversed([segment for segment in log.segments if segment.base_offset > last.base_offset]):
         _drop(log, later)
     if last.is_sealed or last.next_offset > offset:
         last.truncate(place)
-    _lower_marks(log, log.log_end_offset)
     _forget_after_end(log, now_ms)
 
 

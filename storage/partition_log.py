@@ -317,14 +317,21 @@ class PartitionLog:
         try:
             successor.save_snapshot(self.producers)
             active.seal()
-        except BaseException:
-            for path in successor.retire(DELETED_SUFFIX):
-                self.disk.remove(path)
-            successor.close()
+        except DiskError:
+            self._take_back(successor)
             raise
         self.segments.add(successor)
         self.name_changes += 1
         self._flushes.rolled()
+
+    def _take_back(self, successor: Segment) -> None:
+        """A segment's file that the log does not know of would be taken for damage after a clean close."""
+        successor.close()
+        try:
+            for path in successor.retire(DELETED_SUFFIX):
+                self.disk.remove(path)
+        except DiskError as error:
+            raise DiskFailed(f"A file of a refused segment stays: {error.describe()}") from error
 
     def new_segment(self, base_offset: int) -> Segment:
         return Segment.create(
@@ -363,6 +370,14 @@ class PartitionLog:
     def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [start_offset, end_offset)."""
         return log_reader.aborted_between(self, start_offset, end_offset, now_ms)
+
+    @_while_open
+    def inspect(self, offset: int) -> BatchHeader:
+        """Look at the batch of `offset` with its CRC, which fetches leave to their readers.
+
+        For a reader who got bytes that make no sense: where the disk is to blame, the replica is damaged (rule 14).
+        """
+        return log_reader.inspect(self, offset)
 
     # --- moving the marks ---
 

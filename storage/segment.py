@@ -374,7 +374,7 @@ class Segment:
 
     def _check_link(self, header: BatchHeader, offset: int, position: int) -> None:
         sound = header.base_offset == offset and header.size >= HEADER_BYTES and header.last_offset_delta >= 0
-        if not sound or position + header.size > self.size:
+        if not sound or position + header.size > self.size or header.next_offset > self.next_offset:
             raise self.damaged(position, f"expected the batch of offset {offset}")
 
     def read(self, place: Place, max_bytes: int, end_offset: int) -> tuple[bytes, int]:

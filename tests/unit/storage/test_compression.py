@@ -237,6 +237,17 @@ def test_zstd_words_a_full_buffer_as_expected() -> None:
     assert str(caught.value) == compression._ZSTD_BUFFER_FULL
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 65_791, 65_792, 300_000])
+def test_a_declared_zstd_size_is_read(size: int) -> None:
+    """It takes 1, 2, 4 or 8 bytes, and two bytes count from 256."""
+    content = (TEXT * 40)[:size]
+    for level in (-5, 1, 3):
+        frame = bytes(cramjam.zstd.compress(content, level=level))
+        assert compression._zstd_declared_size(memoryview(frame)) == size
+    if size:  # of a stream without content, zstd knows the size after all
+        assert compression._zstd_declared_size(memoryview(streamed_zstd(content))) is None
+
+
 def test_damage_in_a_zstd_stream_is_told_from_a_bomb_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = bytearray(streamed_zstd(TEXT * 30))
     packed[6] |= 0x06  # the first block is of the type that has no meaning

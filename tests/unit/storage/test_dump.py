@@ -381,7 +381,7 @@ def test_from_an_offset_on(tmp_path: Path) -> None:
     path = plain(tmp_path, batches=60, segment_bytes=2000).closed()
     all_batches = of_kind("batch", path)
     end = all_batches[-1]["last_offset"] + 1
-    for offset in range(end):
+    for offset in range(0, end, 5):
         expected = [each for each in all_batches if each["last_offset"] >= offset]
         assert of_kind("batch", "--from-offset", offset, path) == expected
         assert of_kind("batch", "--from-offset", offset, "--max-batches", 2, path) == expected[:2]
@@ -650,7 +650,7 @@ def test_garbage_of_all_kinds_is_survived(tmp_path: Path) -> None:
 
 
 def _damaged(whole: bytes, random: Random) -> Iterator[bytes]:
-    for _ in range(8):
+    for _ in range(4):
         data = bytearray(whole)
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         yield bytes(data)
@@ -661,7 +661,7 @@ def _damaged(whole: bytes, random: Random) -> Iterator[bytes]:
     yield whole + whole[:100]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_however_it_is_damaged_every_byte_is_told_of_and_no_sound_batch_is_missed(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     path = plain(tmp_path, batches=25, **{"segment.bytes": 100_000}).crashed() / FIRST_LOG

@@ -490,12 +490,10 @@ class LogMachine(RuleBasedStateMachine):
             states = []
             for cut in [before.end, *(cut for cut in reversed(before.boundaries(end)) if cut < before.end)]:
                 state = before.clone()
-                state.lower_marks(offset)
+                state.lower_marks(end)
                 state.cut(cut)
                 states.append(state)
-            after = states[-1].clone()
-            after.lower_marks(after.end)
-            self.perform(lambda: self.log.truncate_to(offset, self.now), *states, after)
+            self.perform(lambda: self.log.truncate_to(offset, self.now), *states)
         self.forget_what_is_doubtful()
 
     @rule(permille=_permille, ahead=st.sampled_from([0, 0, 30]))
