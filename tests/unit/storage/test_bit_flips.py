@@ -18,6 +18,7 @@ from raylog.storage.batch_codec import DecodedBatch, decode_batch, encode_batch
 from raylog.storage.compaction import compact
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.key_map import MemoryBudget
+from raylog.storage.leader_epochs import EpochStart
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_directory import QUARANTINE_FILE, PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
@@ -39,7 +40,7 @@ class Answers(NamedTuple):
     aborted: list[tuple[int, ...]]
     producers: list[str]
     times: list[tuple[int, int] | None]
-    epochs: list[tuple[int, int]]
+    epochs: list[EpochStart]
 
 
 def open_log(disk: FaultyDisk) -> PartitionLog:
@@ -119,13 +120,14 @@ def ask_everything(log: PartitionLog, batches: list[DecodedBatch]) -> Answers:
         [tuple(each) for each in log.aborted_between(0, log.log_end_offset, NOW_MS)],
         [repr(log.producers.get(number)) for number in range(3)],
         [log.offset_for_timestamp(NOW_MS + wait) for wait in range(0, 120, 7)],
-        [tuple(log.epochs.end_offset_for(epoch, log.log_end_offset)) for epoch in range(6)],
+        [log.epochs.end_offset_for(epoch, log.log_end_offset) for epoch in range(6)],
     )
 
 
 # --- the flips ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "crashed"])
 @pytest.mark.parametrize("make", [plain, transactional, compacted])
 def test_flipped_bits_are_never_served_and_never_cost_what_is_before_them(

@@ -272,6 +272,7 @@ def test_a_full_disk_stops_a_compaction_and_costs_nothing() -> None:
     assert newest(committed_records(log)) == newest(history)
 
 
+@pytest.mark.thorough
 def test_killed_at_every_step_nothing_is_lost() -> None:
     """The process dies at each disk operation of a compaction, and then perhaps the machine, with several outcomes."""
     start = FaultyDisk()
@@ -304,6 +305,7 @@ def compact_and_clean_up(disk: FaultyDisk) -> None:
     log.remove_deleted_files(NOW_MS + DAY_MS)
 
 
+@pytest.mark.thorough
 def test_deletion_killed_at_every_step_leaves_a_log_that_goes_on_from_its_start() -> None:
     start = FaultyDisk()
     settings: dict[str, ConfigValue] = {"cleanup.policy": "delete", "retention.ms": 1000, "segment.bytes": 400}

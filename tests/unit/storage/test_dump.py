@@ -22,14 +22,14 @@ from raylog.storage.compaction_swap import commit_swap
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.data_directory import SET_ASIDE, BrokerIdentity, DataDirectory
 from raylog.storage.disk import DiskFile, LocalDisk
-from raylog.storage.dump import dump_command
-from raylog.storage.dump_events import BatchSeen, Event, Note, Problem, as_json
-from raylog.storage.dump_files import ReadOnlyDisk
-from raylog.storage.dump_formats import RECORD_FORMATS
-from raylog.storage.dump_log import DumpOptions
-from raylog.storage.dump_replica import Dump
-from raylog.storage.dump_text import TextLines, iso_time, shown_bytes, time_span
-from raylog.storage.dump_walk import FoundBatch, LogWalk, LostBytes
+from raylog.storage.dump.command import dump_command
+from raylog.storage.dump.events import BatchSeen, Event, Note, Problem, as_json
+from raylog.storage.dump.files import ReadOnlyDisk
+from raylog.storage.dump.formats import RECORD_FORMATS
+from raylog.storage.dump.log import DumpOptions
+from raylog.storage.dump.replica import Dump
+from raylog.storage.dump.text import TextLines, iso_time, shown_bytes, time_span
+from raylog.storage.dump.walk import FoundBatch, LogWalk, LostBytes
 from raylog.storage.key_map import MemoryBudget
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.leader_epochs import LeaderEpochs

@@ -76,6 +76,7 @@ def contents(log: PartitionLog) -> bytes:
     return data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("machine_too", [False, True])
 def test_every_whole_batch_before_the_tear_is_there_and_appending_goes_on(machine_too: bool) -> None:
     disk = FaultyDisk()

@@ -1,21 +1,4 @@
-"""`python -m raylog.storage.dump PATH ...`: what is in the files of a replica, and what is wrong with them.
-
-It only reads, takes no lock, and works on a living replica as on a damaged one. The rooms behind it:
-
-    dump.py            the command
-    dump_replica.py    one run: which files, in which order
-    dump_log.py        a log file: batches, records
-    dump_walk.py       getting past what is damaged in it
-    dump_sidecars.py   indexes, snapshots, checkpoints
-    dump_checks.py     comparing them with the batches
-    dump_files.py      names, and reading without touching
-    dump_formats.py    the records of internal topics: other modules register how theirs are read
-    dump_events.py     what can be said, as data and as JSON
-    dump_text.py       the same as text
-
-Only formats whose modules have been imported are known. From here that is storage's own, the transaction markers; a
-command line above the folders that register more imports those, and then calls `dump_command`.
-"""
+"""The command: options, output, exit codes."""
 
 from __future__ import annotations
 
@@ -28,10 +11,10 @@ from typing import Any, Final, TextIO
 
 import click
 
-from raylog.storage.dump_events import Event, Total, Unreadable, as_json
-from raylog.storage.dump_log import DumpOptions
-from raylog.storage.dump_replica import Counts, Dump
-from raylog.storage.dump_text import Paint, TextLines, no_paint
+from raylog.storage.dump.events import Event, Total, Unreadable, as_json
+from raylog.storage.dump.log import DumpOptions
+from raylog.storage.dump.replica import Counts, Dump
+from raylog.storage.dump.text import Paint, TextLines, no_paint
 
 EXIT_WELL: Final = 0
 EXIT_PROBLEMS: Final = 1
@@ -132,6 +115,3 @@ def _paint_for(stream: TextIO) -> Paint:
         return no_paint
     return lambda text, style: click.style(text, **_STYLES[style])
 
-
-if __name__ == "__main__":
-    dump_command()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from raylog.errors import DiskError
 from raylog.storage.data_directory import IDENTITY_FILE
-from raylog.storage.dump_checks import MADE_AGAIN, IndexCheck, check_marks, index_check
-from raylog.storage.dump_events import (
+from raylog.storage.dump.checks import MADE_AGAIN, IndexCheck, check_marks, index_check
+from raylog.storage.dump.events import (
     BatchSeen,
     Event,
     FileBegun,
@@ -24,9 +24,9 @@ from raylog.storage.dump_events import (
     Total,
     Unreadable,
 )
-from raylog.storage.dump_files import CHECKPOINTS, Replica, SegmentFile, replicas_in, segment_file, what_holds
-from raylog.storage.dump_log import DumpOptions, LogDump, Walked
-from raylog.storage.dump_sidecars import (
+from raylog.storage.dump.files import CHECKPOINTS, Replica, SegmentFile, replicas_in, segment_file, what_holds
+from raylog.storage.dump.log import DumpOptions, LogDump, Walked
+from raylog.storage.dump.sidecars import (
     believed_index,
     checkpoint_events,
     index_events,

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 
 from raylog.errors import LogDamaged, UnsupportedFormat
 from raylog.storage import leader_epochs, offset_index, time_index
-from raylog.storage.dump_checks import MADE_AGAIN
-from raylog.storage.dump_events import (
+from raylog.storage.dump.checks import MADE_AGAIN
+from raylog.storage.dump.events import (
     AbortedSeen,
     CheckpointSeen,
     Event,
@@ -19,7 +19,7 @@ from raylog.storage.dump_events import (
     TimeEntrySeen,
     as_sentence,
 )
-from raylog.storage.dump_files import CHECKPOINTS, Replica, SealedIndex, SegmentFile, what_holds
+from raylog.storage.dump.files import CHECKPOINTS, Replica, SealedIndex, SegmentFile, what_holds
 from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.partition_directory import LOCK_FILE, QUARANTINE_FILE
 from raylog.storage.producer_state import ProducerStates

@@ -11,11 +11,11 @@ from raylog.storage import offset_index
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.control_records import Marker, decode_marker
 from raylog.storage.disk import DiskFile
-from raylog.storage.dump_checks import IndexCheck
-from raylog.storage.dump_events import BatchSeen, Event, FileBegun, LogEnded, Note, Problem, RecordSeen, as_sentence
-from raylog.storage.dump_files import Replica, SegmentFile
-from raylog.storage.dump_formats import describe_record
-from raylog.storage.dump_walk import FoundBatch, LogWalk, LostBytes
+from raylog.storage.dump.checks import IndexCheck
+from raylog.storage.dump.events import BatchSeen, Event, FileBegun, LogEnded, Note, Problem, RecordSeen, as_sentence
+from raylog.storage.dump.files import Replica, SegmentFile
+from raylog.storage.dump.formats import describe_record
+from raylog.storage.dump.walk import FoundBatch, LogWalk, LostBytes
 from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.partition_directory import DELETED_SUFFIX
 from raylog.storage.record_batch import HEADER_BYTES, read_header

@@ -1,6 +1,6 @@
 """What a dump tells, as data: one small type for each thing it can say, and their form as JSON.
 
-The reading half (`dump_replica.py`) makes these, the printing half (`dump_text.py`, or `as_json` here) turns them into
+The reading half (`replica.py`) makes these, the printing half (`text.py`, or `as_json` here) turns them into
 lines. In JSON every object has its `kind` and all of its keys, whether there is something to say or not; bytes are
 base64.
 """

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import singledispatchmethod
 from typing import Any, Final, TypeAlias
 
-from raylog.storage.dump_events import (
+from raylog.storage.dump.events import (
     AbortedSeen,
     BatchSeen,
     CheckpointSeen,

@@ -13,9 +13,9 @@ from typing import Final
 from raylog.errors import BatchError
 from raylog.storage import compaction_progress, leader_epochs, offset_index, time_index
 from raylog.storage.control_records import MarkerType, decode_marker
-from raylog.storage.dump_events import Problem
-from raylog.storage.dump_files import Replica
-from raylog.storage.dump_walk import FoundBatch, LostBytes
+from raylog.storage.dump.events import Problem
+from raylog.storage.dump.files import Replica
+from raylog.storage.dump.walk import FoundBatch, LostBytes
 from raylog.storage.partition_directory import CHECKPOINT_FILE, CLEAN_SHUTDOWN_FILE
 from raylog.storage.record_batch import NO_TIMESTAMP
 from raylog.storage.transaction_index import AbortedTransaction
