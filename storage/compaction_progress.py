@@ -67,3 +67,10 @@ class CompactionProgress:
 
     def save(self, disk: Disk, directory: str) -> None:
         write_checkpoint(disk, f"{directory}/{FILE_NAME}", _VERSION, {"passes": [list(each) for each in self.passes]})
+
+
+def cut_progress(disk: Disk, directory: str, log_end_offset: int) -> None:
+    """What is appended from here on has not been compacted, whatever stood at those offsets before."""
+    progress = CompactionProgress.load(disk, directory)
+    if progress.cleaned_to > log_end_offset:
+        progress.cut(log_end_offset).save(disk, directory)

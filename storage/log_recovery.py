@@ -22,6 +22,7 @@ from raylog.config import TopicConfig
 from raylog.errors import LogDamaged
 from raylog.storage.batch_scan import ChainBroken, has_batch_after, scan_file
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
+from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
 from raylog.storage.leader_epochs import EpochStart, LeaderEpochs
 from raylog.storage.partition_directory import DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
@@ -305,6 +306,7 @@ class LogRecovery:
         )
         if opened_after is not OpenedAfter.CREATION:
             self._directory.write_checkpoint(self._checkpoint)
+        cut_progress(self._disk, self._directory.path, end)
         self._directory.forget_clean_shutdown()
         self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from raylog.storage.compaction_progress import CompactionProgress
+from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint
 from raylog.storage.producer_replay import know_transactions, replay, states_before
 from raylog.storage.producer_state import ProducerStates
@@ -59,7 +59,7 @@ def restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
     log.recovery_point = base_offset
     log.truncations += 1
     log.name_changes += 1
-    _cut_compaction_progress(log)
+    cut_progress(log.disk, log.directory.path, base_offset)
 
 
 def _lower_marks(log: PartitionLog, offset: int) -> None:
@@ -88,11 +88,4 @@ def _forget_after_end(log: PartitionLog, now_ms: int) -> None:
     log.producers = states_before(log.segments, len(log.segments) - 1, now_ms)
     replay(log.producers, [log.segments.active], now_ms)
     log.producers.settle(log.high_watermark)
-    _cut_compaction_progress(log)
-
-
-def _cut_compaction_progress(log: PartitionLog) -> None:
-    """What is appended from here on has not been compacted, whatever stood at those offsets before."""
-    progress = CompactionProgress.load(log.disk, log.directory.path)
-    if progress.cleaned_to > log.log_end_offset:
-        progress.cut(log.log_end_offset).save(log.disk, log.directory.path)
+    cut_progress(log.disk, log.directory.path, end)

@@ -3,9 +3,12 @@
 The model keeps every batch since the log last began, also those below the log's start, and answers each question by
 walking over all of them. It shares the header's layout with the log and nothing else.
 
-Where the log may truthfully answer in two ways, the model says so:
-- Producers can be forgotten, by expiry or with a snapshot that a power cut took. `points` are the offsets from which
-  on a producer may be remembered; `known` are those that fit what the log has answered so far.
+`batches` is what stands in the log; compaction takes records out of it. `history` is what was ever appended, and what
+producers are known by: the log keeps that in its snapshots.
+
+Where the log may truthfully answer in more than one way, the model says so:
+- Producers can be forgotten, by expiry or with a snapshot that a power cut took, and worked out anew from batches that
+  compaction has thinned out. See `Memory`.
 - After a restart the high watermark is the one of the last checkpoint, while the log may still know that a transaction
   had been settled by a later one.
 """
@@ -95,6 +98,16 @@ class Transaction(NamedTuple):
     aborted: bool = False
 
 
+class Memory(NamedTuple):
+    """What a log may know a producer by: its history from `since` on, of which `thinned_from` on what compaction left."""
+
+    since: int = 0
+    thinned_from: int = 1 << 62
+
+
+Possible: TypeAlias = set[Memory]
+
+
 @dataclass(frozen=True)
 class Marks:
     recovery_point: int = 0
@@ -108,20 +121,24 @@ class LogModel:
 
     base: int = 0
     batches: list[ModelBatch] = field(default_factory=list)
+    history: list[ModelBatch] = field(default_factory=list)
     marks: Marks = Marks()
     on_disk: Marks = Marks()
     epochs: list[EpochStart] = field(default_factory=list)
     highest_watermark: int = 0  # ever known of what is in the log
-    points: dict[int, set[int]] = field(default_factory=dict)
-    known: dict[int, set[int]] = field(default_factory=dict)
+    snapshots_doubtful: bool = False
+    is_compacted: bool = False
+    expired_at: dict[int, set[int]] = field(default_factory=dict)
+    known: dict[int, Possible] = field(default_factory=dict)
 
     def clone(self) -> LogModel:
         return replace(
             self,
             batches=self.batches.copy(),
+            history=self.history.copy(),
             epochs=self.epochs.copy(),
-            points={producer: set(points) for producer, points in self.points.items()},
-            known={producer: set(points) for producer, points in self.known.items()},
+            expired_at={producer: set(points) for producer, points in self.expired_at.items()},
+            known={producer: set(memories) for producer, memories in self.known.items()},
         )
 
     # --- what it holds ---
@@ -142,6 +159,11 @@ class LogModel:
     def latest_epoch(self) -> int:
         return self.epochs[-1].epoch if self.epochs else NO_EPOCH
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the log knows all there is to know of transactions and producers."""
+        return not self.snapshots_doubtful and not self.is_compacted
+
     def boundaries(self, low: int = 0) -> list[int]:
         """The offsets at which the log could end, from `low` on."""
         ends = [self.base, *(batch.next_offset for batch in self.batches)]
@@ -157,11 +179,12 @@ class LogModel:
     # --- changes ---
 
     def append(self, batch: ModelBatch) -> None:
-        assert batch.base_offset == self.end or not self.batches
         if not self.batches:
             self.base = batch.base_offset
+        assert batch.base_offset == self.end
         self.assign(batch.header.leader_epoch)
         self.batches.append(batch)
+        self.history.append(batch)
 
     def assign(self, epoch: int) -> None:
         if epoch > self.latest_epoch:
@@ -186,19 +209,19 @@ class LogModel:
     def cut(self, end: int) -> None:
         """Lose what is at or after `end`, and with a batch that holds `end` all of that batch."""
         self.batches = self.below(end)
+        self.history = [batch for batch in self.history if batch.next_offset <= self.end]
         self.epochs = [entry for entry in self.epochs if entry.start_offset < self.end]
         self.highest_watermark = min(self.highest_watermark, self.end)
-        self.rebuild_producers()
 
     def restart(self, base: int, start: int | None = None) -> None:
         """Begin again, with nothing."""
         self.base = base
-        self.batches = []
-        self.epochs = []
+        self.batches, self.history, self.epochs = [], [], []
         start = base if start is None else start
         self.marks = self.on_disk = Marks(base, start, start)
         self.highest_watermark = start
-        self.points, self.known = {}, {}
+        self.expired_at, self.known = {}, {}
+        self.is_compacted = False
 
     def begin_at(self, start: int) -> None:
         """Let the log start there, and forget the epochs that ended before."""
@@ -263,16 +286,16 @@ class LogModel:
 
     # --- transactions ---
 
-    def transactions(self, *, forgetful: bool = False) -> list[Transaction]:
-        """Every transaction, the ended ones in the order of their markers, then the open ones.
+    def transactions(self, *, least: bool = False) -> list[Transaction]:
+        """Every transaction ever, the ended ones in the order of their markers, then the open ones.
 
-        `forgetful`: without the batches that the log may have forgotten.
+        `least`: without what the log may have forgotten.
         """
         ended: list[Transaction] = []
         first: dict[int, int] = {}
-        for batch in self.batches:
+        for batch in self.history:
             producer = batch.header.producer_id
-            if forgetful and batch.base_offset < max(self.known.get(producer, [0])):
+            if least and batch.base_offset < max(memory.since for memory in self.possible(producer)):
                 continue
             if batch.marker is not None:
                 if producer in first:
@@ -285,10 +308,14 @@ class LogModel:
     def aborted(self) -> list[Transaction]:
         return [transaction for transaction in self.transactions() if transaction.aborted]
 
+    def aborts_ever(self) -> set[tuple[int, int | None]]:
+        """The producer and the marker of every transaction that was aborted."""
+        return {(transaction.producer_id, transaction.marker_offset) for transaction in self.aborted()}
+
     def last_stable_range(self) -> tuple[int, int]:
         """The least and the greatest last stable offset that would be right."""
-        least = self._stable(self.transactions(), self.high_watermark)
-        return least, self._stable(self.transactions(forgetful=True), self.highest_watermark)
+        lowest = self._stable(self.transactions(), self.high_watermark)
+        return lowest, self._stable(self.transactions(least=True), self.highest_watermark)
 
     def _stable(self, transactions: list[Transaction], settled: int) -> int:
         unstable = [
@@ -304,7 +331,7 @@ class LogModel:
         return [
             record
             for batch in self.below(end)
-            if not batch.header.is_control and not _is_aborted(batch, aborted)
+            if not batch.header.is_control and not is_aborted(batch, aborted)
             for record in batch.records
             if record.offset >= self.start
         ]
@@ -312,34 +339,45 @@ class LogModel:
     # --- producers ---
 
     def producer_ids(self) -> list[int]:
-        return sorted({batch.header.producer_id for batch in self.batches if batch.header.producer_id >= 0})
+        return sorted({batch.header.producer_id for batch in self.history if batch.header.producer_id >= 0})
 
-    def rebuild_producers(self) -> None:
-        """The log works out anew what it knows of producers, from a snapshot of any age."""
-        self.known = {producer: set(points) for producer, points in self.points.items()}
+    def batches_of(self, producer: int, memory: Memory | None = None) -> list[ModelBatch]:
+        since, thinned_from = memory or Memory()
+        whole = [batch for batch in self.history if since <= batch.base_offset < thinned_from]
+        thinned = [batch for batch in self.batches if batch.base_offset >= max(since, thinned_from)]
+        return [batch for batch in whole + thinned if batch.header.producer_id == producer]
 
-    def may_forget_before(self, offset: int) -> None:
-        """A snapshot may be gone, and with it what was known of producers only from deleted batches."""
+    def possible(self, producer: int) -> Possible:
+        return self.known.get(producer, {Memory()})
+
+    def rebuild_producers(self, segment_bases: Sequence[int]) -> None:
+        """The log works out anew what it knows of producers: from a snapshot at one of its segments, if it has it."""
+        first = segment_bases[0] if self.snapshots_doubtful else 0
+        thinned = [*segment_bases, Memory().thinned_from] if self.is_compacted else [Memory().thinned_from]
         for producer in self.producer_ids():
-            self.points.setdefault(producer, {0}).add(offset)
-        self.rebuild_producers()
+            since = {0, first, *self.expired_at.get(producer, ())}
+            self.known[producer] = {Memory(point, base) for point in since for base in thinned}
+
+    def may_have_lost(self, end: int) -> None:
+        """All of the log may be gone already, and with it all that was known."""
+        for producer in self.producer_ids():
+            self.expired_at.setdefault(producer, set()).add(end)
 
     def forget_producer(self, producer: int) -> None:
-        self.points.setdefault(producer, {0}).add(self.end)
-        self.known[producer] = {self.end}
+        self.expired_at.setdefault(producer, set()).add(self.end)
+        self.known[producer] = {Memory(self.end)}
 
-    def answers(self, header: BatchHeader, marker: Marker | None = None) -> dict[int, ProducerAnswer]:
-        """What may be answered to a new batch, by the point from which on its producer is remembered."""
-        points = self.known.get(header.producer_id, {0})
-        return {point: self._answer(header, marker, point) for point in points}
+    def answers(self, header: BatchHeader, marker: Marker | None = None) -> dict[Memory, ProducerAnswer]:
+        """What may be answered to a new batch, by what its producer may be known by."""
+        return {memory: self._answer(header, marker, memory) for memory in self.possible(header.producer_id)}
 
-    def learn(self, producer: int, points: Iterable[int]) -> None:
-        """Only these points fit what the log has answered."""
+    def learn(self, producer: int, memories: Possible) -> None:
+        """Only these fit what the log has answered."""
         if producer in self.known:
-            self.known[producer] = set(points)
+            self.known[producer] = set(memories)
 
-    def _answer(self, header: BatchHeader, marker: Marker | None, since: int) -> ProducerAnswer:
-        mine = self.batches_of(header.producer_id, since)
+    def _answer(self, header: BatchHeader, marker: Marker | None, memory: Memory) -> ProducerAnswer:
+        mine = self.batches_of(header.producer_id, memory)
         if not mine:
             return None
         epoch = mine[-1].header.producer_epoch
@@ -361,11 +399,6 @@ class LogModel:
         in_transaction = any(batch.header.is_transactional for batch in since_marker)
         return InvalidTransactionState if in_transaction and not header.is_transactional else None
 
-    def batches_of(self, producer: int, since: int = 0) -> list[ModelBatch]:
-        return [
-            batch for batch in self.batches if batch.header.producer_id == producer and batch.base_offset >= since
-        ]
-
 
 def next_sequence(mine: Sequence[ModelBatch]) -> int:
     """The sequence that a producer with these batches has to send next."""
@@ -381,14 +414,14 @@ def data_after_last_marker(mine: Sequence[ModelBatch]) -> list[ModelBatch]:
     return list(mine[markers[-1] + 1 if markers else 0 :])
 
 
-def _sequences(header: BatchHeader) -> tuple[int, int]:
-    return header.base_sequence, (header.base_sequence + header.last_offset_delta) % SEQUENCES
-
-
-def _is_aborted(batch: ModelBatch, aborted: Iterable[Transaction]) -> bool:
+def is_aborted(batch: ModelBatch, aborted: Iterable[Transaction]) -> bool:
     return batch.header.is_transactional and any(
         transaction.producer_id == batch.header.producer_id
         and transaction.marker_offset is not None
         and transaction.first_offset <= batch.base_offset <= transaction.marker_offset
         for transaction in aborted
     )
+
+
+def _sequences(header: BatchHeader) -> tuple[int, int]:
+    return header.base_sequence, (header.base_sequence + header.last_offset_delta) % SEQUENCES
