@@ -32,4 +32,8 @@ def run() -> Iterator[Figure]:
     yield Figure("decode to lists", rounds_of(rate_of(lambda: decode_batch(plain), amount)), "M records/s", 8)
     yield Figure("decode to lists, lz4", rounds_of(rate_of(lambda: decode_batch(packed), amount)), "M records/s")
     yield Figure("decode to Arrow", rounds_of(rate_of(lambda: batch_to_arrow(plain), amount)), "M records/s", 100)
+    lengths = [value[: 60 + n % 40] for n, value in enumerate(values)]
+    varied = encode_batch(lengths, keys=keys, timestamps=timestamps)
+    many = rounds_of(rate_of(lambda: batch_to_arrow(varied), amount))
+    yield Figure("decode to Arrow, values 60 to 99 B", many, "M records/s")
     yield Figure("decode to Arrow, lz4", rounds_of(rate_of(lambda: batch_to_arrow(packed), amount)), "M records/s")

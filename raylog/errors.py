@@ -20,6 +20,12 @@ What stays true here:
     │   ├── LogDamaged
     │   └── LogOffline
     ├── CompactionError           CompactionMemoryTooSmall, CompactionOutdated
+    ├── StreamError
+    │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
+    │   ├── MessageUnknown
+    │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
+    │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
+    │   └── RemoteFailed
     └── RuntimeUnavailable        RayUnreachable
 """
 
@@ -434,6 +440,173 @@ class CompactionOutdated(CompactionError):
 
     def describe(self) -> str:
         return f"There are no sealed segments from offset {self.base_offset} to {self.end_offset}."
+
+
+# --- streams ------------------------------------------------------------------------------------------------------
+
+
+class StreamError(RaylogError):
+    """Something about the streams between processes."""
+
+    # Whether the request may have been carried out all the same (rules 27 and 30). Only its sequence, or a look at the
+    # state, tells; a plain repetition could do it twice.
+    outcome_unknown: ClassVar[bool] = False
+
+
+class FrameInvalid(StreamError):
+    """Bytes on a stream are not a frame; nothing behind them can be read."""
+
+    advice = "The stream is closed. Both sides have to run raylog, in versions that know each other's frames."
+
+
+class FrameTooLarge(FrameInvalid):
+    """A frame is, or declares itself, larger than the stream takes."""
+
+    advice = "Send less in one request, or raise the frame limit on both sides."
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size = size
+        self.limit = limit
+
+    def describe(self) -> str:
+        return f"A frame of {self.size} bytes is over the limit of {self.limit}."
+
+
+class UnsupportedFrameVersion(FrameInvalid):
+    """A frame has a layout this version does not know."""
+
+    advice = "The other side runs another version of raylog: bring both to one."
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(version, known)
+        self.version = version
+        self.known = known
+
+    def describe(self) -> str:
+        return f"A frame has protocol version {self.version}; this raylog speaks {self.known}."
+
+
+class MessageUnknown(StreamError):
+    """A whole frame carries a message of a kind, or a version of it, that this side does not know."""
+
+    advice = "One side runs an older raylog: bring both to one version."
+
+    def __init__(self, kind: int, version: int) -> None:
+        super().__init__(kind, version)
+        self.kind = kind
+        self.version = version
+
+    def describe(self) -> str:
+        return f"Message kind {self.kind} in version {self.version} is unknown here."
+
+
+class PeerNotAdmitted(StreamError):
+    """One side of a new stream did not prove that it holds the cluster's secret."""
+
+    advice = "Both sides need the secret of the same cluster, and the address has to be the one its owner gave out."
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"No stream with {self.peer}: {self.reason}."
+
+
+class PeerUnreachable(StreamError):
+    """Nothing accepts a stream at that address."""
+
+    retriable = True
+    advice = "Its process may be gone or not up yet: refresh metadata and connect again."
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"{self.peer} cannot be reached: {self.reason}."
+
+
+class StreamNotOpen(StreamError):
+    """The stream takes no new requests; this one was not carried out."""
+
+    retriable = True
+    advice = "Nothing was done: connect again and repeat it."
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The stream with {self.peer} is not open: {self.reason}."
+
+
+class TooManyBytesInFlight(StreamError):
+    """The bound on what the other side has not answered yet is reached (rule 31); nothing was sent."""
+
+    retriable = True
+    advice = "Wait for answers before sending more."
+
+    def __init__(self, size: int, in_flight: int, limit: int) -> None:
+        super().__init__(size, in_flight, limit)
+        self.size = size
+        self.in_flight = in_flight
+        self.limit = limit
+
+    def describe(self) -> str:
+        return f"{self.size} bytes were not sent: {self.in_flight} are in flight, and the limit is {self.limit}."
+
+
+class StreamClosed(StreamError):
+    """A stream ended while a request was in flight on it: the outcome is unknown (rules 27 and 30)."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The request may have been carried out: repeat it under the same sequence, or look before repeating it."
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The stream with {self.peer} closed, outcome unknown: {self.reason}."
+
+
+class RequestTimedOut(StreamError):
+    """No answer came in time: the outcome is unknown (rule 27)."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The request may have been carried out: repeat it under the same sequence, or look before repeating it."
+
+    def __init__(self, peer: str, timeout_ms: int) -> None:
+        super().__init__(peer, timeout_ms)
+        self.peer = peer
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return f"{self.peer} did not answer within {self.timeout_ms} ms."
+
+
+class RemoteFailed(StreamError):
+    """The other side answered with an error. `error` is that error, where its class is known here."""
+
+    advice = "What helps, and whether trying again does, is up to that error."
+
+    def __init__(self, peer: str, name: str, text: str, error: object = None) -> None:
+        super().__init__(peer, name, text, error)
+        self.peer = peer
+        self.name = name
+        self.text = text
+        self.error = error if isinstance(error, RaylogError) else None
+
+    def describe(self) -> str:
+        return f"{self.peer} answered {self.name}: {self.text}"
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------

@@ -119,6 +119,24 @@ def _timestamps(header: BatchHeader, raw: RawColumns) -> pa.Array:
 def _binary(what: str, lengths: memoryview, joined: memoryview) -> pa.Array:
     if len(joined) > _MAX_BINARY:
         raise InvalidBatch(f"A {what} column of {len(joined)} bytes is more than Arrow's binary type holds.")
+    count = len(lengths) // 4
+    raw = bytes(lengths)  # comparing views goes number by number
+    if raw == raw[:4] * count:  # keys that are ids, or no keys at all: the running sum is known
+        length = int.from_bytes(raw[:4], "little", signed=True)
+        if length == -1 and not joined:
+            return pa.nulls(count, pa.binary())
+        if length >= 0 and length * count == len(joined):
+            offsets = _multiples(count, length).buffers()[1]
+            return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(joined)])
+    return _binary_of_any_lengths(what, lengths, joined)
+
+
+@functools.lru_cache(maxsize=64)
+def _multiples(count: int, length: int) -> pa.Array:
+    return pa.array(range(0, (count + 1) * length, length) if length else [0] * (count + 1), pa.int32())
+
+
+def _binary_of_any_lengths(what: str, lengths: memoryview, joined: memoryview) -> pa.Array:
     # One number more than there are records, so that the running sum begins with 0.
     sizes = _numbers("i", b"".join((_ZERO, lengths)))
     least = pc.min(sizes).as_py()

@@ -99,7 +99,7 @@ class Transaction(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a log may know a producer by: its history from `since` on, of which `thinned_from` on what compaction left."""
+    """What a log may know a producer by: its history from `since` on, and from `thinned_from` what compaction left."""
 
     since: int = 0
     thinned_from: int = 1 << 62

@@ -1,16 +1,18 @@
 """A partition's log against a model, through whatever Hypothesis can think of: appends of every kind, truncation,
-retention, flushes, restarts, and crashes of process and machine between two operations or in the middle of one.
+retention, compaction, flushes, restarts, and crashes of process and machine between two operations or in one.
 
-A crash in the middle is lit with a fuse: the next operation dies at its n-th step on disk. What the log then shows has
-to be one of the states that the operation passes through.
+A crash in the middle of an operation is lit with a fuse: the next one dies at its n-th step on disk. What the log then
+shows has to be one of the states that the operation passes through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,37 +21,35 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raylog.errors import (
     BatchTooLarge,
+    NullKey,
     OffsetOutOfRange,
     OffsetsNotContiguous,
     ProducerError,
     RaylogError,
     StaleLeaderEpoch,
 )
-from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.batch_codec import decode_batch
+from raylog.storage.compaction import CompactionReport, compact
+from raylog.storage.control_records import Marker, MarkerType
+from raylog.storage.key_map import MemoryBudget
 from raylog.storage.log_flush import LogFlush
-from raylog.storage.log_reader import Isolation
 from raylog.storage.log_recovery import OpenedAfter
-from raylog.storage.partition_directory import PartitionIdentity
-from raylog.storage.partition_log import PartitionLog
-from raylog.storage.record_batch import NO_PRODUCER_ID, BatchHeader, read_header
+from raylog.storage.record_batch import read_header, split_batches
 from tests.simulation.faulty_disk import MOMENTS, FaultyDisk, Moment, SimulatedCrash
-from tests.unit.storage.batches import MODERN, Record, rows, written_by_aiokafka
+from tests.unit.storage.batches import MODERN, rows
+from tests.unit.storage.compaction_rules import Circumstances, thinned
+from tests.unit.storage.log_drafts import PRODUCERS, Draft, Ids, Prepared, drafts, prepared, prepared_marker
 from tests.unit.storage.log_model import (
     SEQUENCES,
     LogModel,
     Marks,
     ModelBatch,
     ProducerAnswer,
-    data_after_last_marker,
     next_sequence,
     stamped,
 )
-
-PATH = "/data/orders-0"
-IDENTITY = PartitionIdentity("cluster", "orders", "topic-id", 0)
-PRODUCERS = range(1, 5)
-FAR = 1 << 40
+from tests.unit.storage.log_questions import FAR, Questions
+from tests.unit.storage.small_log import new_disk, open_log
 
 
 @dataclass
@@ -61,48 +61,7 @@ class Fuse:
     power_cut: bool
 
 
-class Draft(NamedTuple):
-    """A batch to be: its records, and who writes it."""
-
-    records: tuple[Record, ...]
-    magic: int
-    codec: int
-    producer: int
-    transactional: bool
-    new_epoch: bool
-    marker: MarkerType | None
-    bump: bool
-    leader_step: int
-
-
-# --- what is drawn ----------------------------------------------------------------------------------------------------
-
-_keys = st.sampled_from([b"a", b"b", b"c", b"dd", b"", None])
-_values = st.none() | st.binary(max_size=3) | st.binary(min_size=20, max_size=80)
-_headers = st.sampled_from([(), (), (("h", b"x"),), (("h", None), ("i", b""))])
-_ages = st.sampled_from([0, 0, 1, 10, 700, 5_000])
-
-
-def _as_records(fields: list[tuple[int, bytes | None, bytes | None, Any]]) -> tuple[Record, ...]:
-    return tuple(
-        Record(offset, age, key, value, headers) for offset, (age, key, value, headers) in enumerate(fields)
-    )
-
-
-_records = st.lists(st.tuples(_ages, _keys, _values, _headers), min_size=1, max_size=4).map(_as_records)
-_drafts = st.builds(
-    Draft,
-    records=_records,
-    magic=st.sampled_from([16, 2]),
-    codec=st.sampled_from([0, 0, 0, 3]),
-    producer=st.sampled_from([NO_PRODUCER_ID, NO_PRODUCER_ID, *PRODUCERS]),
-    transactional=st.booleans(),
-    new_epoch=st.sampled_from([False, False, False, True]),
-    marker=st.sampled_from([None, None, MarkerType.COMMIT, MarkerType.ABORT]),
-    bump=st.booleans(),
-    leader_step=st.sampled_from([0, 0, 0, 1, 2]),
-)
-_configs = st.fixed_dictionaries(
+configs = st.fixed_dictionaries(
     {
         "segment.bytes": st.sampled_from([2_000, 700, 5_000]),
         "index.interval.bytes": st.sampled_from([200, 0, 1_000]),
@@ -113,33 +72,37 @@ _configs = st.fixed_dictionaries(
         "message.timestamp.type": st.sampled_from(["CreateTime", "LogAppendTime"]),
         "file.delete.delay.ms": st.sampled_from([1_000, 0]),
         "producer.id.expiration.ms": st.sampled_from([1_000_000, 2_000]),
+        "cleanup.policy": st.sampled_from(["delete", "compact", "compact,delete"]),
+        "delete.retention.ms": st.sampled_from([1_000_000, 2_000]),
     }
 )
-_permille = st.integers(0, 1_000)
+permille = st.integers(0, 1_000)
 
 
-def between(low: int, high: int, permille: int) -> int:
-    return low + (high - low) * permille // 1_000
+def between(low: int, high: int, part: int) -> int:
+    return low + (high - low) * part // 1_000
 
 
 class LogMachine(RuleBasedStateMachine):
     """The log and its model, side by side."""
 
-    @initialize(overrides=_configs, ordered_names=st.booleans(), seed=st.integers(0, 2**32))
+    @initialize(overrides=configs, ordered_names=st.booleans(), seed=st.integers(0, 2**32))
     def create(self, overrides: dict[str, Any], ordered_names: bool, seed: int) -> None:
-        self.disk = FaultyDisk(ordered_names=ordered_names)
-        self.disk.make_directory("/data")
-        self.disk.sync_everything()
+        self.disk: FaultyDisk = new_disk(ordered_names=ordered_names)
         self.rng = Random(seed)
         self.now = MODERN
         self.overrides = overrides
         self.model = LogModel()
         self.fuse: Fuse | None = None
         self.recovery_fuse: Fuse | None = None
-        self.flush: tuple[LogFlush, int, bool] | None = None  # (flush, end it covers, whether it was synced)
-        self.snapshots_doubtful = False
-        self.log = PartitionLog.open(PATH, IDENTITY, overrides, now_ms=self.now, disk=self.disk)
+        self.flush: tuple[LogFlush, int, bool] | None = None  # (flush, end it makes safe, whether it was synced)
+        self.passes: list[tuple[int, int]] = []  # of compaction: (end, time)
+        self.compacting = False
+        self.open()
         assert self.log.opened_after is OpenedAfter.CREATION
+
+    def open(self) -> None:
+        self.log = open_log(self.disk, self.overrides, self.now)
 
     # --- doing something, which may be the last thing the process does ---
 
@@ -163,7 +126,8 @@ class LogMachine(RuleBasedStateMachine):
     def crash(self, states: Sequence[LogModel], *, power_cut: bool) -> None:
         if power_cut:
             self.disk.crash_machine(self.rng)
-            self.snapshots_doubtful = True
+            for state in states:
+                state.snapshots_doubtful = True
         else:
             self.disk.crash_process()
         self.reopen(states, power_cut=power_cut)
@@ -175,107 +139,51 @@ class LogMachine(RuleBasedStateMachine):
             try:
                 self.open()
             except SimulatedCrash:
-                self.crash(states, power_cut=fuse.power_cut)
+                self.crash(states, power_cut=power_cut or fuse.power_cut)
                 return
             self.disk.crash_after(FAR)
         else:
             self.open()
         self.flush = None
-        self.model = self.state_found(states, self.snapshots_doubtful)
-        self.forget_what_is_doubtful()
+        self.model = self.state_found(states, power_cut)
+        if self.compacting:
+            self.take_over_compaction(None)
+        self.cut_passes()
+        self.model.rebuild_producers(self.log.segments.bases())
 
-    def open(self) -> None:
-        self.log = PartitionLog.open(PATH, IDENTITY, self.overrides, now_ms=self.now, disk=self.disk)
-
-    def state_found(self, states: Sequence[LogModel], torn: bool) -> LogModel:
+    def state_found(self, states: Sequence[LogModel], power_cut: bool) -> LogModel:
         """The one of the possible states that the reopened log is in."""
         log = self.log
         found = log.log_end_offset, Marks(log.recovery_point, log.high_watermark, log.log_start_offset)
         for state in reversed(states):
-            ends = state.boundaries(state.marks.recovery_point) if torn else [state.end]
+            ends = state.boundaries(state.marks.recovery_point) if power_cut else [state.end]
             for end in reversed(ends):
                 candidate = state.reopened(end)
                 if (candidate.end, candidate.marks) == found and list(log.epochs.history) == candidate.epochs:
                     return candidate
         raise AssertionError(
             f"found end and marks {found}, epochs {log.epochs.history}; possible were: "
-            + "; ".join(f"{state.on_disk}, {state.marks}, ends {state.boundaries()}, {state.epochs}" for state in states)
+            + "; ".join(f"{state.on_disk}, {state.marks}, {state.boundaries()}, {state.epochs}" for state in states)
         )
 
-    def forget_what_is_doubtful(self) -> None:
-        if self.snapshots_doubtful:
-            self.model.may_forget_before(self.log.segments[0].base_offset)
-
-    @rule(
-        steps=st.integers(1, 14), moment=st.sampled_from(MOMENTS), power_cut=st.booleans(), in_recovery=st.booleans()
-    )
-    def light_the_fuse(self, steps: int, moment: Moment, power_cut: bool, in_recovery: bool) -> None:
-        fuse = Fuse(steps, moment, power_cut)
-        if in_recovery:
-            self.recovery_fuse = fuse
+    @rule(steps=st.integers(1, 14), moment=st.sampled_from(MOMENTS), power_cut=st.booleans(), later=st.booleans())
+    def light_the_fuse(self, steps: int, moment: Moment, power_cut: bool, later: bool) -> None:
+        """Let the next operation die, or (`later`) the recovery after the next crash."""
+        if later:
+            self.recovery_fuse = Fuse(steps, moment, power_cut)
         else:
-            self.fuse = fuse
+            self.fuse = Fuse(steps, moment, power_cut)
 
-    # --- making batches ---
+    def refused(self, error: type[RaylogError], operation: Callable[[], Any]) -> None:
+        with pytest.raises(error) as raised:
+            operation()
+        assert raised.type is error
 
-    def written(self, draft: Draft, records: Sequence[Record], **producer: int) -> bytearray:
-        identity = {"producer_id": NO_PRODUCER_ID, "producer_epoch": -1, "base_sequence": -1} | producer
-        transactional = draft.transactional and identity["producer_id"] >= 0
-        if draft.magic == 2:
-            ids = (identity["producer_id"], identity["producer_epoch"], identity["base_sequence"])
-            return bytearray(
-                written_by_aiokafka(records, draft.codec, transactional=transactional, producer=ids)
-            )
-        return encode_batch(
-            [record.value for record in records],
-            timestamps=[record.timestamp for record in records],
-            keys=[record.key for record in records],
-            headers=[record.headers for record in records],
-            codec=draft.codec,
-            transactional=transactional,
-            **identity,
-        )
-
-    def dated(self, draft: Draft) -> list[Record]:
-        return [record._replace(timestamp=self.now - record.timestamp) for record in draft.records]
-
-    def drafted(self, draft: Draft, model: LogModel, epoch: int, *, append_time: int | None = None) -> ModelBatch:
-        """The batch that `draft` says, valid at the end of `model`."""
-        producer = draft.producer
-        mine = model.batches_of(producer)
-        producer_epoch = mine[-1].header.producer_epoch if mine else 0
-        open_transaction = any(batch.header.is_transactional for batch in data_after_last_marker(mine))
-        if producer >= 0 and draft.marker is not None and open_transaction:
-            marker = Marker(draft.marker, len(mine) // 4)
-            return self.drafted_marker(marker, producer, producer_epoch + draft.bump, model.end, epoch, append_time)
-        records = self.dated(draft)
-        if producer < 0:
-            return stamped(self.written(draft, records), records, model.end, epoch, append_time=append_time)
-        if draft.new_epoch and not open_transaction:
-            producer_epoch, sequence = producer_epoch + 1, 0
-        else:
-            sequence = next_sequence(mine) if mine else SEQUENCES - 3
-        data = self.written(
-            draft._replace(transactional=draft.transactional or open_transaction),
-            records,
-            producer_id=producer,
-            producer_epoch=producer_epoch,
-            base_sequence=sequence,
-        )
-        return stamped(data, records, model.end, epoch, append_time=append_time)
-
-    def drafted_marker(
-        self, marker: Marker, producer: int, producer_epoch: int, offset: int, epoch: int, append_time: int | None
-    ) -> ModelBatch:
-        data = encode_marker(marker, producer, producer_epoch, self.now)
-        records = [record._replace(offset=0) for record in rows(decode_batch(data))]
-        return stamped(data, records, offset, epoch, append_time=append_time, marker=marker)
+    # --- appending as the leader ---
 
     @property
     def append_time(self) -> int | None:
         return self.now if self.log.config.message_timestamp_type == "LogAppendTime" else None
-
-    # --- appending as the leader ---
 
     def lead(self) -> int:
         if self.model.latest_epoch < 0:
@@ -283,103 +191,79 @@ class LogMachine(RuleBasedStateMachine):
             self.model.assign(1)
         return self.model.latest_epoch
 
-    def append(self, batch: ModelBatch, fresh: bytearray) -> None:
-        """Append `fresh`, which is to become `batch`."""
-        control = batch.marker is not None
+    def append(self, sent: bytearray, batch: ModelBatch) -> None:
+        """Append `sent`, which is to become `batch`."""
         after = self.model.clone()
         after.append(batch)
-        epoch = self.model.latest_epoch
-        appended = self.perform(lambda: self.log.append_as_leader(fresh, epoch, self.now, control=control), after)
+        epoch, control = self.model.latest_epoch, batch.marker is not None
+        appended = self.perform(lambda: self.log.append_as_leader(sent, epoch, self.now, control=control), after)
         if appended is not None:
             assert appended == (batch.base_offset, batch.next_offset - 1, False)
-            assert fresh == batch.data
-            self.log_holds(batch)
+            assert sent == batch.data
+            assert rows(decode_batch(batch.data)) == list(batch.records)
 
-    def log_holds(self, batch: ModelBatch) -> None:
-        assert rows(decode_batch(batch.data)) == list(batch.records)
-
-    def refused(self, error: type[RaylogError], operation: Callable[[], Any]) -> None:
-        with pytest.raises(error) as raised:
-            operation()
-        assert raised.type is error
-
-    @rule(draft=_drafts)
+    @rule(draft=drafts)
     def append_as_leader(self, draft: Draft) -> None:
         epoch = self.lead()
-        batch = self.drafted(draft, self.model, epoch, append_time=self.append_time)
-        fresh = self.unstamped(draft, batch)
-        if len(fresh) > self.log.config.segment_bytes:
-            self.refused(BatchTooLarge, lambda: self.log.append_as_leader(fresh, epoch, self.now))
+        if self.log.config.is_compacted:
+            draft = self.with_keys(draft)
+        sent, batch = prepared(draft, self.model, epoch, self.now, self.append_time)
+        if len(sent) > self.log.config.segment_bytes:
+            self.refused(BatchTooLarge, lambda: self.log.append_as_leader(sent, epoch, self.now))
             return
-        if batch.header.producer_id >= 0:
-            points = self.points_allowing(batch)
-            if not points:
+        producer = batch.header.producer_id
+        if producer >= 0:
+            Questions(self.log, self.model, self.disk, self.rng, self.now).ask_producer(producer)
+            answers = self.model.answers(batch.header, batch.marker)
+            taken = {memory for memory, answer in answers.items() if answer is None}
+            if not taken:
                 return  # the log has forgotten the producer, so what comes next for it is another batch
-            self.model.learn(batch.header.producer_id, points)
-        self.append(batch, fresh)
+            self.model.learn(producer, taken)
+        self.append(sent, batch)
 
-    def unstamped(self, draft: Draft, batch: ModelBatch) -> bytearray:
-        """The bytes as their writer sent them."""
-        if self.append_time is None:
-            return bytearray(batch.data)
-        header = batch.header
-        if batch.marker is not None:
-            return encode_marker(batch.marker, header.producer_id, header.producer_epoch, self.now)
-        draft = draft._replace(transactional=header.is_transactional)
-        return self.written(
-            draft,
-            self.dated(draft),
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-        )
+    def with_keys(self, draft: Draft) -> Draft:
+        if any(record.key is None for record in draft.records):
+            sent = draft.written(self.now)
+            if len(sent) <= self.log.config.segment_bytes:
+                self.refused(NullKey, lambda: self.log.append_as_leader(sent, self.model.latest_epoch, self.now))
+        return draft.with_keys
 
-    def points_allowing(self, batch: ModelBatch) -> list[int]:
-        """Where more than one memory of the producer is possible, ask the log which it has."""
-        self.look_at_producer(batch.header.producer_id)
-        answers = self.model.answers(batch.header, batch.marker)
-        return [point for point, answer in answers.items() if answer is None]
-
-    @rule(draft=_drafts, kind=st.sampled_from(["duplicate", "gap", "stale", "late", "fresh epoch late"]))
+    @rule(draft=drafts, kind=st.sampled_from(["duplicate", "gap", "stale", "late", "new epoch, late"]))
     def append_what_a_producer_may_not(self, draft: Draft, kind: str) -> None:
-        if draft.producer < 0 or not self.model.batches_of(draft.producer):
+        mine = self.model.batches_of(draft.producer) if draft.producer >= 0 else []
+        if not mine:
             return
         epoch = self.lead()
-        self.look_at_producer(draft.producer)
-        mine = self.model.batches_of(draft.producer)
-        newest = mine[-1].header.producer_epoch
         data = [batch for batch in mine if batch.is_data_of_producer]
-        records = self.dated(draft)
-        sequence, producer_epoch = next_sequence(mine), newest
+        newest, sequence = mine[-1].header.producer_epoch, next_sequence(mine)
         if kind == "duplicate" and data:
-            again = self.rng.choice(data[-7:])
-            fresh = bytearray(again.data)
+            sent = bytearray(self.rng.choice(data[-7:]).data)
         else:
-            if kind == "stale":
-                producer_epoch = newest - 1
-            elif kind == "fresh epoch late":
-                producer_epoch, sequence = newest + 1, 7
-            else:
-                sequence = (sequence + (2 if kind == "gap" else -1)) % SEQUENCES
-            if producer_epoch < 0:
+            ids = {
+                "stale": Ids(draft.producer, newest - 1, sequence),
+                "new epoch, late": Ids(draft.producer, newest + 1, 7),
+                "gap": Ids(draft.producer, newest, (sequence + 2) % SEQUENCES),
+            }.get(kind, Ids(draft.producer, newest, (sequence - 1) % SEQUENCES))
+            if ids.epoch < 0:
                 return
-            ids = {"producer_id": draft.producer, "producer_epoch": producer_epoch, "base_sequence": sequence}
-            fresh = self.written(draft, records, **ids)
-        if len(fresh) > self.log.config.segment_bytes or fresh[22] & 0x08:
+            sent = draft.with_keys.written(self.now, ids)
+        is_log_append_time = bool(sent[22] & 0x08)
+        if len(sent) > self.log.config.segment_bytes or is_log_append_time:
             return
-        answers = set(self.model.answers(read_header(fresh)).values())
-        if None in answers:
-            return
-        self.expect_answer(answers, lambda: self.log.append_as_leader(fresh, epoch, self.now))
+        answers = set(self.model.answers(read_header(sent)).values())
+        nameless = self.log.config.is_compacted and None in decode_batch(sent).keys
+        if None not in answers and not nameless:
+            self.expect_answer(answers, lambda: self.log.append_as_leader(sent, epoch, self.now))
 
     def expect_answer(self, answers: set[ProducerAnswer], operation: Callable[[], Any]) -> None:
         try:
             appended = operation()
-        except ProducerError as error:
-            assert type(error) in answers, f"{error!r}, expected {answers}"
+        except ProducerError as refusal:
+            answer: ProducerAnswer = type(refusal)
         else:
             assert appended.is_duplicate
-            assert (appended.first_offset, appended.last_offset) in answers
+            answer = (appended.first_offset, appended.last_offset)
+        assert answer in answers
 
     @rule(
         producer=st.sampled_from(PRODUCERS),
@@ -389,28 +273,27 @@ class LogMachine(RuleBasedStateMachine):
     )
     def end_transaction(self, producer: int, kind: MarkerType, epoch_step: int, coordinator_step: int) -> None:
         epoch = self.lead()
-        self.look_at_producer(producer)
+        Questions(self.log, self.model, self.disk, self.rng, self.now).ask_producer(producer)
         mine = self.model.batches_of(producer)
         producer_epoch = (mine[-1].header.producer_epoch if mine else 0) + epoch_step
         coordinators = [batch.marker.coordinator_epoch for batch in mine if batch.marker is not None]
         marker = Marker(kind, (coordinators[-1] if coordinators else 0) + coordinator_step)
         if producer_epoch < 0 or marker.coordinator_epoch < 0:
             return
-        append_time = self.append_time
-        batch = self.drafted_marker(marker, producer, producer_epoch, self.model.end, epoch, append_time)
-        fresh = encode_marker(marker, producer, producer_epoch, self.now)
+        sent, batch = prepared_marker(marker, producer, producer_epoch, self.model, epoch, self.now, self.append_time)
         answers = set(self.model.answers(batch.header, marker).values())
         if answers == {None}:
-            self.append(batch, fresh)
+            self.append(sent, batch)
         elif None not in answers:
-            operation = lambda: self.log.append_as_leader(fresh, epoch, self.now, control=True)  # noqa: E731
-            self.expect_answer(answers, operation)
+            append = self.log.append_as_leader
+            self.expect_answer(answers, lambda: append(sent, epoch, self.now, control=True))
 
-    @rule(draft=_drafts, step=st.sampled_from([-1, 1]))
+    @rule(draft=drafts, step=st.sampled_from([-1, 1]))
     def append_under_another_epoch(self, draft: Draft, step: int) -> None:
         epoch = self.lead()
-        fresh = self.written(draft, self.dated(draft))
-        self.refused(StaleLeaderEpoch, lambda: self.log.append_as_leader(fresh, epoch + step, self.now))
+        self.refused(
+            StaleLeaderEpoch, lambda: self.log.append_as_leader(draft.written(self.now), epoch + step, self.now)
+        )
 
     @rule(step=st.sampled_from([1, 0, 3, -1]))
     def begin_epoch(self, step: int) -> None:
@@ -424,46 +307,47 @@ class LogMachine(RuleBasedStateMachine):
 
     # --- appending as a follower ---
 
-    @rule(drafts=st.lists(_drafts, min_size=1, max_size=5))
-    def append_as_follower(self, drafts: list[Draft]) -> None:
+    def led_elsewhere(self, draft: Draft, model: LogModel) -> Prepared:
+        return prepared(draft, model, max(0, model.latest_epoch + draft.leader_step), self.now)
+
+    @rule(arriving=st.lists(drafts, min_size=1, max_size=5))
+    def append_as_follower(self, arriving: list[Draft]) -> None:
+        """What the log has forgotten of a producer does not matter: a follower takes what the leader took."""
         states = [self.model]
         data = b""
-        for draft in drafts:
+        for draft in arriving:
             after = states[-1].clone()
-            epoch = max(0, after.latest_epoch + draft.leader_step)
-            batch = self.drafted(draft, after, epoch)
+            batch = self.led_elsewhere(draft, after).batch
             after.append(batch)
             states.append(after)
             data += batch.data
-        # What the log may have forgotten of a producer does not matter: a follower takes what the leader took.
         end = self.perform(lambda: self.log.append_as_follower(data, self.now), *states[1:])
         assert end is None or end == self.model.end
 
-    @rule(drafts=st.lists(_drafts, min_size=1, max_size=3), step=st.sampled_from([-1, 1, 100]))
-    def append_what_does_not_join_on(self, drafts: list[Draft], step: int) -> None:
+    @rule(arriving=st.lists(drafts, min_size=1, max_size=3), step=st.sampled_from([-1, 1, 100]))
+    def append_what_does_not_join_on(self, arriving: list[Draft], step: int) -> None:
         """The last of the batches stands where it must not; none of them may be taken."""
-        other = self.model.clone()
+        leader = self.model.clone()
         data = b""
-        for number, draft in enumerate(drafts):
-            batch = self.drafted(draft._replace(producer=NO_PRODUCER_ID), other, max(0, other.latest_epoch))
-            other.append(batch)
-            if number == len(drafts) - 1:
-                base = max(0, batch.base_offset + step)
-                if step == -1 and (number == 0 or base == batch.base_offset):
-                    return  # a batch across the end of an empty log is where a leader's log may begin
-                batch = stamped(batch.data, (), base, batch.header.leader_epoch)
+        for draft in arriving[:-1]:
+            batch = self.led_elsewhere(draft, leader).batch
+            leader.append(batch)
             data += batch.data
-        self.refused(OffsetsNotContiguous, lambda: self.log.append_as_follower(data, self.now))
+        last = self.led_elsewhere(arriving[-1], leader).batch
+        if step > 0 or (len(arriving) > 1 and last.base_offset > 0):
+            # (One batch alone across the end of an empty log is where that log may begin.)
+            data += stamped(last.data, (), last.base_offset + step, last.header.leader_epoch).data
+            self.refused(OffsetsNotContiguous, lambda: self.log.append_as_follower(data, self.now))
 
-    # --- marks, cuts, cleaning ---
+    # --- marks and cuts ---
 
     @rule()
     def roll(self) -> None:
         self.perform(self.log.roll, self.model.clone())
 
-    @rule(permille=_permille)
-    def advance_high_watermark(self, permille: int) -> None:
-        offset = between(self.model.start, self.model.end, permille)
+    @rule(part=permille)
+    def advance_high_watermark(self, part: int) -> None:
+        offset = between(self.model.start, self.model.end, part)
         self.log.advance_high_watermark(offset)
         self.model.mark(high_watermark=max(self.model.high_watermark, offset))
 
@@ -472,20 +356,17 @@ class LogMachine(RuleBasedStateMachine):
         self.log.advance_high_watermark(self.model.end + 5)
         self.model.mark(high_watermark=self.model.end)
 
-    @rule(permille=_permille)
-    def truncate(self, permille: int) -> None:
+    @rule(part=permille)
+    def truncate(self, part: int) -> None:
         before = self.model
-        offset = between(max(0, before.start - 2), before.end + 1, permille)
-        self.flush_is_overtaken(offset < before.end)
+        offset = between(max(0, before.start - 2), before.end + 1, part)
         if offset >= before.end:
             assert self.log.truncate_to(offset, self.now) == before.end
             return
-        kept = before.below(offset)
-        end = kept[-1].next_offset if kept else before.base
+        self.flush_proves_nothing()
+        end = max(before.boundaries()[0], *(bound for bound in before.boundaries() if bound <= offset), -1)
         if end < before.start or offset <= before.start:
-            self.perform(
-                lambda: self.log.truncate_to(offset, self.now), *self.restart_states(before.start, before.start)
-            )
+            states = self.restart_states(before.start)
         else:
             states = []
             for cut in [before.end, *(cut for cut in reversed(before.boundaries(end)) if cut < before.end)]:
@@ -493,32 +374,34 @@ class LogMachine(RuleBasedStateMachine):
                 state.lower_marks(end)
                 state.cut(cut)
                 states.append(state)
-            self.perform(lambda: self.log.truncate_to(offset, self.now), *states)
-        self.forget_what_is_doubtful()
+        self.perform(lambda: self.log.truncate_to(offset, self.now), *states)
+        self.cut_passes()
+        self.model.rebuild_producers(self.log.segments.bases())
 
-    @rule(permille=_permille, ahead=st.sampled_from([0, 0, 30]))
-    def restart_at(self, permille: int, ahead: int) -> None:
-        offset = between(0, self.model.end, permille) + ahead
-        self.flush_is_overtaken(True)
-        self.perform(lambda: self.log.restart_at(offset), *self.restart_states(offset, offset))
+    @rule(part=permille, ahead=st.sampled_from([0, 0, 30]))
+    def restart_at(self, part: int, ahead: int) -> None:
+        offset = between(0, self.model.end, part) + ahead
+        self.flush_proves_nothing()
+        self.perform(lambda: self.log.restart_at(offset), *self.restart_states(offset))
+        self.cut_passes()
 
-    def restart_states(self, base: int, start: int) -> list[LogModel]:
+    def restart_states(self, offset: int) -> list[LogModel]:
         """All counts as deleted, and is on its way out; the epochs are forgotten too; the log goes on elsewhere."""
         deleted = self.model.clone()
         end = deleted.end
         deleted.marks = deleted.on_disk = Marks(deleted.marks.recovery_point, end, end)
-        deleted.may_forget_before(end)
+        deleted.may_have_lost(end)
         forgotten = deleted.clone()
         forgotten.restart(end)
         forgotten.marks = forgotten.on_disk = deleted.marks
         elsewhere = forgotten.clone()
-        elsewhere.restart(base, start)
+        elsewhere.restart(offset)
         return [deleted, forgotten, elsewhere]
 
-    @rule(permille=_permille)
-    def delete_records(self, permille: int) -> None:
+    @rule(part=permille)
+    def delete_records(self, part: int) -> None:
         before = self.model
-        offset = between(before.start - 1, before.high_watermark + 1, permille)
+        offset = between(before.start - 1, before.high_watermark + 1, part)
         if offset > before.high_watermark:
             self.refused(OffsetOutOfRange, lambda: self.log.delete_records(offset))
             return
@@ -528,55 +411,88 @@ class LogMachine(RuleBasedStateMachine):
         start = self.perform(lambda: self.log.delete_records(offset), after)
         assert start is None or start == self.model.start
 
+    # --- cleaning ---
+
     @rule()
     def delete_old_segments(self) -> None:
         before = self.model
-        expected = self.expected_expiry()
+        ends = self.ends_of_expired_segments()
         after = before.clone()
-        if expected and expected[-1] > before.start:
-            after.begin_at(expected[-1])
+        if ends and ends[-1] > before.start:
+            after.begin_at(ends[-1])
         expired = self.perform(lambda: self.log.delete_old_segments(self.now), after)
-        if expired is not None:
-            assert len(expired) == len(expected)
+        assert expired is None or len(expired) == len(ends)
 
-    def expected_expiry(self) -> list[int]:
-        """The ends of the segments that retention has to take."""
+    def ends_of_expired_segments(self) -> list[int]:
+        """What retention has to take, by policy."""
         config, model = self.log.config, self.model
-        bases = [segment.base_offset for segment in self.log.segments]
+        bases = self.log.segments.bases()
         active = [batch for batch in model.batches if batch.base_offset >= bases[-1]]
-        if active and self.is_past(active):
+        if active and config.deletes_old_segments and self.is_past(active):
             bases.append(model.end)
         total = sum(len(batch.data) for batch in model.batches if batch.base_offset >= bases[0])
-        gone = []
-        for base, end in zip(bases, bases[1:], strict=False):
+        ends = []
+        for base, end in pairwise(bases):
             batches = [batch for batch in model.batches if base <= batch.base_offset < end]
             size = sum(len(batch.data) for batch in batches)
-            too_large = config.retention_bytes >= 0 and total - size >= config.retention_bytes
-            if end > self.log.last_stable_offset or not (end <= model.start or self.is_past(batches) or too_large):
+            too_large = 0 <= config.retention_bytes <= total - size
+            by_policy = config.deletes_old_segments and (self.is_past(batches) or too_large)
+            if end > self.log.last_stable_offset or not (end <= model.start or by_policy):
                 break
-            gone.append(end)
+            ends.append(end)
             total -= size
-        return gone
+        return ends
 
     def is_past(self, batches: Sequence[ModelBatch]) -> bool:
         newest = max(batch.header.max_timestamp for batch in batches)
         return 0 <= self.log.config.retention_ms < self.now - newest
 
-    @rule()
-    def remove_deleted_files(self) -> None:
+    @rule(patient=st.booleans())
+    def remove_deleted_files(self, patient: bool) -> None:
+        self.now += 1_000 * patient
         self.perform(lambda: self.log.remove_deleted_files(self.now), self.model.clone())
-        if self.log.config.file_delete_delay_ms == 0:
+        if patient:
             assert not [path for path in self.disk.files() if path.endswith(".deleted")]
+
+    @precondition(lambda self: self.log.config.is_compacted)
+    @rule(force=st.booleans())
+    def compact(self, force: bool) -> None:
+        self.compacting = True
+        report = self.perform(lambda: compact(self.log, self.now, MemoryBudget(), force=force), self.model.clone())
+        if report is not None:
+            self.take_over_compaction(report)
+        self.compacting = False
+
+    def take_over_compaction(self, report: CompactionReport | None) -> None:
+        """Check what became of the batches, and go on with that. Without a report it died somewhere on its way."""
+        found = [
+            bytes(data)
+            for segment in self.log.segments
+            for data in split_batches(self.disk.read_file(segment.path(".log")))
+        ]
+        patience = self.log.config.delete_retention_ms
+        cleaned_to = self.log.segments.bases()[-1] if report is None else report.cleaned_to
+        given = Circumstances(
+            cleaned_to=cleaned_to,
+            removable_below=max((end for end, time in self.passes if self.now - time > patience), default=0),
+            finished=report is not None,
+        )
+        self.model.batches = thinned(self.model, found, given)
+        self.model.is_compacted = True
+        self.passes.append((cleaned_to, self.now))
+        self.compacting = False
+
+    def cut_passes(self) -> None:
+        self.passes = [(min(end, self.model.end), time) for end, time in self.passes]
 
     @rule()
     def expire_producers(self) -> None:
         for producer in self.log.expire_producers(self.now):
-            transactions = self.model.transactions()
-            still_open = [t for t in transactions if t.producer_id == producer and t.marker_offset is None]
-            assert not still_open or self.snapshots_doubtful
+            transactions = self.model.transactions(least=True)
+            assert not [each for each in transactions if each.producer_id == producer and each.marker_offset is None]
             self.model.forget_producer(producer)
 
-    @rule(overrides=_configs)
+    @rule(overrides=configs)
     def change_config(self, overrides: dict[str, Any]) -> None:
         self.perform(lambda: self.log.update_config(overrides), self.model.clone())
         self.overrides = overrides
@@ -618,10 +534,10 @@ class LogMachine(RuleBasedStateMachine):
         self.log.finish_flush(flush)
         self.model.mark(recovery_point=max(self.model.marks.recovery_point, end))
 
-    def flush_is_overtaken(self, overtaken: bool) -> None:
-        if overtaken and self.flush is not None:
-            flush, _, synced = self.flush
-            self.flush = (flush, 0, synced)  # it proves nothing any more
+    def flush_proves_nothing(self) -> None:
+        """The one that is under way has been overtaken by a truncation."""
+        if self.flush is not None:
+            self.flush = (self.flush[0], 0, self.flush[2])
 
     @rule()
     def checkpoint(self) -> None:
@@ -631,29 +547,21 @@ class LogMachine(RuleBasedStateMachine):
 
     # --- ending and beginning again ---
 
-    def _closing(self) -> None:
-        self.log.close()
-
-    def _closed_model(self) -> LogModel:
-        after = self.model.clone()
-        after.mark(recovery_point=after.end)
-        after.checkpoint()
-        return after
-
     @rule(power_cut=st.booleans())
     def close_and_reopen(self, power_cut: bool) -> None:
-        before, log = self.model, self.log
-        after = self._closed_model()
-        flushed = before.clone()
-        flushed.mark(recovery_point=before.end)
-        self.perform(self._closing, flushed, after)
+        log = self.log
+        flushed = self.model.clone()
+        flushed.mark(recovery_point=flushed.end)
+        closed = flushed.clone()
+        closed.checkpoint()
+        self.perform(log.close, flushed, closed)
         if self.log is not log:
             return  # it died while closing, and is open again
         if power_cut:
             self.disk.crash_machine(self.rng)
-            self.snapshots_doubtful = True
+            closed.snapshots_doubtful = True
         undisturbed = self.recovery_fuse is None
-        self.reopen([after], power_cut=False)
+        self.reopen([closed], power_cut=power_cut)
         assert not undisturbed or self.log.opened_after is OpenedAfter.CLEAN_CLOSE
 
     @rule()
@@ -667,173 +575,17 @@ class LogMachine(RuleBasedStateMachine):
     # --- what must hold after every step ---
 
     @invariant()
-    def marks_are_in_order(self) -> None:
-        log, model = self.log, self.model
-        assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
-        assert Marks(log.recovery_point, log.high_watermark, log.log_start_offset) == model.marks
-        assert log.log_end_offset == model.end
-        low, high = model.last_stable_range()
-        assert low <= log.last_stable_offset <= high
-        assert log.recovery_point <= log.log_end_offset
-        assert list(log.epochs.history) == model.epochs
-
-    @invariant()
-    def segments_join_on(self) -> None:
-        segments = list(self.log.segments)
-        assert all(segment.is_sealed for segment in segments[:-1])
-        assert not segments[-1].is_sealed
-        for before, after in zip(segments, segments[1:], strict=False):
-            assert before.next_offset == after.base_offset
-        kept = [batch for batch in self.model.batches if batch.base_offset >= segments[0].base_offset]
-        assert self.log.size_bytes == sum(len(batch.data) for batch in kept)
-        assert segments[0].base_offset <= self.log.log_start_offset or not kept
-
-    @invariant()
     def every_question_has_the_right_answer(self) -> None:
-        self.look_at_all_bytes()
-        self.look_at_some_offsets()
-        self.look_at_times_and_epochs()
-        self.look_at_transactions()
-        for producer in self.model.producer_ids():
-            self.look_at_producer(producer)
-
-    def segment_bases(self) -> list[int]:
-        return [segment.base_offset for segment in self.log.segments]
-
-    def visible_end(self, isolation: Isolation) -> int:
-        if isolation is Isolation.LOG_END:
-            return self.model.end
-        return self.model.high_watermark if isolation is Isolation.HIGH_WATERMARK else self.log.last_stable_offset
-
-    def look_at_all_bytes(self) -> None:
-        offset, max_bytes = self.model.start, self.rng.choice([1, 300, 1_000, FAR])
-        parts = []
-        while offset < self.model.end:
-            fetched = self.log.read(offset, max_bytes, Isolation.LOG_END)
-            assert fetched.next_offset > offset
-            parts.append(fetched.data)
-            offset = fetched.next_offset
-        expected = self.model.batches[self.model.containing(self.model.start) :]
-        assert b"".join(parts) == b"".join(batch.data for batch in expected)
-
-    def look_at_some_offsets(self) -> None:
-        for isolation in Isolation:
-            offset = self.rng.randint(self.model.start, self.model.end)
-            max_bytes = self.rng.choice([0, 1, 400, 1_500, FAR])
-            end = self.visible_end(isolation)
-            expected = self.model.read(offset, max_bytes, end, self.segment_bases())
-            fetched = self.log.read(offset, max_bytes, isolation)
-            assert (fetched.data, fetched.next_offset) == expected
-            assert fetched.high_watermark == self.model.high_watermark
-            self.look_at_slice(offset, max_bytes, isolation, expected[0])
-        for outside in (self.model.start - 1, self.model.end + 1):
-            self.refused(OffsetOutOfRange, lambda outside=outside: self.log.read(outside, FAR, Isolation.LOG_END))  # type: ignore[misc]
-
-    def look_at_slice(self, offset: int, max_bytes: int, isolation: Isolation, expected: bytes) -> None:
-        """A slice may be shorter than what is read, but never empty where that is not."""
-        piece = self.log.slice(offset, max_bytes, isolation)
-        if piece is None:
-            assert expected == b""
-            return
-        file = self.disk.open(piece.path)
-        assert file.inode() == piece.inode
-        data = file.read_at(piece.length, piece.position)
-        file.close()
-        assert data
-        assert expected.startswith(data)
-        assert len(data) == len(expected) or max_bytes < FAR
-        assert read_header(data).base_offset == piece.base_offset
-        position = 0
-        while position < len(data):
-            position += read_header(data, position).size
-        assert position == len(data)
-
-    def look_at_times_and_epochs(self) -> None:
-        times = [record.timestamp for record in self.model.records()]
-        chosen = [self.rng.choice(times) + self.rng.choice([-1, 0, 0, 1]), max(times)] if times else []
-        for time in [0, self.now + FAR, *chosen]:
-            found = self.log.offset_for_timestamp(time)
-            assert found == self.model.offset_for_timestamp(time)
-        for epoch in range(-1, self.model.latest_epoch + 2):
-            answer = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
-            assert answer == self.model.end_offset_for(epoch)
-
-    def look_at_transactions(self) -> None:
-        """A reader below the last stable offset, who leaves out what the log says was aborted."""
-        model, log = self.model, self.log
-        stable = log.last_stable_offset
-        aborted = log.aborted_between(model.start, stable, self.now)
-        got = [
-            record
-            for batch in model.below(stable)
-            if not batch.header.is_control
-            and not any(
-                batch.header.is_transactional
-                and batch.header.producer_id == gone.producer_id
-                and gone.first_offset <= batch.base_offset <= gone.last_offset
-                for gone in aborted
-            )
-            for record in batch.records
-            if record.offset >= model.start
-        ]
-        assert got == model.committed(stable)
-        self.look_at_some_aborted()
-
-    def look_at_some_aborted(self) -> None:
-        start = self.rng.randint(self.model.start, self.model.end)
-        end = self.rng.randint(start, self.model.end)
-        listed = {
-            (gone.producer_id, gone.first_offset, gone.last_offset)
-            for gone in self.log.aborted_between(start, end, self.now)
-        }
-        true = {
-            (gone.producer_id, gone.first_offset, gone.marker_offset)
-            for gone in self.model.aborted()
-            if gone.marker_offset is not None and gone.marker_offset >= start and gone.first_offset < end
-        }
-        if self.snapshots_doubtful:
-            # A transaction that began in a deleted segment may seem to begin later, or have left nothing at all.
-            ends = {(producer, last) for producer, _, last in listed}
-            assert ends <= {(producer, last) for producer, _, last in true}
-        else:
-            assert listed == true
-
-    def look_at_producer(self, producer: int) -> None:
-        """Ask about every batch that a producer might send now; narrows what the log may have forgotten."""
-        possible = self.model.known.get(producer, {0})
-        for header in self.possible_headers(producer):
-            answers = self.model.answers(header)
-            try:
-                span = self.log.producers.check(header)
-                answer: ProducerAnswer = None if span is None else (span.first_offset, span.last_offset)
-            except ProducerError as error:
-                answer = type(error)
-            possible = {point for point in possible if answers[point] == answer}
-            assert possible, f"{header} was answered with {answer}; possible were {answers}"
-        self.model.learn(producer, possible)
-
-    def possible_headers(self, producer: int) -> list[BatchHeader]:
-        mine = self.model.batches_of(producer)
-        if not mine:
-            return []
-        newest = mine[-1].header
-        model_header = next(batch.header for batch in [*reversed(mine)])
-        again = [batch.header for batch in mine if batch.is_data_of_producer][-7:]
-        expected = next_sequence(mine)
-        made = [
-            (newest.producer_epoch, expected),
-            (newest.producer_epoch, (expected + 1) % SEQUENCES),
-            (newest.producer_epoch - 1, expected),
-            (newest.producer_epoch + 1, 0),
-            (newest.producer_epoch + 1, 1),
-        ]
-        template = model_header._replace(attributes=0, last_offset_delta=1, record_count=2)
-        return again + [
-            template._replace(producer_epoch=epoch, base_sequence=sequence, attributes=attributes)
-            for epoch, sequence in made
-            for attributes in (0, 0x10)
-        ]
+        Questions(self.log, self.model, self.disk, self.rng, self.now).ask_everything()
 
 
-class TestLog(LogMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(settings.default, stateful_step_count=40)
+@pytest.fixture(autouse=True)
+def _quietly() -> Iterator[None]:
+    """A log that is opened ten thousand times has much to say."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(settings.default, stateful_step_count=40)
