@@ -289,11 +289,11 @@ class LogModel:
     def transactions(self, *, least: bool = False) -> list[Transaction]:
         """Every transaction ever, the ended ones in the order of their markers, then the open ones.
 
-        `least`: without what the log may have forgotten.
+        `least`: without what the log may have forgotten, or worked out anew from what compaction left.
         """
         ended: list[Transaction] = []
         first: dict[int, int] = {}
-        for batch in self.history:
+        for batch in self.batches if least and self.is_compacted else self.history:
             producer = batch.header.producer_id
             if least and batch.base_offset < max(memory.since for memory in self.possible(producer)):
                 continue

@@ -72,7 +72,7 @@ configs = st.fixed_dictionaries(
         "message.timestamp.type": st.sampled_from(["CreateTime", "LogAppendTime"]),
         "file.delete.delay.ms": st.sampled_from([1_000, 0]),
         "producer.id.expiration.ms": st.sampled_from([1_000_000, 2_000]),
-        "cleanup.policy": st.sampled_from(["delete", "compact", "compact,delete"]),
+        "cleanup.policy": st.sampled_from(["delete", "compact", "compact", "compact,delete"]),
         "delete.retention.ms": st.sampled_from([1_000_000, 2_000]),
     }
 )
@@ -86,8 +86,15 @@ def between(low: int, high: int, part: int) -> int:
 class LogMachine(RuleBasedStateMachine):
     """The log and its model, side by side."""
 
-    @initialize(overrides=configs, ordered_names=st.booleans(), seed=st.integers(0, 2**32))
-    def create(self, overrides: dict[str, Any], ordered_names: bool, seed: int) -> None:
+    @initialize(
+        overrides=configs,
+        ordered_names=st.booleans(),
+        seed=st.integers(0, 2**32),
+        beginning=st.lists(st.lists(drafts, min_size=1, max_size=5), max_size=4),
+    )
+    def create(
+        self, overrides: dict[str, Any], ordered_names: bool, seed: int, beginning: list[list[Draft]]
+    ) -> None:
         self.disk: FaultyDisk = new_disk(ordered_names=ordered_names)
         self.rng = Random(seed)
         self.now = MODERN
@@ -100,6 +107,9 @@ class LogMachine(RuleBasedStateMachine):
         self.compacting = False
         self.open()
         assert self.log.opened_after is OpenedAfter.CREATION
+        for arriving in beginning:
+            self.append_as_follower(arriving)
+            self.now += 1_500
 
     def open(self) -> None:
         self.log = open_log(self.disk, self.overrides, self.now)
@@ -202,8 +212,12 @@ class LogMachine(RuleBasedStateMachine):
             assert sent == batch.data
             assert rows(decode_batch(batch.data)) == list(batch.records)
 
-    @rule(draft=drafts)
-    def append_as_leader(self, draft: Draft) -> None:
+    @rule(sent=st.lists(drafts, min_size=1, max_size=3))
+    def append_as_leader(self, sent: list[Draft]) -> None:
+        for draft in sent:
+            self.append_one_as_leader(draft)
+
+    def append_one_as_leader(self, draft: Draft) -> None:
         epoch = self.lead()
         if self.log.config.is_compacted:
             draft = self.with_keys(draft)
@@ -356,10 +370,11 @@ class LogMachine(RuleBasedStateMachine):
         self.log.advance_high_watermark(self.model.end + 5)
         self.model.mark(high_watermark=self.model.end)
 
-    @rule(part=permille)
-    def truncate(self, part: int) -> None:
+    @rule(part=st.sampled_from([990, 960, 900, 700]) | permille, all_of_it=st.sampled_from([False] * 4 + [True]))
+    def truncate(self, part: int, all_of_it: bool) -> None:
         before = self.model
-        offset = between(max(0, before.start - 2), before.end + 1, part)
+        low = before.start - 2 if all_of_it else before.start + 1
+        offset = between(max(0, low), before.end + 1, part)
         if offset >= before.end:
             assert self.log.truncate_to(offset, self.now) == before.end
             return
@@ -378,6 +393,7 @@ class LogMachine(RuleBasedStateMachine):
         self.cut_passes()
         self.model.rebuild_producers(self.log.segments.bases())
 
+    @precondition(lambda self: self.rng.random() < 0.2)
     @rule(part=permille, ahead=st.sampled_from([0, 0, 30]))
     def restart_at(self, part: int, ahead: int) -> None:
         offset = between(0, self.model.end, part) + ahead
@@ -454,9 +470,19 @@ class LogMachine(RuleBasedStateMachine):
         if patient:
             assert not [path for path in self.disk.files() if path.endswith(".deleted")]
 
+    @rule(kind=st.sampled_from(MarkerType))
+    def end_all_transactions(self, kind: MarkerType) -> None:
+        for transaction in self.model.transactions():
+            if transaction.marker_offset is None:
+                self.end_transaction(transaction.producer_id, kind, 0, 0)
+
     @precondition(lambda self: self.log.config.is_compacted)
-    @rule(force=st.booleans())
-    def compact(self, force: bool) -> None:
+    @rule(force=st.booleans(), prepare=st.sampled_from([True, True, False]))
+    def compact(self, force: bool, prepare: bool) -> None:
+        if prepare:
+            self.end_all_transactions(MarkerType.ABORT)
+            self.roll()
+            self.replicate_everything()
         self.compacting = True
         report = self.perform(lambda: compact(self.log, self.now, MemoryBudget(), force=force), self.model.clone())
         if report is not None:
@@ -564,13 +590,11 @@ class LogMachine(RuleBasedStateMachine):
         self.reopen([closed], power_cut=power_cut)
         assert not undisturbed or self.log.opened_after is OpenedAfter.CLEAN_CLOSE
 
-    @rule()
-    def kill_and_reopen(self) -> None:
-        self.crash([self.model], power_cut=False)
-
-    @rule()
-    def cut_power_and_reopen(self) -> None:
-        self.crash([self.model], power_cut=True)
+    @rule(power_cut=st.booleans(), flushed=st.booleans())
+    def crash_and_reopen(self, power_cut: bool, flushed: bool) -> None:
+        if flushed:
+            self.flush_all()
+        self.crash([self.model], power_cut=power_cut)
 
     # --- what must hold after every step ---
 
