@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-unit test-thorough test-cluster test-packaging bench clean
+.PHONY: help install lint test test-unit test-thorough test-streams test-cluster test-packaging bench clean
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,13 +39,16 @@ lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the fold
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: lint test-unit test-thorough test-cluster test-packaging ## lint, then every test folder
+test: lint test-unit test-thorough test-streams test-cluster test-packaging ## lint, then every test folder
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
 	$(PYTEST) -n $(WORKERS) -m 'not thorough' tests/unit
 
 test-thorough: $(STAMP) ## the unit tests that try every position, every step, or many seeds: a minute or two
 	$(PYTEST) -n $(WORKERS) -m thorough tests/unit
+
+test-streams: $(STAMP) ## the streams between processes, over real sockets: seconds
+	$(PYTEST) -n $(WORKERS) tests/streams
 
 test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 	$(PYTEST) tests/cluster

@@ -5,8 +5,8 @@
     16–      the replica's, the broker's, ... as they come
 
 A message goes over the wire as the msgpack array of its fields, in their order. A field's annotation is what its value
-is checked against on arrival: `int`, `float`, `bool`, `str`, `bytes`, `None`, `object` (any of these, or tuples), unions,
-`tuple[X, ...]` and `tuple[X, Y]`. So a new message is
+is checked against on arrival: `int`, `float`, `bool`, `str`, `bytes`, `None`, `object` (any of these, or tuples),
+unions, `tuple[X, ...]` and `tuple[X, Y]`. So a new message is
 
     @message(kind=16)
     @dataclass(frozen=True, slots=True)

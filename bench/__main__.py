@@ -16,13 +16,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import codec_bench, log_bench, timer_bench
+from bench import codec_bench, log_bench, stream_bench, timer_bench
 from bench.measuring import Figure
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "codec": codec_bench.run,
     "log": log_bench.run,
     "timers": timer_bench.run,
+    "streams": stream_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 

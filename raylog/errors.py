@@ -11,10 +11,10 @@ What stays true here:
     ├── BatchError                CorruptBatch, InvalidBatch (UnsupportedMagic, UnsupportedCodec, NullKey,
     │                             InvalidTimestamp), BatchTooLarge, PayloadTooLarge
     ├── OffsetError               OffsetOutOfRange, OffsetsNotContiguous
-    ├── EpochError                StaleLeaderEpoch
+    ├── EpochError                StaleLeaderEpoch, InvalidLeaderEpoch
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState
     ├── StorageError
-    │   ├── DiskError             DiskFull, DiskFailed, DiskReadOnly
+    │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, WrongCluster, WrongPartition
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
@@ -217,6 +217,19 @@ class StaleLeaderEpoch(EpochError):
         return f"Leader epoch {self.epoch} is older than {self.current}."
 
 
+class InvalidLeaderEpoch(EpochError):
+    """A number that cannot be a leader epoch."""
+
+    advice = "Leader epochs are whole numbers from 0 to 2147483647 that only the controller gives out."
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+    def describe(self) -> str:
+        return f"Leader epoch {self.epoch} cannot be."
+
+
 # --- producers ----------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +307,13 @@ class DiskFull(DiskError):
 
     retriable = True
     advice = "Free space on the disk or shorten the retention; writing goes on by itself when there is space."
+
+
+class DiskBusy(DiskError):
+    """The process or machine is short of file descriptors or memory; the disk itself is well."""
+
+    retriable = True
+    advice = "Raise the limit on open files (ulimit -n), or free memory."
 
 
 class DiskFailed(DiskError):

@@ -31,7 +31,8 @@ def check_new_batch(batch: Bytes, config: TopicConfig, now_ms: int, *, control: 
         raise InvalidBatch("Only transaction coordinators write control batches, and nothing else.")
     if header.producer_id < NO_PRODUCER_ID or (header.is_transactional and not header.has_producer):
         raise InvalidBatch(f"Producer id {header.producer_id} cannot write this batch.")
-    _check_timestamps(header, config, now_ms)
+    if not control:  # a marker that is refused for its age would leave its transaction open for ever
+        _check_timestamps(header, config, now_ms)
     if config.is_compacted and not control and has_null_key(header, batch):
         raise NullKey("A record has no key, but the topic is compacted.")
     return header
@@ -76,6 +77,8 @@ def check_replicated(
             header = read_header(batch)
         if header.base_offset != expected and not (number == 0 and header.base_offset < expected < header.next_offset):
             raise OffsetsNotContiguous(header.base_offset, expected)
+        if header.leader_epoch < 0:
+            raise InvalidBatch(f"A replicated batch at offset {header.base_offset} has no leader epoch.")
         if header.leader_epoch < latest_epoch:
             raise StaleLeaderEpoch(header.leader_epoch, latest_epoch)
         if header.is_control:

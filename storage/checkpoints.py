@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os.path
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from crc32c import crc32c
 
@@ -19,6 +20,7 @@ from raylog.storage.disk import Disk
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 Body: TypeAlias = dict[str, Any]
+_T = TypeVar("_T")
 
 
 def write_checkpoint(disk: Disk, path: str, version: int, body: Body) -> None:
@@ -29,8 +31,17 @@ def write_checkpoint(disk: Disk, path: str, version: int, body: Body) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
-def read_checkpoint(disk: Disk, path: str, known_version: int) -> Body:
-    """The body of the file at `path`. Raises `FileNotFoundError`, `LogDamaged` or `UnsupportedFormat`."""
+@overload
+def read_checkpoint(disk: Disk, path: str, known_version: int) -> Body: ...
+@overload
+def read_checkpoint(disk: Disk, path: str, known_version: int, parse: Callable[[Body], _T]) -> _T: ...
+def read_checkpoint(
+    disk: Disk, path: str, known_version: int, parse: Callable[[Body], Any] | None = None
+) -> Any:
+    """What `parse` makes of the body of the file at `path`, or the body. A body it cannot take is damage.
+
+    Raises `FileNotFoundError`, `LogDamaged` or `UnsupportedFormat`.
+    """
     data = disk.read_file(path)
     try:
         content = json.loads(data)
@@ -42,7 +53,12 @@ def read_checkpoint(disk: Disk, path: str, known_version: int) -> Body:
         raise LogDamaged(path, 0, "the content does not match its checksum")
     if version > known_version:
         raise UnsupportedFormat(path, version, known_version)
-    return dict(body)
+    if parse is None:
+        return dict(body)
+    try:
+        return parse(dict(body))
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogDamaged(path, 0, f"the checksum fits, but not the content ({error!r})") from error
 
 
 def _encode(version: int, body: Body) -> bytes:

@@ -53,7 +53,7 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         if IDENTITY_FILE in names:
-            return BrokerIdentity(**read_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION))
+            return read_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, lambda body: BrokerIdentity(**body))
         foreign = [name for name in names if name != LOCK_FILE and not name.endswith(TEMPORARY_SUFFIX)]
         if foreign:
             raise DirectoryNotOurs(path, f"it holds {foreign[0]!r}, but no {IDENTITY_FILE}")

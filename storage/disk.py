@@ -14,17 +14,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final, Protocol
 
-from raylog.errors import DirectoryLocked, DiskError, DiskFailed, DiskFull, DiskReadOnly
+from raylog.errors import DirectoryLocked, DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly
 from raylog.storage.record_batch import Bytes
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_BUSY: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -62,7 +62,7 @@ class Disk(Protocol):
         """Make `path` hold exactly `data`. Not atomic: see `checkpoints.py` for that."""
 
     def map_file(self, path: str) -> Bytes:
-        """The file's bytes, read only, by memory map where there is one. It must not shrink while mapped."""
+        """The file's bytes as they are now, read only. No file descriptor stays open for them."""
 
     def exists(self, path: str) -> bool: ...
     def list_directory(self, path: str) -> list[str]: ...
@@ -91,6 +91,8 @@ def disk_error(error: OSError, doing: str) -> DiskError:
         return DiskFull(text)
     if error.errno in _READ_ONLY:
         return DiskReadOnly(text)
+    if error.errno in _BUSY:
+        return DiskBusy(text)
     return DiskFailed(text)
 
 
@@ -218,12 +220,8 @@ class LocalDisk:
     def map_file(self, path: str) -> Bytes:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if os.fstat(fd).st_size == 0:
-                    return b""
-                return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-            finally:
-                os.close(fd)
+            with open(fd, "rb") as file:  # not `mmap`: Python's keeps a duplicate of the descriptor until it is gone
+                return file.read()
         except FileNotFoundError:
             raise
         except OSError as error:

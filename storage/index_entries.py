@@ -1,7 +1,7 @@
 """Sparse sorted pairs of numbers, the stuff that offset and time indexes are made of.
 
 While its segment grows, an index lives in memory; when the segment is sealed or the log closed it is written once, as
-a sealed file, and from then on read through a memory map. So there is no half-written index to repair: one on disk is
+a sealed file, and from then on searched as it stands there. So there is no half-written index to repair: one on disk is
 whole, or is made again from the log.
 
 What must stay true: the first numbers strictly rise and the second ones do not fall.
@@ -23,27 +23,27 @@ class Entry(NamedTuple):
 
 
 class IndexEntries:
-    """Pairs, either growing in memory or mapped from a file."""
+    """Pairs, either growing in memory or as they stand in a sealed file."""
 
     def __init__(self, layout: struct.Struct) -> None:
         self._layout = layout
         self._firsts, self._seconds = _columns(layout)
-        self._mapped: memoryview | None = None
+        self._sealed: memoryview | None = None
 
     @classmethod
-    def over(cls, layout: struct.Struct, mapped: memoryview) -> IndexEntries:
+    def over(cls, layout: struct.Struct, sealed: memoryview) -> IndexEntries:
         entries = cls(layout)
-        entries._mapped = mapped
+        entries._sealed = sealed
         return entries
 
     def __len__(self) -> int:
-        if self._mapped is not None:
-            return len(self._mapped) // self._layout.size
+        if self._sealed is not None:
+            return len(self._sealed) // self._layout.size
         return len(self._firsts)
 
     def __getitem__(self, at: int) -> Entry:
-        if self._mapped is not None:
-            return Entry._make(self._layout.unpack_from(self._mapped, at * self._layout.size))
+        if self._sealed is not None:
+            return Entry._make(self._layout.unpack_from(self._sealed, at * self._layout.size))
         return Entry(self._firsts[at], self._seconds[at])
 
     @property
@@ -56,7 +56,7 @@ class IndexEntries:
 
     def floor(self, first: int) -> Entry | None:
         """The last pair whose first number is at most `first`."""
-        if self._mapped is None:
+        if self._sealed is None:
             at = bisect_right(self._firsts, first)
         else:
             at = bisect_right(range(len(self)), first, key=self._number_at(0))
@@ -79,22 +79,22 @@ class IndexEntries:
         del self._seconds[at:]
 
     def encoded(self) -> bytes:
-        if self._mapped is not None:
-            return bytes(self._mapped)
+        if self._sealed is not None:
+            return bytes(self._sealed)
         return _interleaved(self._firsts, self._seconds)
 
     def thaw(self) -> None:
-        """Bring mapped pairs into memory, so that the index can grow."""
-        if self._mapped is None:
+        """Take the pairs of a sealed file apart, so that the index can grow."""
+        if self._sealed is None:
             return
-        mapped, self._mapped = self._mapped, None
-        _deinterleave(mapped, self._firsts, self._seconds)
+        sealed, self._sealed = self._sealed, None
+        _deinterleave(sealed, self._firsts, self._seconds)
 
     def _number_at(self, column: int) -> Callable[[int], int]:
-        if self._mapped is None:
+        if self._sealed is None:
             return (self._firsts, self._seconds)[column].__getitem__
-        mapped, unpack, width = self._mapped, self._layout.unpack_from, self._layout.size
-        return lambda at: int(unpack(mapped, at * width)[column])
+        sealed, unpack, width = self._sealed, self._layout.unpack_from, self._layout.size
+        return lambda at: int(unpack(sealed, at * width)[column])
 
 
 # A segment of 1 GiB has a quarter of a million pairs, and sealing it must not stall the appends that wait. So the

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from raylog.errors import LogDamaged, StaleLeaderEpoch
-from raylog.storage.checkpoints import read_checkpoint, write_checkpoint
+from raylog.storage.checkpoints import Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import Disk
 from raylog.storage.record_batch import MAX_OFFSET, NO_LEADER_EPOCH
 
@@ -37,8 +37,7 @@ class LeaderEpochs:
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
         """Raises `FileNotFoundError` or `LogDamaged` where the history has to be taken from the batches."""
         path = f"{directory}/{FILE_NAME}"
-        body = read_checkpoint(disk, path, _VERSION)
-        history = [EpochStart(epoch, start) for epoch, start in body["epochs"]]
+        history = read_checkpoint(disk, path, _VERSION, _history)
         for before, after in pairwise(history):
             if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
                 raise LogDamaged(path, 0, f"epoch {after.epoch} at {after.start_offset} follows {before}")
@@ -104,6 +103,10 @@ class LeaderEpochs:
         except BaseException:
             self._history = before
             raise
+
+
+def _history(body: Body) -> list[EpochStart]:
+    return [EpochStart(int(epoch), int(start)) for epoch, start in body["epochs"]]
 
 
 def _epoch(entry: EpochStart) -> int:

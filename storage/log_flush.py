@@ -3,15 +3,20 @@
 A flush has three steps, so that the slow one can run on another thread while the owner goes on appending:
 `PartitionLog.begin_flush()` collects what to sync, `LogFlush.sync()` blocks on the disk, and
 `PartitionLog.finish_flush()` moves the recovery point. `PartitionLog.flush()` does all three.
+Where the sync fails, `PartitionLog.abandon_flush()` takes the third step's place.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raylog.config import TopicConfig
+from raylog.errors import DiskError, DiskFailed
 from raylog.storage.disk import Disk, DiskFile
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ def sync_indexes(disk: Disk, paths: Sequence[str]) -> None:
         try:
             file = disk.open(path)
         except FileNotFoundError:
+            continue
+        except DiskFailed:
+            raise
+        except DiskError as error:  # it can be made again, so the batches' flush need not wait for it
+            _log.warning("An index is not synced: %s", error)
             continue
         try:
             file.sync()

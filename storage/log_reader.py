@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.errors import BatchError, OffsetOutOfRange
-from raylog.storage.batch_codec import DecodedBatch, decode_checked
+from raylog.storage.batch_codec import decode_checked
 from raylog.storage.producer_replay import know_transactions
 from raylog.storage.record_batch import BatchHeader, check_batch
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
@@ -77,7 +77,8 @@ def read(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -
 
 
 def inspect(log: PartitionLog, offset: int) -> BatchHeader:
-    _check_range(log, offset, Isolation.LOG_END)
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     segment = log.segments.containing(offset)
     place = segment.locate(offset)
     try:
@@ -124,7 +125,11 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimestampOffset |
 def _find_in_segment(log: PartitionLog, segment: Segment, timestamp: int) -> TimestampOffset | None:
     place = segment.find_timestamp(timestamp)
     while place is not None:
-        batch = _decoded(segment, place)
+        header, data = _checked(segment, place)
+        try:
+            batch = decode_checked(header, data)
+        except BatchError:  # its writer's doing; whoever asks for the time is sent to the batch, not refused
+            return TimestampOffset(header.max_timestamp, max(header.base_offset, log.log_start_offset))
         for moment, offset in zip(batch.timestamps, batch.offsets, strict=True):
             if moment >= timestamp and offset >= log.log_start_offset:
                 return TimestampOffset(moment, offset)
@@ -133,13 +138,12 @@ def _find_in_segment(log: PartitionLog, segment: Segment, timestamp: int) -> Tim
     return None
 
 
-def _decoded(segment: Segment, place: Place) -> DecodedBatch:
+def _checked(segment: Segment, place: Place) -> tuple[BatchHeader, bytes]:
     data = segment.read_batch(place)
     try:
-        header = check_batch(data)
+        return check_batch(data), data
     except BatchError as error:
         raise segment.damaged(place.position, error.describe()) from error
-    return decode_checked(header, data)
 
 
 def aborted_between(

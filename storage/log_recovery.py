@@ -6,9 +6,10 @@
     the machine rebooted              all from the recovery point on is scanned; the first thing wrong there, and all
                                       behind it, is tail
 
-Tail was never acknowledged under the flush policy in force, and is cut with a warning. Anything else that is wrong is
-damage: `LogDamaged`, and the caller quarantines the replica. An index or snapshot that is not to be believed is made
-again from the batches.
+Tail is cut with a warning. After a reboot it may have been acknowledged, where the flush policy counts on the page
+caches of several machines; so the log stays `unproven` until its owner has told the controller (rule 7). Anything else
+that is wrong is damage: `LogDamaged`, and the caller quarantines the replica. An index or snapshot that is not to be
+believed is made again from the batches.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
 from raylog.storage.leader_epochs import EpochStart, LeaderEpochs
-from raylog.storage.partition_directory import DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
+from raylog.storage.log_truncation import finish_restart
+from raylog.storage.partition_directory import CREATED, DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
 from raylog.storage.producer_replay import know_transactions, replay, states_before, take_in
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
 from raylog.storage.record_batch import BatchHeader
@@ -40,7 +42,7 @@ _log = logging.getLogger(__name__)
 class OpenedAfter(Enum):
     """How the log was left the last time."""
 
-    CREATION = "creation"
+    CREATION = CREATED
     CLEAN_CLOSE = "clean close"
     PROCESS_CRASH = "process crash"
     MACHINE_CRASH = "machine crash"
@@ -80,6 +82,7 @@ class LogRecovery:
     def _run(self, created: bool) -> RecoveredLog:
         self._checkpoint = self._directory.read_checkpoint()
         shutdown = self._read_clean_shutdown()
+        self._finish_restart()
         finish_swaps(self._directory)
         self._sweep()
         opened_after = self._opened_after(created, shutdown)
@@ -99,6 +102,11 @@ class LogRecovery:
             self._begin_empty(shutdown)
         self._settle(opened_after)
         return RecoveredLog(self._segments, self._epochs, self._producers, self._checkpoint, opened_after)
+
+    def _finish_restart(self) -> None:
+        if self._checkpoint.restart is not None:
+            _log.warning("%s was being thrown away; that is finished now.", self._directory.path)
+            self._checkpoint = finish_restart(self._directory, self._epochs, self._checkpoint)
 
     def _read_clean_shutdown(self) -> CleanShutdown | None:
         try:
@@ -253,7 +261,7 @@ class LogRecovery:
         if not self._is_tail(segment, result.next_offset, broken, opened_after):
             raise segment.damaged(broken.position, broken.reason)
         _log.warning(
-            "%s: cut at byte %d, offset %d, after a %s: %s. %d bytes were not acknowledged and are gone.",
+            "%s: cut at byte %d, offset %d, after a %s: %s. %d bytes are gone.",
             segment.path(".log"),
             result.valid_bytes,
             result.next_offset,
@@ -281,9 +289,10 @@ class LogRecovery:
 
     def _check_end(self, opened_after: OpenedAfter) -> None:
         end = self._segments.active.next_offset
-        promised = self._checkpoint.recovery_point
-        if opened_after is not OpenedAfter.MACHINE_CRASH:
-            promised = max(promised, self._checkpoint.high_watermark)
+        promised, high_watermark = self._checkpoint.recovery_point, self._checkpoint.high_watermark
+        # A log that begins inside a batch has nothing yet when its marks are at its start.
+        if opened_after is not OpenedAfter.MACHINE_CRASH and high_watermark > self._checkpoint.log_start_offset:
+            promised = max(promised, high_watermark)
         if end < promised:
             raise self._segments.active.damaged(
                 self._segments.active.size, f"the log ends at offset {end}, but had reached {promised}"
@@ -298,17 +307,27 @@ class LogRecovery:
             end = start
         self._epochs.cut_end(end)
         self._epochs.cut_start(start)
+        before = self._checkpoint
         self._checkpoint = LogCheckpoint(
             boot_id=self._disk.boot_id(),
-            recovery_point=min(self._checkpoint.recovery_point, end),
-            high_watermark=min(max(self._checkpoint.high_watermark, start), end),
+            recovery_point=min(before.recovery_point, end),
+            high_watermark=min(max(before.high_watermark, start), end),
             log_start_offset=start,
+            unproven=before.unproven or self._reason_to_doubt(opened_after),
         )
-        if opened_after is not OpenedAfter.CREATION:
+        if self._checkpoint != before:
             self._directory.write_checkpoint(self._checkpoint)
         cut_progress(self._disk, self._directory.path, end)
         self._directory.forget_clean_shutdown()
         self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
+
+    def _reason_to_doubt(self, opened_after: OpenedAfter) -> str:
+        """Rule 7: after a reboot a log that counts what is in the page cache may have less than it acknowledged.
+
+        That stays written down until the controller has heard of it, however often the process dies before.
+        """
+        doubtful = opened_after is OpenedAfter.MACHINE_CRASH and self._config.flush_policy != "fsync"
+        return opened_after.value if doubtful else ""
 
     def _start_over(self, start: int) -> None:
         """All that is left was deleted already: the log goes on empty from its start."""

@@ -1,65 +1,92 @@
 """Cutting the end of a log, or all of it: what a follower does to agree with its leader (rules 9 to 11).
 
-What must stay true: a crash at any step leaves a log that opens: as it was, as it is to be, or cut further than that.
-So the marks on disk go down before anything is cut, segments go from the last to the first, and what is cut is synced
-before anything else is written in its place.
+What must stay true: a crash at any step leaves a log that opens, as it was or as it is to be. So the marks on disk go
+down before anything is cut, segments go from the last to the first, and what is cut is synced before anything else is
+written in its place. Throwing everything away is written down before it begins, and finished by the next opening.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.storage.compaction_progress import cut_progress
-from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint
+from raylog.storage.leader_epochs import LeaderEpochs
+from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint, PartitionDirectory
 from raylog.storage.producer_replay import know_transactions, replay, states_before
 from raylog.storage.producer_state import ProducerStates
-from raylog.storage.segment import Segment
+from raylog.storage.segment import Place, Segment
+from raylog.storage.segment_list import SegmentList
 
 if TYPE_CHECKING:
     from raylog.storage.partition_log import PartitionLog
 
 
-def truncate_to(log: PartitionLog, offset: int, now_ms: int) -> None:
-    """Let the log end at `offset`, or at the beginning of the batch that holds it."""
-    if offset >= log.log_end_offset:
-        return
+class Cut(NamedTuple):
+    """Where a log is to end: at `place` of this segment."""
+
+    last: Segment
+    place: Place
+
+
+def find_cut(log: PartitionLog, offset: int) -> Cut | None:
+    """Where to cut for the log to end at `offset` or before; None where nothing that is served would be left."""
     if offset <= log.log_start_offset:
-        restart(log, log.log_start_offset, log_start_offset=log.log_start_offset)
-        return
+        return None
     last = log.segments.containing(offset - 1)
     place = last.locate(offset) if last.next_offset > offset else last.end
-    if place.base_offset < log.log_start_offset:  # the batch across the log's start would go too
-        restart(log, log.log_start_offset, log_start_offset=log.log_start_offset)
-        return
-    know_transactions(log.segments, last, now_ms)
-    _lower_marks(log, place.base_offset)
-    for later in reversed([segment for segment in log.segments if segment.base_offset > last.base_offset]):
-        _drop(log, later)
-    if last.is_sealed or last.next_offset > offset:
-        last.truncate(place)
+    return Cut(last, place) if place.base_offset >= log.log_start_offset else None  # else it lies across the start
+
+
+def prepare_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
+    """All that can still be refused without harm, by a full disk above all."""
+    know_transactions(log.segments, cut.last, now_ms)
+    _lower_marks(log, cut.place.base_offset)
+
+
+def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
+    for later in reversed([segment for segment in log.segments if segment.base_offset > cut.last.base_offset]):
+        log.segments.remove(later)
+        _remove(log, later)
+    if cut.last.is_sealed or cut.last.end != cut.place:
+        cut.last.truncate(cut.place)
     _forget_after_end(log, now_ms)
 
 
-def restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
-    """Throw everything away; the log goes on empty with a segment at `base_offset`."""
-    end = log.log_end_offset
-    # First the whole log counts as deleted, so that a crash from here on finds nothing missing. The recovery point
-    # stays: what is above it may be torn, though nobody misses it.
-    log.directory.write_checkpoint(LogCheckpoint(log.boot_id, log.recovery_point, end, end))
-    for segment in list(log.segments):
-        _drop(log, segment)
-    log.directory.remove_snapshots(keep=())
-    log.disk.sync_directory(log.directory.path)
-    log.epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
-    log.directory.write_checkpoint(LogCheckpoint(log.boot_id, base_offset, log_start_offset, log_start_offset))
-    log.segments.add(log.new_segment(base_offset))
+def prepare_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
+    """Write down that everything goes: from here on an opening carries it out, whatever is still there."""
+    log.directory.write_checkpoint(replace(log.marks(), restart=(base_offset, log_start_offset)))
+
+
+def carry_out_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
+    for segment in log.segments:
+        _remove(log, segment)
+    marks = finish_restart(log.directory, log.epochs, replace(log.marks(), restart=(base_offset, log_start_offset)))
+    log.segments = SegmentList([log.new_segment(base_offset)])
     log.producers = ProducerStates()
-    log.log_start_offset = log.high_watermark = log_start_offset
-    log.recovery_point = base_offset
+    log.log_start_offset, log.high_watermark = marks.log_start_offset, marks.high_watermark
+    log.recovery_point = marks.recovery_point
     log.truncations += 1
     log.name_changes += 1
-    cut_progress(log.disk, log.directory.path, base_offset)
+
+
+def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: LogCheckpoint) -> LogCheckpoint:
+    """Leave nothing of the old log; returns the marks of the empty one, which are then on disk."""
+    assert marks.restart is not None
+    base_offset, log_start_offset = marks.restart
+    directory.remove_segment_files()
+    directory.disk.sync_directory(directory.path)
+    epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
+    cut_progress(directory.disk, directory.path, base_offset)
+    empty = replace(
+        marks,
+        recovery_point=base_offset,
+        high_watermark=log_start_offset,
+        log_start_offset=log_start_offset,
+        restart=None,
+    )
+    directory.write_checkpoint(empty)
+    return empty
 
 
 def _lower_marks(log: PartitionLog, offset: int) -> None:
@@ -72,8 +99,7 @@ def _lower_marks(log: PartitionLog, offset: int) -> None:
     log.truncations += 1
 
 
-def _drop(log: PartitionLog, segment: Segment) -> None:
-    log.segments.remove(segment)
+def _remove(log: PartitionLog, segment: Segment) -> None:
     for path in segment.retire(DELETED_SUFFIX):
         log.disk.remove(path)
     log.let_go(segment)

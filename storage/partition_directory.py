@@ -2,7 +2,7 @@
 
     .lock                         flock: one owner
     partition.json                cluster id, topic, topic id, partition, configuration; written last at creation
-    log-checkpoint                boot id, recovery point, high watermark, log start offset
+    log-checkpoint                boot id, recovery point, high watermark, log start offset, and what is unfinished
     clean-shutdown                the segments and their sizes at the last clean close; absent while the log is open
     quarantine                    why this replica may not be used any more (rule 14)
     leader-epoch-checkpoint       see leader_epochs.py
@@ -21,7 +21,7 @@ from typing import Final
 
 from raylog.config import ConfigValue
 from raylog.errors import DirectoryNotOurs, LogDamaged, WrongCluster, WrongPartition
-from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint, write_checkpoint
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
@@ -33,9 +33,11 @@ CHECKPOINT_FILE: Final = "log-checkpoint"
 CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
 QUARANTINE_FILE: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
+CREATED: Final = "creation"
 _VERSION: Final = 1
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+_OF_A_SEGMENT: Final = re.compile(r"\d{20}\.")
 # What a creation that was interrupted may have left behind.
 _BEFORE_CREATION: Final = frozenset((LOCK_FILE, CHECKPOINT_FILE, LEADER_EPOCHS_FILE))
 
@@ -61,6 +63,8 @@ class LogCheckpoint:
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it (rule 7)
+    restart: tuple[int, int] | None = None  # thrown away half way: (first offset, log start offset) to go on with
 
 
 @dataclass(frozen=True)
@@ -100,16 +104,15 @@ class PartitionDirectory:
 
     def _check_or_create(self, overrides: Mapping[str, ConfigValue]) -> bool:
         try:
-            body = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION)
+            found, config = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, _parse_identity)
         except FileNotFoundError:
             self._create(overrides)
             return True
-        found = PartitionIdentity(body["cluster_id"], body["topic"], body["topic_id"], body["partition"])
         if found.cluster_id != self.identity.cluster_id:
             raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
         if found != self.identity:
             raise WrongPartition(self.path, str(found), str(self.identity))
-        if body["config"] != dict(overrides):
+        if config != dict(overrides):
             self.write_identity(overrides)
         return False
 
@@ -117,7 +120,7 @@ class PartitionDirectory:
         for name in self.disk.list_directory(self.path):
             if name not in _BEFORE_CREATION and not name.endswith(TEMPORARY_SUFFIX):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
-        self.write_checkpoint(LogCheckpoint(self.disk.boot_id()))
+        self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=CREATED))
         self.write_identity(overrides)
         self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
 
@@ -147,12 +150,18 @@ class PartitionDirectory:
             if offset not in keep:
                 self.disk.remove(self.file(file_name(offset, SNAPSHOT_SUFFIX)))
 
+    def remove_segment_files(self) -> None:
+        """Remove whatever belongs to a segment, also half-way through a compaction."""
+        for name in self.disk.list_directory(self.path):
+            if _OF_A_SEGMENT.match(name):
+                self.disk.remove(self.file(name))
+
     # --- what is remembered ---
 
     def read_checkpoint(self) -> LogCheckpoint:
         path = self.file(CHECKPOINT_FILE)
         try:
-            return LogCheckpoint(**read_checkpoint(self.disk, path, _VERSION))
+            return read_checkpoint(self.disk, path, _VERSION, _parse_marks)
         except FileNotFoundError:
             raise LogDamaged(path, 0, "the file is missing") from None
 
@@ -161,10 +170,9 @@ class PartitionDirectory:
 
     def read_clean_shutdown(self) -> CleanShutdown | None:
         try:
-            body = read_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION)
+            return read_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION, _parse_shutdown)
         except FileNotFoundError:
             return None
-        return CleanShutdown(body["log_end_offset"], tuple((base, size) for base, size in body["segments"]))
 
     def write_clean_shutdown(self, shutdown: CleanShutdown) -> None:
         body = {"log_end_offset": shutdown.log_end_offset, "segments": [list(pair) for pair in shutdown.segments]}
@@ -183,7 +191,25 @@ class PartitionDirectory:
 
     def _refuse_quarantined(self) -> None:
         try:
-            body = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION)
+            damage = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, _parse_damage)
         except FileNotFoundError:
             return
-        raise LogDamaged(body["path"], body["position"], body["reason"])
+        raise damage
+
+
+def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigValue]]:
+    config = body.pop("config")
+    return PartitionIdentity(**body), config
+
+
+def _parse_marks(body: Body) -> LogCheckpoint:
+    restart = body.pop("restart", None)
+    return LogCheckpoint(**body, restart=restart and (restart[0], restart[1]))
+
+
+def _parse_shutdown(body: Body) -> CleanShutdown:
+    return CleanShutdown(body["log_end_offset"], tuple((base, size) for base, size in body["segments"]))
+
+
+def _parse_damage(body: Body) -> LogDamaged:
+    return LogDamaged(body["path"], body["position"], body["reason"])

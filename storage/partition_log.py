@@ -16,6 +16,7 @@ import functools
 import logging
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -23,6 +24,8 @@ from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import (
     DiskError,
     DiskFailed,
+    DiskFull,
+    InvalidLeaderEpoch,
     LogDamaged,
     LogOffline,
     OffsetOutOfRange,
@@ -48,7 +51,10 @@ from raylog.storage.partition_directory import (
 from raylog.storage.producer_replay import take_in
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.record_batch import (
+    MAX_LEADER_EPOCH,
+    MAX_OFFSET,
     MAX_OFFSET_DELTA,
+    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     BatchHeader,
     Bytes,
@@ -68,6 +74,20 @@ _log = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+class Waiting(NamedTuple):
+    """Batches that will be in the growing segment before the one in question."""
+
+    size: int = 0
+    first_timestamp: int = NO_TIMESTAMP
+
+    def and_also(self, header: BatchHeader) -> Waiting:
+        first = header.max_timestamp if self.first_timestamp == NO_TIMESTAMP else self.first_timestamp
+        return Waiting(self.size + header.size, first)
+
+
+_NOTHING_WAITS = Waiting()
 
 
 class Appended(NamedTuple):
@@ -135,6 +155,7 @@ class PartitionLog:
         self.recovery_point = recovered.checkpoint.recovery_point
         self.offline_because: RaylogError | None = None
         self.boot_id = recovered.checkpoint.boot_id
+        self.unproven = recovered.checkpoint.unproven
         self.disk = directory.disk
         self._flushes = FlushSchedule()
         self.truncations = 0
@@ -191,11 +212,23 @@ class PartitionLog:
     def size_bytes(self) -> int:
         return self.segments.size_bytes
 
+    @_while_open
+    def confirm_registered(self) -> None:
+        """The controller has heard of this replica as it is: blank, or perhaps shorter than it was (rule 7).
+
+        Until then `unproven` says why it has to, through restarts.
+        """
+        if self.unproven:
+            self.directory.write_checkpoint(replace(self.marks(), unproven=""))
+            self.unproven = ""
+
     # --- appending ---
 
     @_while_open
     def begin_epoch(self, epoch: int) -> None:
         """Become the log of a leader: its epoch is on disk before its first batch is (rule 8)."""
+        if not 0 <= epoch <= MAX_LEADER_EPOCH:
+            raise InvalidLeaderEpoch(epoch)
         self.epochs.assign(epoch, self.log_end_offset)
 
     @_while_open
@@ -207,7 +240,7 @@ class PartitionLog:
         After that `batch` holds the bytes to push to followers. A duplicate is answered, not appended; it is to be
         acknowledged once the high watermark has passed it (rule 18).
         """
-        if leader_epoch != self.epochs.latest:
+        if leader_epoch != self.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
             raise StaleLeaderEpoch(leader_epoch, self.epochs.latest)
         header = check_new_batch(batch, self.config, now_ms, control=control)
         if control:
@@ -240,19 +273,29 @@ class PartitionLog:
         first = arrived[0][0].base_offset
         if first < self.log_end_offset:  # the leader's log starts inside a batch, and this log is still empty
             self._begin_inside_batch(first)
+        try:
+            self._append_checked(arrived, now_ms)
+        finally:
+            if self.log_end_offset < self.log_start_offset and self.offline_because is None:
+                self._restart(self.log_start_offset, self.log_start_offset)  # not even that batch could be written
+        return self.log_end_offset
+
+    def _append_checked(self, arrived: Sequence[tuple[BatchHeader, memoryview]], now_ms: int) -> None:
         group: list[tuple[BatchHeader, memoryview]] = []
+        waiting = Waiting()
         for header, batch in arrived:
             new_epoch = header.leader_epoch != self.epochs.latest
-            must_roll = self._must_roll(header, [waiting for waiting, _ in group])
+            must_roll = self._must_roll(header, waiting)
             if new_epoch or must_roll:
                 self._write_group(group, now_ms)
+                waiting = Waiting()
             if new_epoch:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if must_roll:
                 self._roll()
             group.append((header, batch))
+            waiting = waiting.and_also(header)
         self._write_group(group, now_ms)
-        return self.log_end_offset
 
     def _begin_inside_batch(self, base_offset: int) -> None:
         start = self.log_start_offset
@@ -281,10 +324,10 @@ class PartitionLog:
 
     # --- rolling ---
 
-    def _must_roll(self, header: BatchHeader, waiting: Sequence[BatchHeader] = ()) -> bool:
+    def _must_roll(self, header: BatchHeader, waiting: Waiting = _NOTHING_WAITS) -> bool:
         """Whether `header` begins a new segment, once the batches that are `waiting` have been written."""
         active, config = self.segments.active, self.config
-        size = active.size + sum(before.size for before in waiting)
+        size = active.size + waiting.size
         if size == 0:
             return False
         return (
@@ -294,10 +337,11 @@ class PartitionLog:
             or self._is_old_for(header, active, waiting)
         )
 
-    def _is_old_for(self, header: BatchHeader, active: Segment, waiting: Sequence[BatchHeader]) -> bool:
+    def _is_old_for(self, header: BatchHeader, active: Segment, waiting: Waiting) -> bool:
         """Whether the segment has been growing for `segment.ms` by the time of `header`. Fillers have no time."""
-        times = [active.first_timestamp, *(before.max_timestamp for before in waiting)]
-        first = next((time for time in times if time != NO_TIMESTAMP), header.max_timestamp)
+        first = active.first_timestamp if active.first_timestamp != NO_TIMESTAMP else waiting.first_timestamp
+        if first == NO_TIMESTAMP:
+            return False
         return header.max_timestamp - first > self.config.segment_ms - self._jitter_ms(active)
 
     def _jitter_ms(self, active: Segment) -> int:
@@ -402,9 +446,11 @@ class PartitionLog:
         if offset > self.log_start_offset:
             self.directory.write_checkpoint(replace(self.marks(), log_start_offset=offset))
             self.log_start_offset = offset
-            self.epochs.cut_start(offset)
+            try:
+                self.epochs.cut_start(offset)
+            except DiskFull as error:
+                _log.warning("%s keeps leader epochs from before its start for now: %s", self.directory.path, error)
 
-    @_while_open
     @_while_open
     def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
         """Take over the topic's changed settings."""
@@ -414,22 +460,41 @@ class PartitionLog:
 
     # --- truncating ---
 
-    @_all_or_offline
+    @_while_open
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Cut the log so that it ends at `offset` or before; returns the new log end offset.
 
         An offset inside a batch takes the batch with it: the leader sends it again.
         """
-        log_truncation.truncate_to(self, offset, now_ms)
+        if offset >= self.log_end_offset:
+            self.epochs.cut_end(self.log_end_offset)  # an epoch of ours that wrote nothing is not the leader's history
+            return self.log_end_offset
+        cut = log_truncation.find_cut(self, offset)
+        if cut is None:
+            self._restart(self.log_start_offset, self.log_start_offset)
+        else:
+            log_truncation.prepare_cut(self, cut, now_ms)
+            self._cut(cut, now_ms)
         return self.log_end_offset
 
+    @_all_or_offline
+    def _cut(self, cut: log_truncation.Cut, now_ms: int) -> None:
+        log_truncation.carry_out_cut(self, cut, now_ms)
+
+    @_while_open
     def restart_at(self, offset: int) -> None:
         """Throw everything away and go on empty from `offset`, as a follower that is too far behind does."""
+        if not 0 <= offset <= MAX_OFFSET:
+            raise OffsetOutOfRange(offset, 0, MAX_OFFSET)
         self._restart(offset, offset)
 
-    @_all_or_offline
     def _restart(self, base_offset: int, log_start_offset: int) -> None:
-        log_truncation.restart(self, base_offset, log_start_offset)
+        log_truncation.prepare_restart(self, base_offset, log_start_offset)
+        self._carry_out_restart(base_offset, log_start_offset)
+
+    @_all_or_offline
+    def _carry_out_restart(self, base_offset: int, log_start_offset: int) -> None:
+        log_truncation.carry_out_restart(self, base_offset, log_start_offset)
 
     # --- getting rid of old records ---
 
@@ -496,6 +561,14 @@ class PartitionLog:
         else:
             self._flushes.overtaken()
 
+    def abandon_flush(self, flush: LogFlush) -> None:
+        """Take note that `flush` failed: it is over, and what it was to make safe is due again."""
+        _log.warning("%s: a flush up to offset %d failed; it is due again.", self.directory.path, flush.end_offset)
+        self._flushes_out -= 1
+        self._flushes.overtaken()
+        if not self._flushes_out:
+            self._close_let_go()
+
     def let_go(self, segment: Segment) -> None:
         """Close a segment that the log has no more, once no flush can be at it: its sync would seem to fail."""
         self._let_go.append(segment)
@@ -510,7 +583,11 @@ class PartitionLog:
     def flush(self) -> int:
         """Sync all that is in the log; returns the recovery point."""
         flush = self.begin_flush()
-        flush.sync()
+        try:
+            flush.sync()
+        except BaseException:
+            self.abandon_flush(flush)
+            raise
         self.finish_flush(flush)
         return self.recovery_point
 
@@ -520,7 +597,9 @@ class PartitionLog:
         self.directory.write_checkpoint(self.marks())
 
     def marks(self) -> LogCheckpoint:
-        return LogCheckpoint(self.boot_id, self.recovery_point, self.high_watermark, self.log_start_offset)
+        return LogCheckpoint(
+            self.boot_id, self.recovery_point, self.high_watermark, self.log_start_offset, self.unproven
+        )
 
     # --- ending ---
 
@@ -534,17 +613,19 @@ class PartitionLog:
 
     def close(self) -> None:
         """Sync everything and leave a note that nothing needs to be checked next time."""
-        try:
+        with ExitStack() as at_last:  # whatever fails on the way, the lock goes
+            at_last.callback(self.directory.release)
+            for segment in self.segments:
+                at_last.callback(segment.close)
+            at_last.callback(self._close_let_go)
+            at_last.callback(self.removals.close)
+            at_last.callback(self._end)
             if self.offline_because is None:
                 self._close_cleanly()
-        finally:
-            if self.offline_because is None:
-                self.offline_because = LogOffline("it was closed.")
-            self.removals.close()
-            self._close_let_go()
-            for segment in self.segments:
-                segment.close()
-            self.directory.release()
+
+    def _end(self) -> None:
+        if self.offline_because is None:
+            self.offline_because = LogOffline("it was closed.")
 
     @_while_open
     def _close_cleanly(self) -> None:

@@ -7,7 +7,8 @@
     ---------------------------------+------------------------------------------------------------
     an unknown producer id           | accepted, whatever its sequence (KIP-360)
     an older epoch                   | ProducerFenced
-    a newer epoch                    | accepted at sequence 0, else OutOfOrderSequence
+    a newer epoch                    | accepted at sequence 0, else OutOfOrderSequence; while a transaction of the
+                                     |   older epoch is open, InvalidTransactionState: its marker comes first
     first sequence = last + 1        | accepted (sequences wrap to 0 after 2^31 - 1)
     the sequences of one of the last | a duplicate: answered with the offset it got the first time
       five batches                   |
@@ -28,14 +29,13 @@ import msgpack
 from raylog.errors import (
     CoordinatorFenced,
     InvalidTransactionState,
-    LogDamaged,
     OutOfOrderSequence,
     ProducerFenced,
 )
 from raylog.storage.control_records import Marker, MarkerType
 from raylog.storage.disk import Disk
 from raylog.storage.record_batch import NO_SEQUENCE, BatchHeader
-from raylog.storage.sealed_file import map_sealed, write_sealed
+from raylog.storage.sealed_file import SealBroken, map_sealed, write_sealed
 from raylog.storage.transaction_index import AbortedTransaction
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
@@ -96,6 +96,7 @@ class ProducerStates:
         self._producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
         self._ended: list[EndedTransaction] = []  # markers at or above the high watermark
+        self._first_ended: int | None = None  # the smallest first offset in `_ended`: every read asks for it
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -115,6 +116,11 @@ class ProducerStates:
         if header.producer_epoch > entry.epoch:
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(header.producer_id, header.base_sequence, 0)
+            if entry.transaction_start is not None:
+                raise InvalidTransactionState(
+                    f"Producer {header.producer_id} has a transaction of epoch {entry.epoch} open; "
+                    f"only a marker can end it."
+                )
         else:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
@@ -161,9 +167,10 @@ class ProducerStates:
         if first_offset is None:
             return None
         self._ended.append(EndedTransaction(header.producer_id, first_offset, header.base_offset))
+        self._first_ended = first_offset if self._first_ended is None else min(self._first_ended, first_offset)
         if marker.type is MarkerType.COMMIT:
             return None
-        stable = min(self._open.values(), default=header.next_offset)
+        stable = next(iter(self._open.values()), header.next_offset)
         return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
 
     def _entry_of_epoch(self, producer_id: int, epoch: int, now_ms: int) -> ProducerEntry:
@@ -181,15 +188,19 @@ class ProducerStates:
 
     def first_unstable_offset(self) -> int | None:
         """The first offset whose transaction is open, or ended by a marker that is not yet below the high watermark."""
-        if not self._open and not self._ended:
-            return None
-        starts = [*self._open.values(), *(ended.first_offset for ended in self._ended)]
-        return min(starts)
+        first_open = next(iter(self._open.values()), None)  # they stand in the order of their offsets
+        if first_open is None or self._first_ended is None:
+            return self._first_ended if first_open is None else first_open
+        return min(first_open, self._first_ended)
 
     def settle(self, high_watermark: int) -> None:
         """Let go of ended transactions whose marker can no longer be truncated away."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
+            self._note_first_ended()
+
+    def _note_first_ended(self) -> None:
+        self._first_ended = min((ended.first_offset for ended in self._ended), default=None)
 
     def open_transactions(self) -> dict[int, int]:
         """Producer id to first offset of each open transaction."""
@@ -239,7 +250,7 @@ class ProducerStates:
         try:
             return cls._from_rows(*msgpack.unpackb(body, use_list=True))
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise LogDamaged(path, 0, f"the snapshot's checksum fits, but not its content ({error})") from error
+            raise SealBroken(f"{path} has a checksum that fits, but content that does not ({error})") from error
 
     @classmethod
     def _from_rows(cls, producers: list[list[Any]], ended: list[list[int]]) -> ProducerStates:
@@ -251,5 +262,7 @@ class ProducerStates:
             )
             if start is not None:
                 states._open[producer_id] = start
+        states._open = dict(sorted(states._open.items(), key=lambda entry: entry[1]))
         states._ended = [EndedTransaction(*row) for row in ended]
+        states._note_first_ended()
         return states

@@ -14,7 +14,6 @@ from typing import Final
 
 from crc32c import crc32c
 
-from raylog.errors import UnsupportedFormat
 from raylog.storage.disk import Disk
 from raylog.storage.record_batch import Bytes
 
@@ -32,7 +31,9 @@ def write_sealed(disk: Disk, path: str, tag: bytes, version: int, covers: int, b
     disk.write_file(path, b"".join((front, struct.pack(">I", checksum), body)))
 
 
-def map_sealed(disk: Disk, path: str, tag: bytes, known_version: int, covers: int | None = None) -> memoryview:
+def map_sealed(
+    disk: Disk, path: str, tag: bytes, known_version: int, covers: int | None = None, *, entry_bytes: int = 1
+) -> memoryview:
     """The body of the file at `path`, after its checksum has been compared. Raises `SealBroken`."""
     try:
         data = memoryview(disk.map_file(path))
@@ -45,7 +46,9 @@ def map_sealed(disk: Disk, path: str, tag: bytes, known_version: int, covers: in
     if found_tag != tag or crc32c(body, crc32c(data[: _UNSUMMED.size])) != checksum or len(body) != body_bytes:
         raise SealBroken(f"{path} does not match its checksum")
     if version > known_version:
-        raise UnsupportedFormat(path, version, known_version)
+        raise SealBroken(f"{path} has format version {version}, but this one knows {known_version}")
     if covers is not None and found_covers != covers:
         raise SealBroken(f"{path} describes {found_covers}, not {covers}")
+    if len(body) % entry_bytes:
+        raise SealBroken(f"{path} ends inside an entry")
     return body

@@ -1,7 +1,7 @@
 """One segment: a log file with its offset, time and transaction indexes.
 
     growing   the last segment of a log; its indexes live in memory
-    sealed    no longer written to; its indexes are on disk and are mapped when first asked for
+    sealed    no longer written to; its indexes are on disk and are read when asked for, and few stay in memory
 
 What must stay true: the batches of a segment form a chain from its base offset on (see `batch_scan.py`). What is read
 is checked against that chain; where it breaks the log is damaged and says so, and nothing is served (rule 14).
@@ -10,10 +10,13 @@ is checked against that chain; where it breaks the log is damaged and says so, a
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from raylog.errors import DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
+from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
 from raylog.storage import offset_index, time_index, transaction_index
 from raylog.storage.batch_scan import ChainBroken, scan_file, walk_chain
 from raylog.storage.disk import Disk, DiskFile
@@ -34,6 +37,7 @@ from raylog.storage.transaction_index import TransactionIndex
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
 _LOOKUP_BYTES: Final = 8192
+_MAX_LOADED: Final = 32  # sealed segments of this process whose indexes stay in memory
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +138,7 @@ class Segment:
         position = self.size
         try:
             self.file.write_at(data, position)
-        except (DiskFull, DiskReadOnly):
+        except (DiskFull, DiskReadOnly, DiskBusy):
             self._take_back(position)
             raise
         self.size = position + len(data)
@@ -175,15 +179,19 @@ class Segment:
 
     def save_indexes(self) -> None:
         """Write the indexes of a growing segment, so that it need not be scanned when it is opened again."""
+        self._save_places()
+        self.transactions.save(self._disk, self.path(transaction_index.SUFFIX), self.size)
+
+    def _save_places(self) -> None:
         self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
         self.offset_index.save(self._disk, self.path(offset_index.SUFFIX), self.size)
         self.time_index.save(self._disk, self.path(time_index.SUFFIX), self.size)
-        self.transactions.save(self._disk, self.path(transaction_index.SUFFIX), self.size)
 
     def resume(self) -> None:
         """Turn a sealed segment into a growing one again: the last one, after a clean stop."""
-        self.offset_index.thaw()
-        self.time_index.thaw()
+        offsets, times = self._keep_indexes()
+        offsets.thaw()
+        times.thaw()
         self._resume_noting()
 
     @property
@@ -192,7 +200,7 @@ class Segment:
 
     def truncate(self, place: Place) -> None:
         """Cut off the batch at `place` and all after it, durably, and grow from there."""
-        offsets, times = self.offset_index, self.time_index  # loaded while the file has the size they describe
+        offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
         offsets.cut(place.position)
         times.cut(place.base_offset)
         self._transactions.cut(place.base_offset)
@@ -230,17 +238,13 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        return self._load_indexes()[0] if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        return self._load_indexes()[1] if index is None else index
 
     @property
     def transactions(self) -> TransactionIndex:
@@ -265,7 +269,7 @@ class Segment:
         self._transactions = transactions
         self.transactions_known = True
 
-    def _load_indexes(self) -> None:
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         try:
             self._offset_index = OffsetIndex.load(
                 self._disk, self.path(offset_index.SUFFIX), self.base_offset, self.size
@@ -279,12 +283,36 @@ class Segment:
             if result.broken is not None:
                 raise self.damaged(result.broken.position, result.broken.reason) from broken
             if self.is_sealed:
-                self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
-                self.offset_index.save(self._disk, self.path(offset_index.SUFFIX), self.size)
-                self.time_index.save(self._disk, self.path(time_index.SUFFIX), self.size)
+                self._save_made_again()
+        offsets, times = self._offset_index, self._time_index
+        assert offsets is not None
+        assert times is not None
+        if self.is_sealed:
+            _loaded.add(self)
+        return offsets, times
+
+    def _save_made_again(self) -> None:
+        """Spare the next one who asks the scan. Reading goes on where the disk has no room for that."""
+        try:
+            self._save_places()
+        except (DiskFull, DiskReadOnly) as error:
+            _log.warning("The indexes of %s stay in memory only: %s", self.path(LOG_SUFFIX), error)
+
+    def _keep_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes, from now on out of reach of `_loaded`: the segment is about to grow."""
+        offsets, times = self.offset_index, self.time_index
+        _loaded.discard(self)
+        self._offset_index, self._time_index = offsets, times
+        return offsets, times
+
+    def drop_indexes(self) -> None:
+        """Let go of what can be read again."""
+        self._offset_index = None
+        self._time_index = None
 
     def reindex(self, visit: Callable[[BatchHeader, memoryview], None] | None = None) -> Reindexed:
         """Make the indexes again by scanning every batch, showing each to `visit`, as far as they are sound."""
+        _loaded.discard(self)
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._start_noting()
@@ -427,3 +455,27 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
+
+
+class _LoadedIndexes:
+    """The sealed segments whose indexes are in memory, of every log of the process: the one loaded first goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._segments: OrderedDict[weakref.ref[Segment], None] = OrderedDict()
+        self._lock = threading.RLock()  # logs may have owners on different threads
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments[weakref.ref(segment)] = None
+            while len(self._segments) > self._limit:
+                oldest = self._segments.popitem(last=False)[0]()
+                if oldest is not None and oldest is not segment:
+                    oldest.drop_indexes()
+
+    def discard(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments.pop(weakref.ref(segment), None)
+
+
+_loaded: Final = _LoadedIndexes(_MAX_LOADED)

@@ -31,7 +31,8 @@ class TimeIndex:
     @classmethod
     def load(cls, disk: Disk, path: str, base_offset: int, log_bytes: int) -> TimeIndex:
         """Raises `SealBroken` where the index does not describe a log file of `log_bytes`."""
-        return cls(base_offset, IndexEntries.over(ENTRY, map_sealed(disk, path, _TAG, _VERSION, log_bytes)))
+        body = map_sealed(disk, path, _TAG, _VERSION, log_bytes, entry_bytes=ENTRY.size)
+        return cls(base_offset, IndexEntries.over(ENTRY, body))
 
     def save(self, disk: Disk, path: str, log_bytes: int) -> None:
         write_sealed(disk, path, _TAG, _VERSION, log_bytes, self._entries.encoded())

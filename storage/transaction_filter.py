@@ -28,7 +28,9 @@ class TransactionFilter:
             return False
         self._begin_up_to(header.last_offset)
         self._with_data.add(header.producer_id)
-        return header.producer_id in self._aborting
+        aborted = self._aborting.get(header.producer_id)
+        # A walk that begins further on has not met the markers before it.
+        return aborted is not None and header.base_offset <= aborted.last_offset
 
     def ends(self, header: BatchHeader, marker: Marker | None) -> tuple[bool, AbortedTransaction | None]:
         """For a marker: (whether any data of its transaction was met, what it aborted)."""

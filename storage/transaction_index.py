@@ -37,7 +37,7 @@ class TransactionIndex:
     @classmethod
     def load(cls, disk: Disk, path: str, log_bytes: int) -> TransactionIndex:
         """Raises `SealBroken` where the index does not describe a log file of `log_bytes`."""
-        body = map_sealed(disk, path, _TAG, _VERSION, log_bytes)
+        body = map_sealed(disk, path, _TAG, _VERSION, log_bytes, entry_bytes=_ENTRY.size)
         return cls([AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(body)])
 
     def save(self, disk: Disk, path: str, log_bytes: int) -> None:

@@ -212,6 +212,9 @@ class LogModel:
         self.history = [batch for batch in self.history if batch.next_offset <= self.end]
         self.epochs = [entry for entry in self.epochs if entry.start_offset < self.end]
         self.highest_watermark = min(self.highest_watermark, self.end)
+        self.expired_at = {
+            producer: {min(point, self.end) for point in points} for producer, points in self.expired_at.items()
+        }
 
     def restart(self, base: int, start: int | None = None) -> None:
         """Begin again, with nothing."""
@@ -354,14 +357,10 @@ class LogModel:
         """The log works out anew what it knows of producers: from a snapshot at one of its segments, if it has it."""
         first = segment_bases[0] if self.snapshots_doubtful else 0
         thinned = [*segment_bases, Memory().thinned_from] if self.is_compacted else [Memory().thinned_from]
+        self.known = {}
         for producer in self.producer_ids():
             since = {0, first, *self.expired_at.get(producer, ())}
             self.known[producer] = {Memory(point, base) for point in since for base in thinned}
-
-    def may_have_lost(self, end: int) -> None:
-        """All of the log may be gone already, and with it all that was known."""
-        for producer in self.producer_ids():
-            self.expired_at.setdefault(producer, set()).add(end)
 
     def forget_producer(self, producer: int) -> None:
         self.expired_at.setdefault(producer, set()).add(self.end)
@@ -390,6 +389,8 @@ class LogModel:
         if header.producer_epoch > epoch:
             if header.base_sequence != 0:
                 return OutOfOrderSequence
+            if any(batch.header.is_transactional for batch in since_marker):
+                return InvalidTransactionState
         else:
             for batch in [batch for batch in since_marker if batch.header.producer_epoch == epoch][-5:]:
                 if _sequences(batch.header) == _sequences(header):

@@ -1,5 +1,5 @@
-"""A disk that is full, read-only or broken, at every operation of a log's life: nothing acknowledged is lost, nothing is
-there twice, and what can go on goes on.
+"""A disk that is full, read-only or broken, at every operation of a log's life: nothing acknowledged is lost,
+nothing is there twice, and what can go on goes on.
 
     full        the call is refused; the same call again succeeds once there is space
     read-only   likewise
@@ -282,7 +282,7 @@ def test_deleting_frees_the_space_of_a_full_disk() -> None:
     for number in range(10):
         append(log, b"%d" % number, b"x" * 100)
     log.advance_high_watermark(log.log_end_offset)
-    # A checkpoint is written before anything is deleted: that much room has to be kept free by whoever watches the disk.
+    # A checkpoint is written before anything is deleted: whoever watches the disk has to keep that much room free.
     disk.capacity = disk.used_bytes() + 300
     with pytest.raises(DiskFull):
         append(log, b"x" * 350)
@@ -445,12 +445,11 @@ def test_an_opening_that_fails_leaves_no_file_open_and_no_lock() -> None:
         append(log, b"value %d" % number, b"x" * 50)
     disk.crash_process()
     seen = 0
-    for number in range(1, 200):
+    for number in range(1, 40):  # an opening does not need all it writes: it goes on without an index
         clone = disk.clone()
         fail_at(clone, number, DiskReadOnly, partial=0)
         try:
-            open_log(clone, SETTINGS)
-            break
+            open_log(clone, SETTINGS).close()
         except DiskReadOnly:
             seen += 1
         clone.on_operation = None

@@ -53,7 +53,8 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 # Where the header's fields are, and how they are written.
-BASE_OFFSET, LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA = (0, ">q"), (8, ">i"), (16, ">b"), (17, ">I"), (21, ">h"), (23, ">i")
+BASE_OFFSET, LENGTH, MAGIC = (0, ">q"), (8, ">i"), (16, ">b")
+CRC, ATTRIBUTES, LAST_DELTA = (17, ">I"), (21, ">h"), (23, ">i")
 BASE_TIME, MAX_TIME, PRODUCER, COUNT = (27, ">q"), (35, ">q"), (43, ">q"), (57, ">i")
 
 
@@ -84,7 +85,7 @@ def three() -> bytearray:
 # --- batches from a client --------------------------------------------------------------------------------------------
 
 BAD_BATCHES: dict[str, tuple[Callable[[], bytearray], type[RaylogError]]] = {
-    "nothing": (lambda: bytearray(), CorruptBatch),
+    "nothing": (bytearray, CorruptBatch),
     "less than a header": (lambda: three()[: HEADER_BYTES - 1], CorruptBatch),
     "a header and no payload": (lambda: three()[:HEADER_BYTES], CorruptBatch),
     "one byte short": (lambda: three()[:-1], CorruptBatch),

@@ -1,0 +1,114 @@
+"""The answering half of a stream: the requests that have arrived and are not answered, and their handlers.
+
+What must stay true:
+- The bytes of these requests have a bound; past it the socket is not read until half of them are gone (rule 31).
+- Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
+  handlers run.
+- No handler's error is lost: each goes to `answer`, and so does the loss of a handler that was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.messages import Done, Ping, pack
+from raylog.actors.stream_interface import Answer, Handler, Request, Response, StreamLimits
+from raylog.errors import MessageUnknown, StreamNotOpen
+
+_CANCEL_SECONDS: Final = 1.0
+
+
+def refuse_all(request: Request) -> Answer:
+    """The handler of a side that takes no requests."""
+    kind, version, _ = pack(request.message)
+    raise MessageUnknown(kind, version)
+
+
+class RequestsHeld:
+    """`answer` takes (correlation id, answer, failure); `read_on` stops or resumes the reading of the socket."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: StreamLimits,
+        answer: Callable[[int, Answer, BaseException | None], None],
+        read_on: Callable[[bool], None],
+    ) -> None:
+        self.bytes_held = 0
+        self.is_congested = False  # the peer does not read its answers
+        self._handler = handler
+        self._limits = limits
+        self._answer = answer
+        self._read_on = read_on
+        self._is_reading = True
+        self._queued: deque[Request] = deque()
+        self._running: set[asyncio.Future[Answer]] = set()
+
+    def take(self, request: Request) -> None:
+        """Handle a request, now or when its turn comes."""
+        self.bytes_held += request.size
+        if self.bytes_held > self._limits.held_bytes and self._is_reading:
+            self._is_reading = False
+            self._read_on(False)
+        if self._queued or self._is_busy():
+            self._queued.append(request)
+        else:
+            self._handle(request)
+
+    def handle_queued(self) -> None:
+        while self._queued and not self._is_busy():
+            self._handle(self._queued.popleft())
+
+    def forget_queued(self) -> None:
+        """The stream has ended: nobody waits for what has not begun."""
+        for request in self._queued:
+            self.bytes_held -= request.size
+        self._queued.clear()
+
+    async def end(self, timeout: float) -> None:
+        """Wait so long for the handlers that run, cancel those that are not done, and let them end."""
+        self.forget_queued()
+        me = asyncio.current_task()
+        for seconds in (timeout, _CANCEL_SECONDS):
+            others = [each for each in self._running if each is not me]
+            if others:
+                _, late = await asyncio.wait(others, timeout=seconds)
+                for each in late:
+                    each.cancel()
+
+    def _is_busy(self) -> bool:
+        return self.is_congested or len(self._running) >= self._limits.max_handlers
+
+    def _handle(self, request: Request) -> None:
+        try:
+            answer = Response(Done()) if type(request.message) is Ping else self._handler(request)
+            if answer is None or isinstance(answer, Response):
+                self._finish(request, answer)
+                return
+            running = asyncio.ensure_future(answer)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it goes back to the requester)
+            self._finish(request, None, error)
+            return
+        self._running.add(running)
+        running.add_done_callback(partial(self._handled, request))
+
+    def _handled(self, request: Request, running: asyncio.Future[Answer]) -> None:
+        self._running.discard(running)
+        if running.cancelled():
+            self._finish(request, None, StreamNotOpen("its peer", "the handler of this request was cancelled"))
+        elif (error := running.exception()) is not None:
+            self._finish(request, None, error)
+        else:
+            self._finish(request, running.result())
+        self.handle_queued()
+
+    def _finish(self, request: Request, answer: Answer, failure: BaseException | None = None) -> None:
+        self._answer(request.correlation_id, answer, failure)
+        self.bytes_held -= request.size
+        if not self._is_reading and self.bytes_held * 2 <= self._limits.held_bytes:
+            self._is_reading = True
+            self._read_on(True)

@@ -1,0 +1,400 @@
+"""One side of a stream: the protocol object between a transport of the event loop and requests and handlers.
+
+    state      frames taken                               ends when
+    ADMITTING  hello, challenge, proof, of ≤ 512 bytes    the peer has proved itself · time-out, anything else: CLOSED
+    OPEN       requests, answers, one-way                 `close` · the connection ends
+    CLOSING    answers; requests are refused              handlers are done, or out of time
+    CLOSED     none                                       –
+
+What must stay true:
+- Nothing of a stranger reaches a handler (rule 30). After a malformed frame nothing more is read from that stream.
+- However a stream ends, each of its requests ends, with what is known about the outcome (`requests_in_flight.py`).
+- Memory has a bound in both directions (rule 31). Out: what is in flight. In: what handlers hold; past that the socket
+  is not read. While the peer does not read its answers, none of its requests is begun; but answers to our own requests
+  are still taken, or two sides that both cannot get rid of answers would wait for each other for ever.
+- No handler's error is lost: it goes back as the answer, or where nobody waits for one, to the log.
+
+Writing: the first frame in a turn of the event loop goes out at once, since somebody may wait for it; what follows in
+the same turn goes out together, and so do the answers to a burst of requests. Payloads are never joined with anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, cast
+
+from raylog.actors import messages
+from raylog.actors.admission import Admission
+from raylog.actors.frame_reader import FrameReader
+from raylog.actors.frames import (
+    ERROR,
+    MAX_ADMISSION_FRAME_BYTES,
+    NO_PARTITION,
+    NO_TOPIC,
+    ONE_WAY,
+    REQUEST,
+    RESPONSE,
+    Frame,
+    check_outgoing,
+    encode_header,
+)
+from raylog.actors.messages import Done, Failure, Message
+from raylog.actors.remote_errors import failure_of, remote_failed
+from raylog.actors.requests_held import RequestsHeld
+from raylog.actors.requests_in_flight import OVERHEAD_BYTES, Reply, RequestsInFlight, fail
+from raylog.actors.stream_interface import Answer, Handler, Request, Response, StreamLimits
+from raylog.config import KIB, MIB
+from raylog.errors import (
+    FrameInvalid,
+    MessageUnknown,
+    PeerNotAdmitted,
+    RaylogError,
+    StreamClosed,
+    StreamError,
+    StreamNotOpen,
+    TooManyBytesInFlight,
+)
+from raylog.storage.record_batch import Bytes
+
+_RECEIVE_BUFFER_BYTES: Final = 128 * KIB
+_WRITE_HIGH_BYTES: Final = 4 * MIB
+_FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
+
+_log = logging.getLogger(__name__)
+
+
+class State(Enum):
+    ADMITTING = 0
+    OPEN = 1
+    CLOSING = 2
+    CLOSED = 3
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """A `Stream`, once `admitted` is done."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        handler: Handler,
+        limits: StreamLimits,
+        peer: str,
+        on_admitted: Callable[[StreamConnection], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._admission = admission
+        self._limits = limits
+        self._on_admitted = on_admitted
+        self._address = peer
+        self.state = State.ADMITTING
+        self.admitted: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._reason: Exception | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
+        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._write)
+        self._asked.peer = peer
+        # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
+        late = PeerNotAdmitted(peer, f"it did not prove itself within {limits.admission_seconds:g} s")
+        self._admission_timer = self._loop.call_later(limits.admission_seconds, self.abort, late)
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
+        self._is_reading = True
+        self._outbox: list[Bytes] = []
+        self._outbox_bytes = 0
+        self._is_corked = False
+
+    @property
+    def peer(self) -> str:
+        role = self._admission.peer_role
+        return f"{role} at {self._address}" if role else self._address
+
+    @property
+    def held_bytes(self) -> int:
+        """What the requests hold that have arrived and are not answered."""
+        return self._held.bytes_held
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What the peer has not answered."""
+        return self._asked.bytes_in_flight
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Reply:
+        """See `Stream.request`."""
+        correlation_id = self._asked.next_id()
+        try:
+            self._check_open()
+            parts, size = self._encode(message, payload, REQUEST, correlation_id, topic_id, partition)
+        except StreamError as error:
+            refused: Reply = self._loop.create_future()
+            fail(refused, error)
+            return refused
+        seconds = self._limits.request_seconds if timeout is None else timeout
+        return self._asked.start(correlation_id, parts, size, seconds, wait)
+
+    def send(
+        self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
+    ) -> None:
+        """See `Stream.send`."""
+        self._check_open()
+        parts, size = self._encode(message, payload, ONE_WAY, 0, topic_id, partition)
+        if self._asked.is_congested:
+            raise TooManyBytesInFlight(size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
+        self._write(parts)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """See `Stream.close`. May be called again, and from a handler."""
+        if self.state is State.ADMITTING:
+            self.abort(PeerNotAdmitted(self.peer, "it was closed here"))
+        elif self.state is State.OPEN:
+            self._reason = StreamNotOpen(self.peer, "it was closed here")
+            self.state = State.CLOSING
+            self._asked.fail_all("it was closed here")
+        deadline = self._loop.time() + timeout
+        await self._held.end(timeout)
+        if self._transport is not None and not self.closed.done():
+            self._uncork()
+            self._transport.close()
+            await asyncio.wait([self.closed], timeout=max(0.0, deadline - self._loop.time()))
+            if not self.closed.done():
+                self._transport.abort()
+                await asyncio.wait([self.closed])
+
+    def abort(self, error: Exception) -> None:
+        """End the stream at once."""
+        if self.state is State.CLOSED:
+            return
+        self._reason = error
+        self.state = State.CLOSED
+        self._outbox.clear()
+        self._asked.fail_all(str(error))
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self.connection_lost(error)
+
+    def _check_open(self) -> None:
+        if self.state is not State.OPEN:
+            raise StreamNotOpen(self.peer, self._why_closed())
+
+    def _why_closed(self) -> str:
+        if isinstance(self._reason, StreamNotOpen):
+            return self._reason.reason
+        return str(self._reason or "it is not admitted yet")
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def _encode(
+        self,
+        message: Message,
+        payload: Bytes,
+        flags: int,
+        correlation_id: int,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+    ) -> tuple[list[Bytes], int]:
+        """(the parts of the frame, its size). What cannot be sent fails here, before a byte of it is written."""
+        kind, version, packed = messages.pack(message)
+        if type(payload) is memoryview:
+            payload = payload.cast("B")
+        size = check_outgoing(len(packed), len(payload), self._limits.max_frame_bytes)
+        header = encode_header(
+            kind, version, flags, correlation_id, len(packed), len(payload), topic_id=topic_id, partition=partition
+        )
+        return ([header, packed, payload] if payload else [header, packed]), size
+
+    def _write(self, parts: Sequence[Bytes]) -> None:
+        if self._transport is None or self.state is State.CLOSED:
+            return
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.call_soon(self._uncork)
+            self._transport.writelines(parts)
+            return
+        self._outbox += parts
+        self._outbox_bytes += sum(map(len, parts))
+        if self._outbox_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def _uncork(self) -> None:
+        self._is_corked = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outbox:
+            outbox, self._outbox = self._outbox, []
+            self._outbox_bytes = 0
+            if self._transport is not None and not self.closed.done():
+                self._transport.writelines(outbox)
+
+    # --- what the event loop calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
+        if self.state is State.CLOSED:  # given up before it began
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_HIGH_BYTES // 4)
+        if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
+        self._say(self._admission.opening())
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the reader knows better)
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        self._reader.received(nbytes)
+        was_corked, self._is_corked = self._is_corked, True
+        try:
+            while self.state is not State.CLOSED and (frame := self._reader.next_frame()) is not None:
+                self._take(frame)
+        except (FrameInvalid, PeerNotAdmitted) as error:
+            _log.warning("A stream with %s is closed: %s", self.peer, error)
+            self.abort(error)
+        if not was_corked:
+            self._uncork()
+        if self._stall_timer is None and self._reader.is_midway:
+            self._watch_for_stall()
+
+    def eof_received(self) -> None:
+        self.abort(StreamNotOpen(self.peer, "the other side closed it"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self._reason = self._reason or exc or StreamNotOpen(self.peer, "the other side closed it")
+        self.state = State.CLOSED
+        self._asked.fail_all(str(reason))
+        self._held.forget_queued()
+        self._admission_timer.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        if not self.admitted.done():
+            refused = reason if isinstance(reason, StreamError) else StreamNotOpen(self.peer, str(reason))
+            self.admitted.set_exception(refused)
+            self.admitted.exception()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._asked.is_congested = self._held.is_congested = True
+
+    def resume_writing(self) -> None:
+        self._asked.is_congested = self._held.is_congested = False
+        self._loop.call_soon(self._go_on)  # the transport is in the middle of a write
+
+    def _go_on(self) -> None:
+        self._asked.send_waiting()
+        self._held.handle_queued()
+
+    def _read_on(self, yes: bool) -> None:
+        """Rule 31, as `RequestsHeld` finds it necessary."""
+        self._is_reading = yes
+        if self._transport is not None and self.state is not State.CLOSED:
+            (self._transport.resume_reading if yes else self._transport.pause_reading)()
+
+    def _watch_for_stall(self) -> None:
+        self._stall_timer = self._loop.call_later(self._limits.stall_seconds, self._check_stall, self._received)
+
+    def _check_stall(self, received_then: int) -> None:
+        self._stall_timer = None
+        if not self._reader.is_midway or self.state is State.CLOSED:
+            return
+        if self._received == received_then and self._is_reading:
+            error = FrameInvalid(f"A frame began and then nothing more came for {self._limits.stall_seconds:g} s.")
+            _log.warning("A stream with %s is closed: %s", self.peer, error)
+            self.abort(error)
+        else:
+            self._watch_for_stall()
+
+    # --- frames that have arrived ---------------------------------------------------------------------------------
+
+    def _take(self, frame: Frame) -> None:
+        if self.state is State.ADMITTING:
+            self._take_admission(frame)
+        elif frame.header.flags & RESPONSE:
+            self._take_answer(frame)
+        else:
+            self._take_request(frame)
+
+    def _take_admission(self, frame: Frame) -> None:
+        try:
+            message = messages.unpack(frame.header.kind, frame.header.message_version, frame.message)
+        except MessageUnknown as error:
+            raise PeerNotAdmitted(self._address, "its messages are out of turn") from error
+        if frame.header.flags != ONE_WAY or frame.payload:
+            raise PeerNotAdmitted(self._address, "its messages are out of turn")
+        self._say(self._admission.step(message))
+        if self._admission.is_admitted:
+            self._admission_timer.cancel()
+            self._reader.widen(self._limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
+            self.state = State.OPEN
+            self._asked.peer = self.peer
+            self.admitted.set_result(None)
+            if self._on_admitted is not None:
+                self._on_admitted(self)
+
+    def _say(self, message: Message | None) -> None:
+        if message is not None:
+            self._write(self._encode(message, b"", ONE_WAY, 0)[0])
+
+    def _take_answer(self, frame: Frame) -> None:
+        header = frame.header
+        future = self._asked.answered(header.correlation_id)
+        if future is None:
+            raise FrameInvalid(f"An answer to request {header.correlation_id}, which is not in flight.")
+        try:
+            message = messages.unpack(header.kind, header.message_version, frame.message)
+            if bool(header.flags & ERROR) != isinstance(message, Failure):
+                raise FrameInvalid(f"Message kind {header.kind} came with flags {header.flags}.")
+        except (FrameInvalid, MessageUnknown) as error:
+            fail(future, StreamClosed(self.peer, str(error)))  # it was carried out, who knows how
+            raise FrameInvalid(f"An answer cannot be read. {error}") from error
+        if isinstance(message, Failure):
+            fail(future, remote_failed(self.peer, message))
+        elif not future.done():
+            future.set_result(Response(message, frame.payload))
+
+    def _take_request(self, frame: Frame) -> None:
+        header = frame.header
+        try:
+            message = messages.unpack(header.kind, header.message_version, frame.message)
+            if self.state is State.CLOSING:
+                raise StreamNotOpen(self.peer, "it is being closed there")
+        except (MessageUnknown, StreamNotOpen) as error:
+            self._answer(header.correlation_id, failure=error)
+            return
+        size = header.size + OVERHEAD_BYTES
+        self._held.take(
+            Request(message, frame.payload, header.topic_id, header.partition, self, header.correlation_id, size)
+        )
+
+    def _answer(self, correlation_id: int, answer: Answer = None, failure: BaseException | None = None) -> None:
+        if failure is not None and (correlation_id == 0 or not isinstance(failure, RaylogError)):
+            _log.error("A request of %s failed.", self.peer, exc_info=failure)
+        if correlation_id == 0 or self.state is State.CLOSED:
+            return
+        if failure is None:
+            try:
+                sent = answer or Response(Done())
+                parts, _ = self._encode(sent.message, sent.payload, RESPONSE, correlation_id)
+            except Exception as error:  # noqa: BLE001 (an answer that cannot be sent is a failure of its handler)
+                failure = error
+        if failure is not None:
+            parts, _ = self._encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
+        self._write(parts)

@@ -1,0 +1,142 @@
+"""What the rest of raylog sees of a stream: requests, answers, and the `Stream` they go over.
+
+Nothing here knows of sockets or of asyncio. `streams.py` makes real ones; the simulator puts its fake network behind
+the same protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from typing import Final, Protocol, TypeAlias
+
+from raylog.actors.frames import MAX_FRAME_BYTES, NO_PARTITION, NO_TOPIC
+from raylog.actors.messages import Message
+from raylog.config import MIB
+from raylog.errors import InvalidConfig
+from raylog.storage.record_batch import Bytes, MutableBytes
+
+_MAX_SOCKET_PATH: Final = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a process takes streams: a unix socket, or host and port. `str()` of it is its name in metadata."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        if bool(self.path) == bool(self.host):
+            raise InvalidConfig("endpoint", str(self), "a path, or a host and a port")
+        if len(self.path.encode()) > _MAX_SOCKET_PATH:
+            raise InvalidConfig("endpoint", self.path, f"a path of at most {_MAX_SOCKET_PATH} bytes")
+        if not 0 <= self.port <= 65535:
+            raise InvalidConfig("endpoint", self.port, "a port between 0 and 65535")
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """The endpoint whose `str()` is `text`."""
+        scheme, _, rest = text.partition(":")
+        host, _, port = rest.rpartition(":")
+        if scheme == "unix":
+            return cls(path=rest)
+        if scheme == "tcp" and port.isascii() and port.isdigit():
+            return cls(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+        raise InvalidConfig("endpoint", text, "unix:PATH or tcp:HOST:PORT")
+
+    @property
+    def is_unix(self) -> bool:
+        return bool(self.path)
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp:{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Bounds of one stream (rule 31). Both sides should have the same."""
+
+    max_frame_bytes: int = 128 * MIB
+    # What the other side has not answered yet. A request that was given up still counts, until its answer comes: the
+    # other side still holds it. One frame alone may be larger.
+    in_flight_bytes: int = 64 * MIB
+    # Requests that have arrived and are not answered; more of them, and the socket is not read. Answers come over the
+    # same socket, so this stays above what a peer with the bounds above can have in flight; otherwise two sides could
+    # wait for each other's answers for ever.
+    held_bytes: int = 160 * MIB
+    max_handlers: int = 1024  # that run at once; further requests wait in their order
+    admission_seconds: float = 5.0
+    stall_seconds: float = 10.0  # a frame that has begun and of which nothing more comes
+    request_seconds: float = 30.0  # the time-out of a request that names none
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise InvalidConfig(field.name, getattr(self, field.name), "more than 0")
+        if self.max_frame_bytes > MAX_FRAME_BYTES:
+            raise InvalidConfig("max_frame_bytes", self.max_frame_bytes, f"at most {MAX_FRAME_BYTES}")
+
+
+@dataclass(slots=True)
+class Request:
+    """A message that has arrived. `payload` is the taker's own: it may be written to and kept."""
+
+    message: Message
+    payload: MutableBytes
+    topic_id: bytes
+    partition: int
+    stream: Stream  # that it came over
+    correlation_id: int  # 0: one-way, nobody waits for an answer
+    size: int
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer, on either side. A payload that is sent stays as it is until it is with the kernel."""
+
+    message: Message
+    payload: Bytes = b""
+
+
+Answer: TypeAlias = Response | None
+# A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine, as an
+# `async def` does by itself, or a future. None answers with Done. What it raises goes back as the answer.
+Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
+
+
+class Stream(Protocol):
+    """A connection with another process, over which both sides ask and answer."""
+
+    @property
+    def peer(self) -> str:
+        """Who is on the other side, for people."""
+
+    def request(
+        self,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Awaitable[Response]:
+        """Ask. The payload stays as it is until the answer has come.
+
+        Where too much is in flight already this waits, within the time-out, or with `wait=False` fails at once; both
+        end in TooManyBytesInFlight, and nothing was sent. RequestTimedOut and StreamClosed say nothing about the
+        outcome (rules 27 and 30). An error of the other side comes as RemoteFailed.
+        """
+
+    def send(
+        self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
+    ) -> None:
+        """Say, and expect no answer. TooManyBytesInFlight where the other side does not read."""
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Wait for the handlers so long, then end the stream. What is in flight from here fails with StreamClosed."""

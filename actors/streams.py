@@ -1,0 +1,190 @@
+"""Opening streams: the server that accepts them, and `connect`. What one is, `stream_interface.py` says.
+
+Unix sockets for peers on the same node, in a directory that only its owner can enter; TCP for the rest, with TLS where
+a context is given. Either way both sides prove first that they hold the cluster's secret (`admission.py`, rule 30).
+One stream per pair of processes is enough, both sides ask over it. Connecting again after a stream has
+ended is up to the caller, who has to find out first what became of its requests (rule 27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import stat
+from collections.abc import Callable, Collection
+from ssl import SSLContext
+from typing import Final
+
+from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, check_role, check_secret
+from raylog.actors.requests_held import refuse_all
+from raylog.actors.stream_connection import StreamConnection
+from raylog.actors.stream_interface import Endpoint, Handler, StreamLimits
+from raylog.errors import DirectoryNotOurs, InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError
+
+_DEFAULT_LIMITS: Final = StreamLimits()
+# Connections that have not proved themselves; more are closed at once, so that strangers cannot use up our files.
+_MAX_STRANGERS: Final = 256
+
+
+def private_directory(path: str) -> str:
+    """Make the directory for unix sockets, or make sure that nobody else can enter the one that is there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise DirectoryNotOurs(path, "others may enter it, and sockets need a directory of mode 0700")
+    return path
+
+
+class StreamServer:
+    """Accepts streams at one endpoint. Made by `start`."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        secret: bytes,
+        role: str,
+        limits: StreamLimits,
+        on_stream: Callable[[StreamConnection], None] | None,
+    ) -> None:
+        self._handler = handler
+        self._secret = check_secret(secret)
+        self._role = check_role(role)
+        self._limits = limits
+        self._on_stream = on_stream
+        self._endpoints: set[str] = set()
+        self._connections: set[StreamConnection] = set()
+        self._strangers: set[StreamConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._socket_file: tuple[str, int] | None = None
+        self.endpoint = Endpoint(host="unset")
+
+    @classmethod
+    async def start(
+        cls,
+        listen: Endpoint,
+        handler: Handler,
+        *,
+        secret: bytes,
+        role: str,
+        advertised: Collection[Endpoint] = (),
+        tls: SSLContext | None = None,
+        limits: StreamLimits = _DEFAULT_LIMITS,
+        on_stream: Callable[[StreamConnection], None] | None = None,
+    ) -> StreamServer:
+        """Listen. Port 0 lets the system choose; `endpoint` says what it chose.
+
+        `advertised` are the endpoints, beside this one, under which others are told to connect. `on_stream` is called
+        with each stream that has been admitted, so that this side can ask over it too.
+        """
+        server = cls(handler, secret, role, limits, on_stream)
+        await server._listen(listen, tls)
+        server._endpoints = {str(server.endpoint), *map(str, advertised)}
+        return server
+
+    @property
+    def streams(self) -> list[StreamConnection]:
+        """Those that have been admitted and have not ended."""
+        return list(self._connections - self._strangers)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Accept no more, wait so long for the handlers, end all streams."""
+        if self._server is None:
+            return
+        self._server.close()
+        for stranger in list(self._strangers):
+            stranger.abort(PeerNotAdmitted("a stranger", "the server was closed"))
+        await asyncio.gather(*(connection.close(timeout) for connection in list(self._connections)))
+        await self._server.wait_closed()
+        self._server = None
+        self._remove_socket_file()
+
+    async def _listen(self, listen: Endpoint, tls: SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        if listen.is_unix:
+            if tls is not None:
+                raise InvalidConfig("tls", str(listen), "a TCP endpoint")
+            private_directory(os.path.dirname(listen.path))
+            self._server = await loop.create_unix_server(self._accept, listen.path)
+            self._socket_file = (listen.path, os.stat(listen.path).st_ino)
+            self.endpoint = listen
+        else:
+            handshake = None if tls is None else self._limits.admission_seconds
+            self._server = await loop.create_server(
+                self._accept, listen.host, listen.port, ssl=tls, ssl_handshake_timeout=handshake
+            )
+            port = self._server.sockets[0].getsockname()[1]
+            self.endpoint = Endpoint(host=listen.host, port=port)
+
+    def _accept(self) -> StreamConnection:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        admission = Acceptor(self._secret, self._role, self._endpoints, nonce, "a stranger")
+        connection = StreamConnection(
+            admission, self._handler, self._limits, f"a peer of {self.endpoint}", self._admitted
+        )
+        self._connections.add(connection)
+        self._strangers.add(connection)
+        connection.closed.add_done_callback(lambda _: self._forget(connection))
+        if len(self._strangers) > _MAX_STRANGERS:
+            asyncio.get_running_loop().call_soon(connection.abort, PeerNotAdmitted("a stranger", "there are too many"))
+        return connection
+
+    def _admitted(self, connection: StreamConnection) -> None:
+        self._strangers.discard(connection)
+        if self._on_stream is not None:
+            self._on_stream(connection)
+
+    def _forget(self, connection: StreamConnection) -> None:
+        self._connections.discard(connection)
+        self._strangers.discard(connection)
+
+    def _remove_socket_file(self) -> None:
+        """Remove our file, and not that of a successor which has taken its name meanwhile."""
+        if self._socket_file is None:
+            return
+        path, inode = self._socket_file
+        try:
+            if os.lstat(path).st_ino == inode:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+async def connect(
+    endpoint: Endpoint,
+    *,
+    secret: bytes,
+    role: str,
+    handler: Handler = refuse_all,
+    tls: SSLContext | None = None,
+    limits: StreamLimits = _DEFAULT_LIMITS,
+) -> StreamConnection:
+    """A stream on which both sides have proved themselves. `handler` takes what the other side asks over it."""
+    admission = Dialer(secret, role, str(endpoint), secrets.token_bytes(NONCE_BYTES))
+    stream = StreamConnection(admission, handler, limits, str(endpoint))
+    try:
+        await asyncio.wait_for(_dial(endpoint, stream, tls, limits), limits.admission_seconds)
+        await stream.admitted
+    except (OSError, asyncio.TimeoutError) as error:
+        stream.abort(PeerUnreachable(str(endpoint), "it was given up"))
+        raise PeerUnreachable(str(endpoint), str(error) or "no connection in time") from error
+    except PeerNotAdmitted:
+        raise
+    except StreamError as error:
+        reason = "it ended the stream: secret or address are wrong, or it went down"
+        raise PeerNotAdmitted(str(endpoint), reason) from error
+    except asyncio.CancelledError:
+        stream.abort(PeerUnreachable(str(endpoint), "it was given up"))
+        raise
+    return stream
+
+
+async def _dial(endpoint: Endpoint, stream: StreamConnection, tls: SSLContext | None, limits: StreamLimits) -> None:
+    loop = asyncio.get_running_loop()
+    if endpoint.is_unix:
+        await loop.create_unix_connection(lambda: stream, endpoint.path)
+    else:
+        handshake = None if tls is None else limits.admission_seconds
+        await loop.create_connection(
+            lambda: stream, endpoint.host, endpoint.port, ssl=tls, ssl_handshake_timeout=handshake
+        )

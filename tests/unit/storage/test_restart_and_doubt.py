@@ -1,0 +1,168 @@
+"""Throwing a log away, and what the controller has to hear before it relies on a replica (rule 7)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raylog.errors import DiskFull, InvalidBatch, InvalidLeaderEpoch, OffsetOutOfRange, StaleLeaderEpoch
+from raylog.storage.batch_codec import encode_batch
+from raylog.storage.leader_epochs import EpochStart
+from raylog.storage.log_reader import Isolation
+from raylog.storage.log_recovery import OpenedAfter
+from raylog.storage.partition_directory import PartitionIdentity
+from raylog.storage.partition_log import PartitionLog
+from raylog.storage.record_batch import stamp
+from tests.simulation.faulty_disk import FaultyDisk, crash_points
+
+NOW_MS = 1_700_000_000_000
+IDENTITY = PartitionIdentity("cluster", "t", "t-id", 0)
+
+
+def open_log(disk: FaultyDisk, **overrides: str) -> PartitionLog:
+    settings = {name.replace("_", "."): value for name, value in overrides.items()}
+    return PartitionLog.open("/data/t-0", IDENTITY, {"segment.bytes": 300, **settings}, now_ms=NOW_MS, disk=disk)
+
+
+def filled(disk: FaultyDisk, batches: int = 10, **overrides: str) -> PartitionLog:
+    log = open_log(disk, **overrides)
+    log.begin_epoch(1)
+    for number in range(batches):
+        log.append_as_leader(encode_batch([b"value %d" % number], timestamps=NOW_MS), 1, NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    log.checkpoint()
+    return log
+
+
+def replicated(offset: int, epoch: int, count: int = 1) -> bytearray:
+    batch = encode_batch([b"from the leader"] * count, timestamps=NOW_MS)
+    stamp(batch, offset, epoch)
+    return batch
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_crash_while_everything_is_thrown_away_leaves_all_or_nothing_and_never_a_claim(power_cut: bool) -> None:
+    """A log that came back empty at its old end would pass for a complete one."""
+    start = FaultyDisk()
+    filled(start).flush()
+    start.crash_process()
+    ends = set()
+    for point in crash_points(start, lambda disk: open_log(disk).truncate_to(0, NOW_MS)):
+        if power_cut:
+            point.disk.crash_machine(random.Random(f"{point.operation} {point.moment}"))
+        log = open_log(point.disk)
+        ends.add(log.log_end_offset)
+        if log.log_end_offset:
+            assert (log.log_start_offset, log.log_end_offset) == (0, 10)
+            assert log.read(0, 1, Isolation.LOG_END).data
+        else:
+            assert (log.high_watermark, log.epochs.history) == (0, ())
+    assert ends == {0, 10}
+
+
+def test_a_reboot_is_not_forgotten_before_the_controller_has_heard_of_it() -> None:
+    disk = FaultyDisk()
+    filled(disk).confirm_registered()
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk).unproven == OpenedAfter.MACHINE_CRASH.value
+    disk.crash_process()
+    log = open_log(disk)
+    assert log.opened_after is OpenedAfter.PROCESS_CRASH
+    assert log.unproven == OpenedAfter.MACHINE_CRASH.value
+    log.close()
+    log = open_log(disk)
+    assert log.unproven == OpenedAfter.MACHINE_CRASH.value
+    log.confirm_registered()
+    disk.crash_process()
+    assert open_log(disk).unproven == ""
+
+
+def test_a_blank_replica_is_doubtful_until_the_controller_has_heard_of_it() -> None:
+    disk = FaultyDisk()
+    assert open_log(disk).unproven == OpenedAfter.CREATION.value
+    disk.crash_process()
+    log = open_log(disk)
+    assert log.unproven == OpenedAfter.CREATION.value
+    log.confirm_registered()
+    log.begin_epoch(1)
+    log.checkpoint()
+    disk.crash_process()
+    assert open_log(disk).unproven == ""
+
+
+def test_what_was_synced_before_it_counted_is_not_doubtful_after_a_reboot() -> None:
+    disk = FaultyDisk()
+    log = filled(disk, flush_policy="fsync")
+    log.confirm_registered()
+    log.flush()
+    log.checkpoint()
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk, flush_policy="fsync").unproven == ""
+
+
+def test_an_epoch_that_wrote_nothing_does_not_keep_a_follower_from_the_leaders_history() -> None:
+    log = filled(FaultyDisk(), batches=1)
+    log.begin_epoch(5)
+    with pytest.raises(StaleLeaderEpoch):
+        log.append_as_follower(replicated(1, 4), NOW_MS)
+    assert log.truncate_to(1, NOW_MS) == 1
+    assert log.epochs.history == (EpochStart(1, 0),)
+    assert log.append_as_follower(replicated(1, 4), NOW_MS) == 2
+
+
+def test_a_log_that_begins_inside_a_batch_survives_a_crash_before_the_batch_is_there() -> None:
+    start = FaultyDisk()
+    open_log(start).restart_at(5)
+    start.crash_process()
+    for point in crash_points(start, lambda disk: open_log(disk).append_as_follower(replicated(0, 1, 8), NOW_MS)):
+        log = open_log(point.disk)
+        assert log.log_start_offset == 5
+        assert log.log_end_offset in (5, 8)
+        if log.log_end_offset == 5:
+            log.append_as_follower(replicated(0, 1, 8), NOW_MS)
+        assert log.read(5, 1, Isolation.LOG_END).next_offset == 8
+
+
+def test_a_full_disk_leaves_a_log_that_was_to_begin_inside_a_batch_at_its_start() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    log.restart_at(5)
+    disk.fail_next("write_at", ".log", DiskFull("No space is left."))
+    with pytest.raises(DiskFull):
+        log.append_as_follower(replicated(0, 1, 8), NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+    assert log.append_as_follower(replicated(0, 1, 8), NOW_MS) == 8
+
+
+def test_looking_at_a_batch_that_is_not_there_harms_nothing() -> None:
+    log = filled(FaultyDisk())
+    for offset in (-1, log.log_end_offset):
+        with pytest.raises(OffsetOutOfRange):
+            log.inspect(offset)
+    assert log.inspect(0).base_offset == 0
+
+
+def test_numbers_that_cannot_be_are_refused_at_the_door() -> None:
+    log = filled(FaultyDisk())
+    for epoch in (-1, 2**31):
+        with pytest.raises(InvalidLeaderEpoch):
+            log.begin_epoch(epoch)
+    with pytest.raises(OffsetOutOfRange):
+        log.restart_at(-1)
+    with pytest.raises(InvalidBatch):
+        log.append_as_follower(replicated(10, -1), NOW_MS)
+    assert log.log_end_offset == 10
+
+
+def test_the_lock_goes_even_if_a_file_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+
+    def refuse() -> None:
+        raise InvalidBatch("Closing failed.")
+
+    monkeypatch.setattr(log.segments[0], "close", refuse)
+    with pytest.raises(InvalidBatch):
+        log.close()
+    open_log(disk)
