@@ -16,8 +16,7 @@ from bench.measuring import ROUNDS, Figure, rounds_of, seconds
 from raylog.config import GIB, MIB
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.compaction import CompactionReport, run_compaction
-from raylog.storage.compaction_plan import plan_compaction
-from raylog.storage.key_map import MemoryBudget
+from raylog.storage.key_map import MemoryBudget, bytes_for
 from raylog.storage.log_recovery import OpenedAfter
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
@@ -27,6 +26,7 @@ _SMALL_BATCH = 16 * 1024
 _APPEND_BYTES = 256 * MIB
 _LARGE_LOG = 4 * GIB
 _LOOKUPS = 20_000
+_KEYS = 500_000
 
 
 def run() -> Iterator[Figure]:
@@ -162,18 +162,18 @@ def _compaction(root: Path) -> Iterator[Figure]:
         log.append_as_leader(encode_batch(values, keys=keys, timestamps=timestamps), 1, NOW_MS)
     log.roll()
     log.advance_high_watermark(log.log_end_offset)
-    plan = plan_compaction(log, NOW_MS)
+    plan = log.plan_compaction(NOW_MS)
     assert plan is not None
     reports: list[CompactionReport] = []
 
     def compact() -> float:
         start = time.perf_counter()
-        reports.append(run_compaction(log.directory.disk, plan, MemoryBudget()))
+        reports.append(run_compaction(log.directory.disk, plan, MemoryBudget(bytes_for(_KEYS))))
         return reports[-1].bytes_before / (time.perf_counter() - start) / 1e6
 
     yield Figure(
         "compaction", rounds_of(compact, 3), "MB/s", note=f"2 M records of 116 bytes, {reports[-1].keys:,} keys stay"
     )
     per_key = [report.bytes_of_map_per_key for report in reports]
-    yield Figure("compaction map", per_key, "bytes/key", note="24 a slot, slots filled to 80 % at the most")
+    yield Figure("compaction map", per_key, "bytes/key", note="of a map nearly full: 24 a slot, slots filled to 80 % at the most")
     _abandon(log)

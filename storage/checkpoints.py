@@ -7,6 +7,7 @@ gives the same bytes, so no flipped bit goes unnoticed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os.path
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from crc32c import crc32c
 
-from raylog.errors import LogDamaged, UnsupportedFormat
+from raylog.errors import DiskError, DiskFull, LogDamaged, UnsupportedFormat
 from raylog.storage.disk import Disk
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -26,7 +27,12 @@ _T = TypeVar("_T")
 def write_checkpoint(disk: Disk, path: str, version: int, body: Body) -> None:
     """Replace the file at `path`. When this returns, the new content survives any crash."""
     temporary = path + TEMPORARY_SUFFIX
-    disk.write_file(temporary, _encode(version, body), sync=True)
+    try:
+        disk.write_file(temporary, _encode(version, body), sync=True)
+    except DiskFull:
+        with contextlib.suppress(DiskError):
+            disk.remove(temporary)  # the little room that there is may be what the next attempt needs
+        raise
     disk.rename(temporary, path)
     disk.sync_directory(os.path.dirname(path))
 

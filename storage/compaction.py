@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from raylog.errors import BatchError, CompactionMemoryTooSmall, LogDamaged
+from raylog.errors import BatchError, CompactionMemoryTooSmall, CompactionOutdated, LogDamaged, RaylogError
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.batch_filter import emptied, only_records
 from raylog.storage.batch_scan import ChainBroken, scan_file
-from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment, plan_compaction
+from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment
 from raylog.storage.compaction_swap import CLEANED_SUFFIX
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk
@@ -51,6 +51,7 @@ class CompactionReport:
     records_after: int = 0
     keys: int = 0
     map_bytes: int = 0
+    made_for: tuple[str, int] = ("", 0)
 
     @property
     def bytes_of_map_per_key(self) -> float:
@@ -61,7 +62,7 @@ def compact(
     log: PartitionLog, now_ms: int, budget: MemoryBudget, *, force: bool = False
 ) -> CompactionReport | None:
     """Plan, do and install one compaction in this process; None where there was nothing to do."""
-    plan = plan_compaction(log, now_ms, force=force)
+    plan = log.plan_compaction(now_ms, force=force)
     if plan is None:
         return None
     report = run_compaction(log.directory.disk, plan, budget)
@@ -71,7 +72,7 @@ def compact(
 
 def run_compaction(disk: Disk, plan: CompactionPlan, budget: MemoryBudget) -> CompactionReport:
     """Write the compacted segments beside the old ones. Touches nothing else, so it can stop at any point."""
-    report = CompactionReport()
+    report = CompactionReport(made_for=plan.made_for)
     with budget.grant(bytes_for(plan.dirty_offsets), bytes_for(min(plan.dirty_offsets, _LEAST_KEYS))) as granted:
         keys = KeyMap(granted)
         report.cleaned_to = _map_dirty_keys(disk, plan, keys)
@@ -84,11 +85,11 @@ def run_compaction(disk: Disk, plan: CompactionPlan, budget: MemoryBudget) -> Co
 
 def _map_dirty_keys(disk: Disk, plan: CompactionPlan, keys: KeyMap) -> int:
     """Fill the map with as much of the dirty part as fits; returns the offset after it."""
-    transactions = TransactionFilter(plan.aborted)
+    dirty = [segment for segment in plan.segments if segment.next_offset > plan.first_dirty_offset]
+    # Of a transaction whose marker lies before, this walk would never see the end.
+    transactions = TransactionFilter([each for each in plan.aborted if each.last_offset >= dirty[0].base_offset])
     mapped_to = plan.first_dirty_offset
-    for segment in plan.segments:
-        if segment.next_offset <= plan.first_dirty_offset:
-            continue
+    for segment in dirty:
         for header, batch in _batches(disk, plan, segment):
             if header.is_control:
                 transactions.ends(header, decode_marker(header, batch))
@@ -128,11 +129,16 @@ def _decoded(header: BatchHeader, batch: memoryview) -> DecodedBatch | None:
 def _batches(
     disk: Disk, plan: CompactionPlan, segment: PlannedSegment
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    file = disk.open(f"{plan.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
+    try:
+        file = disk.open(f"{plan.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
+    except FileNotFoundError:  # retention or a truncation was quicker
+        raise CompactionOutdated(segment.base_offset, segment.next_offset) from None
     try:
         for _, header, batch in scan_file(file, segment.base_offset, None, end=segment.size):
             yield header, batch
     except ChainBroken as broken:
+        if file.size() < segment.size:
+            raise CompactionOutdated(segment.base_offset, segment.next_offset) from broken
         raise LogDamaged(file.path, broken.position, broken.reason) from broken
     finally:
         file.close()
@@ -183,6 +189,10 @@ class _Cleaner:
             target.seal()
             target.file.sync()
             sync_indexes(self._disk, target.index_paths())
+        except RaylogError:
+            for path in (*target.index_paths(), target.path(LOG_SUFFIX)):
+                self._disk.remove(path)
+            raise
         finally:
             target.close()
         self._report.bytes_after += target.size

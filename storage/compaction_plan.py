@@ -41,6 +41,7 @@ class CompactionPlan:
     segment_bytes: int
     index_interval_bytes: int
     planned_at_ms: int
+    made_for: tuple[str, int]  # the opening of the log, and how often it had been cut: what else could look the same
 
     @property
     def limit(self) -> int:
@@ -74,6 +75,7 @@ def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> C
         segment_bytes=log.config.segment_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
         planned_at_ms=now_ms,
+        made_for=log.shape,
     )
 
 

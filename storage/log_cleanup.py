@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.errors import CompactionOutdated
 from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.compaction_swap import commit_swap, finish_swap
+from raylog.storage.compaction_swap import CLEANED_SUFFIX, commit_swap, finish_swap
 from raylog.storage.disk import Disk
 from raylog.storage.partition_directory import DELETED_SUFFIX
 from raylog.storage.retention import Expired, SegmentFacts, expired_segments, is_past
-from raylog.storage.segment import LOG_SUFFIX, Segment
+from raylog.storage.segment import LOG_SUFFIX, Segment, file_name
 
 if TYPE_CHECKING:
     from raylog.storage.compaction import CompactionReport
@@ -45,10 +45,10 @@ class Removals:
     def carry_out(self, disk: Disk, now_ms: int, let_go: Callable[[Segment], None]) -> int:
         """Remove what is due; returns the number of files."""
         due = [removal for removal in self._waiting if removal.due_ms <= now_ms]
-        self._waiting = [removal for removal in self._waiting if removal.due_ms > now_ms]
         for removal in due:
             for path in removal.paths:
                 disk.remove(path)
+            self._waiting.remove(removal)  # not before: a refusal is tried again next time
             for segment in removal.segments:
                 let_go(segment)
         return sum(len(removal.paths) for removal in due)
@@ -87,7 +87,9 @@ def check_current(log: PartitionLog, report: CompactionReport) -> None:
     """Refuse a compaction of segments that the log does not have any more."""
     for base_offset, end_offset in report.replaced:
         old = _segments_between(log, base_offset, end_offset)
-        if not old or old[0].base_offset != base_offset or old[-1].next_offset != end_offset:
+        same = old and old[0].base_offset == base_offset and old[-1].next_offset == end_offset
+        written = log.disk.exists(log.directory.file(file_name(base_offset, LOG_SUFFIX) + CLEANED_SUFFIX))
+        if not same or not written or report.made_for != log.shape:
             raise CompactionOutdated(base_offset, end_offset)
 
 

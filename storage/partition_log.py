@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -33,7 +34,7 @@ from raylog.errors import (
     RaylogError,
     StaleLeaderEpoch,
 )
-from raylog.storage import log_cleanup, log_reader, log_truncation
+from raylog.storage import compaction_plan, log_cleanup, log_reader, log_truncation
 from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk, LocalDisk
@@ -69,6 +70,7 @@ from raylog.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from raylog.storage.compaction import CompactionReport
+    from raylog.storage.compaction_plan import CompactionPlan
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +161,7 @@ class PartitionLog:
         self.disk = directory.disk
         self._flushes = FlushSchedule()
         self.truncations = 0
+        self._opening = secrets.token_hex(8)
         self.name_changes = 1
         self._names_synced = 0
         self._flushes_out = 0
@@ -502,6 +505,16 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[Expired]:
         """Take out of the log what retention allows; `remove_deleted_files` frees the space later."""
         return log_cleanup.delete_old_segments(self, now_ms)
+
+    @property
+    def shape(self) -> tuple[str, int]:
+        """Changes with every opening and every cut: segments at the same offsets may be others afterwards."""
+        return self._opening, self.truncations
+
+    @_while_open
+    def plan_compaction(self, now_ms: int, *, force: bool = False) -> CompactionPlan | None:
+        """What to compact now; None where it is not worth while (`force`: where there is nothing to do)."""
+        return compaction_plan.plan_compaction(self, now_ms, force=force)
 
     @_while_open
     def install_compaction(self, report: CompactionReport, now_ms: int) -> None:

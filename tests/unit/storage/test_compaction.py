@@ -19,6 +19,7 @@ from raylog.storage.record_batch import seal
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
 from tests.unit.storage.compacted_log import (
     DIRECTORY,
+    EPOCH,
     NOW_MS,
     Written,
     committed_records,
@@ -239,6 +240,83 @@ def test_a_compaction_that_a_truncation_has_overtaken_is_refused() -> None:
     with pytest.raises(CompactionOutdated):
         log.install_compaction(report, NOW_MS)
     assert committed_records(log) == [record for record in history if record.offset < end]
+
+
+def test_a_compaction_of_other_segments_at_the_same_offsets_is_refused() -> None:
+    log = open_log(FaultyDisk())
+    write(log, [(b"k", b"old"), (b"j", b"old")])
+    log.roll()
+    plan = log.plan_compaction(NOW_MS, force=True)
+    assert plan is not None
+    report = run_compaction(log.directory.disk, plan, BUDGET)
+    log.restart_at(0)
+    log.begin_epoch(EPOCH)
+    history = write(log, [(b"k", b"new"), (b"j", b"new")])
+    log.roll()
+    with pytest.raises(CompactionOutdated):
+        log.install_compaction(report, NOW_MS)
+    assert committed_records(log) == history
+
+
+def test_a_compaction_whose_files_an_opening_has_swept_away_is_refused() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 30)
+    plan = log.plan_compaction(NOW_MS, force=True)
+    assert plan is not None
+    report = run_compaction(disk, plan, BUDGET)
+    log.close()
+    log = open_log(disk)
+    with pytest.raises(CompactionOutdated):
+        log.install_compaction(report, NOW_MS)
+    assert newest(committed_records(log)) == newest(history)
+
+
+def test_segments_that_retention_has_taken_meanwhile_are_no_damage() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 30)
+    plan = log.plan_compaction(NOW_MS, force=True)
+    assert plan is not None
+    log.restart_at(1000)
+    with pytest.raises(CompactionOutdated):
+        run_compaction(disk, plan, BUDGET)
+    assert not [path for path in disk.files() if path.endswith(".cleaned")]
+
+
+def test_a_committed_tombstone_after_an_abort_is_not_taken_for_aborted() -> None:
+    """The abort's marker lies in what was clean already, where the walk over the dirty part does not look."""
+    log = open_log(FaultyDisk(), {"delete.retention.ms": 0})
+    write(log, [(b"k", b"to be deleted")])
+    write_transaction(log, [(b"other", b"never happened")], producer_id=9, epoch=0, end=MarkerType.ABORT)
+    log.roll()
+    compacted(log, NOW_MS)
+    write_transaction(log, [(b"k", None)], producer_id=9, epoch=1, end=MarkerType.COMMIT)
+    for number in range(1, 5):
+        write(log, [(b"more", b"%d" % number)])
+        log.roll()
+        compacted(log, NOW_MS + number * 1000)
+        assert b"k" not in live(committed_records(log))
+
+
+def test_an_offline_log_plans_no_compaction() -> None:
+    log = open_log(FaultyDisk())
+    fill(log, 10)
+    log.close()
+    with pytest.raises(LogOffline):
+        log.plan_compaction(NOW_MS)
+
+
+def test_a_file_that_cannot_be_removed_yet_is_tried_again() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 60)
+    compacted(log)
+    disk.fail_next("remove", ".deleted", DiskFull("Not now."))
+    with pytest.raises(DiskFull):
+        log.remove_deleted_files(NOW_MS + DAY_MS)
+    assert log.remove_deleted_files(NOW_MS + DAY_MS) > 0
+    assert not [path for path in disk.files() if path.endswith(".deleted")]
 
 
 def test_what_is_appended_after_a_truncation_counts_as_dirty_again() -> None:

@@ -397,9 +397,10 @@ class LogMachine(RuleBasedStateMachine):
         self.cut_passes()
         self.model.rebuild_producers(self.log.segments.bases())
 
-    @precondition(lambda self: self.rng.random() < 0.2)
-    @rule(part=permille, ahead=st.sampled_from([0, 0, 30]))
-    def restart_at(self, part: int, ahead: int) -> None:
+    @rule(part=permille, ahead=st.sampled_from([0, 0, 30]), wanted=st.sampled_from([False] * 5 + [True]))
+    def restart_at(self, part: int, ahead: int, wanted: bool) -> None:
+        if not wanted:
+            return
         offset = between(0, self.model.end, part) + ahead
         self.flush_proves_nothing()
         self.perform(lambda: self.log.restart_at(offset), *self.restart_states(offset))
@@ -609,4 +610,6 @@ def _quietly() -> Iterator[None]:
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(settings.default, stateful_step_count=40)
+TestLog.settings = settings(
+    stateful_step_count=40, max_examples=max(200, settings().max_examples)
+)
