@@ -175,5 +175,6 @@ def _compaction(root: Path) -> Iterator[Figure]:
         "compaction", rounds_of(compact, 3), "MB/s", note=f"2 M records of 116 bytes, {reports[-1].keys:,} keys stay"
     )
     per_key = [report.bytes_of_map_per_key for report in reports]
-    yield Figure("compaction map", per_key, "bytes/key", note="of a map nearly full: 24 a slot, slots filled to 80 % at the most")
+    slots = "of a map nearly full: 24 a slot, slots filled to 80 % at the most"
+    yield Figure("compaction map", per_key, "bytes/key", note=slots)
     _abandon(log)

@@ -119,7 +119,14 @@ def test_an_empty_history_ends_where_the_log_does() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "span"),
-    [(4, (NO_LEADER_EPOCH, 5)), (5, (1, 10)), (9, (1, 10)), (10, (4, 20)), (20, (5, MAX_OFFSET)), (10**9, (5, MAX_OFFSET))],
+    [
+        (4, (NO_LEADER_EPOCH, 5)),
+        (5, (1, 10)),
+        (9, (1, 10)),
+        (10, (4, 20)),
+        (20, (5, MAX_OFFSET)),
+        (10**9, (5, MAX_OFFSET)),
+    ],
 )
 def test_the_epoch_that_wrote_an_offset(offset: int, span: tuple[int, int]) -> None:
     assert epochs((1, 5), (4, 10), (5, 20)).span_at(offset) == span
@@ -260,9 +267,12 @@ def test_deleting_records_inside_a_segment_keeps_the_batches_before_readable_for
     log.advance_high_watermark(log.log_end_offset)
     log.delete_records(7)
     assert log.epochs.history == ((5, 1), (6, 11))
-    for end in (disk.crash_process, lambda: log.close(), disk.crash_process):
+    for ends_cleanly in (False, True, False):
         found = split_batches(log.read(7, 10_000, Isolation.LOG_END).data)
         assert [read_header(each).base_offset for each in found] == [1, 11]
-        end()
+        if ends_cleanly:
+            log.close()
+        else:
+            disk.crash_process()
         log = open_log(disk)
         assert log.epochs.history == ((5, 1), (6, 11))
