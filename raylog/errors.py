@@ -19,7 +19,7 @@ What stays true here:
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline
-    ├── CompactionError           CompactionMemoryTooSmall, CompactionOutdated
+    ├── CompactionError           CompactionMemoryTooSmall (CompactionMemoryTaken), CompactionOutdated
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
     │   ├── MessageUnknown
@@ -434,7 +434,7 @@ class CompactionError(RaylogError):
 
 
 class CompactionMemoryTooSmall(CompactionError):
-    """The map cannot hold the keys of even one batch."""
+    """The map cannot hold enough keys to get anywhere."""
 
     advice = "Raise the memory budget for compaction, or send smaller batches."
 
@@ -444,7 +444,17 @@ class CompactionMemoryTooSmall(CompactionError):
         self.available = available
 
     def describe(self) -> str:
-        return f"One batch needs a map of {self.needed} bytes, but {self.available} are to be had."
+        return f"A map of {self.needed} bytes is needed, but {self.available} are to be had."
+
+
+class CompactionMemoryTaken(CompactionMemoryTooSmall):
+    """The memory budget would be enough, but other compactions have it just now."""
+
+    retriable = True
+    advice = "It is given back when they end; if this happens often, raise the memory budget for compaction."
+
+    def __init__(self, needed: int, available: int) -> None:
+        super().__init__(needed, available)
 
 
 class CompactionOutdated(CompactionError):
@@ -459,7 +469,7 @@ class CompactionOutdated(CompactionError):
         self.end_offset = end_offset
 
     def describe(self) -> str:
-        return f"There are no sealed segments from offset {self.base_offset} to {self.end_offset}."
+        return f"The segments from offset {self.base_offset} to {self.end_offset} are not those that were compacted."
 
 
 # --- streams ------------------------------------------------------------------------------------------------------

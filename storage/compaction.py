@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from raylog.errors import BatchError, CompactionMemoryTooSmall, CompactionOutdated, LogDamaged, RaylogError
+from raylog.errors import BatchError, CompactionOutdated, DiskError, LogDamaged
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.batch_filter import emptied, only_records
 from raylog.storage.batch_scan import ChainBroken, scan_file
@@ -26,7 +26,7 @@ from raylog.storage.disk import Disk
 from raylog.storage.key_map import KeyMap, MemoryBudget, bytes_for
 from raylog.storage.log_flush import sync_indexes
 from raylog.storage.record_batch import MAX_OFFSET_DELTA, BatchHeader, Bytes, filler, read_header
-from raylog.storage.segment import LOG_SUFFIX, Segment, file_name
+from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, file_name
 from raylog.storage.transaction_filter import TransactionFilter
 from raylog.storage.transaction_index import AbortedTransaction
 
@@ -75,7 +75,7 @@ def run_compaction(disk: Disk, plan: CompactionPlan, budget: MemoryBudget) -> Co
     report = CompactionReport(made_for=plan.made_for)
     with budget.grant(bytes_for(plan.dirty_offsets), bytes_for(min(plan.dirty_offsets, _LEAST_KEYS))) as granted:
         keys = KeyMap(granted)
-        report.cleaned_to = _map_dirty_keys(disk, plan, keys)
+        report.cleaned_to = _map_dirty_keys(disk, plan, keys, budget)
         report.keys, report.map_bytes = len(keys), keys.memory_bytes
         cleaner = _Cleaner(disk, plan, keys, report)
         for group in _groups(plan, report.cleaned_to):
@@ -83,7 +83,7 @@ def run_compaction(disk: Disk, plan: CompactionPlan, budget: MemoryBudget) -> Co
     return report
 
 
-def _map_dirty_keys(disk: Disk, plan: CompactionPlan, keys: KeyMap) -> int:
+def _map_dirty_keys(disk: Disk, plan: CompactionPlan, keys: KeyMap, budget: MemoryBudget) -> int:
     """Fill the map with as much of the dirty part as fits; returns the offset after it."""
     dirty = [segment for segment in plan.segments if segment.next_offset > plan.first_dirty_offset]
     # Of a transaction whose marker lies before, this walk would never see the end.
@@ -95,16 +95,11 @@ def _map_dirty_keys(disk: Disk, plan: CompactionPlan, keys: KeyMap) -> int:
                 transactions.ends(header, decode_marker(header, batch))
             elif not transactions.is_aborted(header) and header.base_offset >= plan.first_dirty_offset:
                 if keys.room < header.record_count:
-                    return _stop_mapping(plan, keys, header, mapped_to)
+                    if mapped_to == plan.first_dirty_offset:
+                        raise budget.refusal(bytes_for(header.record_count), keys.memory_bytes)
+                    return mapped_to  # this time the log is cleaned up to here, and next time further
                 _map_batch(header, batch, keys)
             mapped_to = max(mapped_to, header.next_offset)
-    return mapped_to
-
-
-def _stop_mapping(plan: CompactionPlan, keys: KeyMap, header: BatchHeader, mapped_to: int) -> int:
-    """The map is full: this time the log is cleaned up to here, and next time further."""
-    if mapped_to == plan.first_dirty_offset:
-        raise CompactionMemoryTooSmall(bytes_for(header.record_count), keys.memory_bytes)
     return mapped_to
 
 
@@ -172,6 +167,21 @@ class _Cleaner:
         self._transactions = TransactionFilter(plan.aborted)
 
     def clean(self, group: list[PlannedSegment]) -> None:
+        try:
+            self._write_segment(group)
+        except Exception:
+            self._discard([*(base for base, _ in self._report.replaced), group[0].base_offset])
+            raise
+
+    def _discard(self, bases: list[int]) -> None:
+        """Nobody installs a part of a compaction, and on a full disk its files are in the way."""
+        for name in [file_name(base, kind) for base in bases for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]:
+            try:
+                self._disk.remove(f"{self._plan.directory}/{name}{CLEANED_SUFFIX}")
+            except DiskError as error:
+                _log.warning("A file of a failed compaction stays until the next opening: %s", error)
+
+    def _write_segment(self, group: list[PlannedSegment]) -> None:
         base_offset, end_offset = group[0].base_offset, group[-1].next_offset
         target = Segment.create(
             self._disk, self._plan.directory, base_offset, self._plan.index_interval_bytes, None, CLEANED_SUFFIX
@@ -189,10 +199,6 @@ class _Cleaner:
             target.seal()
             target.file.sync()
             sync_indexes(self._disk, target.index_paths())
-        except RaylogError:
-            for path in (*target.index_paths(), target.path(LOG_SUFFIX)):
-                self._disk.remove(path)
-            raise
         finally:
             target.close()
         self._report.bytes_after += target.size

@@ -26,6 +26,12 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 
 
+def is_written(directory: PartitionDirectory, base_offset: int) -> bool:
+    """Whether all that step 2 renames is there. An opening in between has removed it."""
+    names = [file_name(base_offset, kind) + CLEANED_SUFFIX for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]
+    return all(directory.disk.exists(directory.file(name)) for name in names)
+
+
 def commit_swap(directory: PartitionDirectory, base_offset: int) -> None:
     """Step 2: from here on the new segment stands."""
     disk = directory.disk

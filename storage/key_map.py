@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from raylog.errors import CompactionMemoryTooSmall
+from raylog.errors import CompactionMemoryTaken, CompactionMemoryTooSmall
 
 SLOT_BYTES: Final = 24
 FILL_LIMIT: Final = 0.8
@@ -32,6 +32,7 @@ class MemoryBudget:
     """Memory for key maps, shared by the compactions of one broker."""
 
     def __init__(self, total_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
+        self._total = total_bytes
         self._free = total_bytes
         self._lock = threading.Lock()
 
@@ -45,13 +46,18 @@ class MemoryBudget:
         with self._lock:
             granted = min(wanted, self._free)
             if granted < least:
-                raise CompactionMemoryTooSmall(least, granted)
+                raise self.refusal(least, granted)
             self._free -= granted
         try:
             yield granted
         finally:
             with self._lock:
                 self._free += granted
+
+    def refusal(self, needed: int, available: int) -> CompactionMemoryTooSmall:
+        """Waiting helps only where the whole budget would be enough."""
+        refused = CompactionMemoryTaken if needed <= self._total else CompactionMemoryTooSmall
+        return refused(needed, available)
 
 
 class KeyMap:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.errors import CompactionOutdated
 from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.compaction_swap import CLEANED_SUFFIX, commit_swap, finish_swap
+from raylog.storage.compaction_swap import commit_swap, finish_swap, is_written
 from raylog.storage.disk import Disk
 from raylog.storage.partition_directory import DELETED_SUFFIX
 from raylog.storage.retention import Expired, SegmentFacts, expired_segments, is_past
-from raylog.storage.segment import LOG_SUFFIX, Segment, file_name
+from raylog.storage.segment import LOG_SUFFIX, Segment
 
 if TYPE_CHECKING:
     from raylog.storage.compaction import CompactionReport
@@ -88,8 +88,7 @@ def check_current(log: PartitionLog, report: CompactionReport) -> None:
     for base_offset, end_offset in report.replaced:
         old = _segments_between(log, base_offset, end_offset)
         same = old and old[0].base_offset == base_offset and old[-1].next_offset == end_offset
-        written = log.disk.exists(log.directory.file(file_name(base_offset, LOG_SUFFIX) + CLEANED_SUFFIX))
-        if not same or not written or report.made_for != log.shape:
+        if not same or not is_written(log.directory, base_offset) or report.made_for != log.shape:
             raise CompactionOutdated(base_offset, end_offset)
 
 

@@ -37,9 +37,11 @@ class TransactionFilter:
         self._begin_up_to(header.last_offset)
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
-        if marker is None or marker.type is MarkerType.COMMIT:
+        if marker is None:
             return had_data, None
-        return had_data, self._aborting.pop(header.producer_id, None)
+        # Either kind ends what was open: nothing after a commit belongs to an abort from before it.
+        aborted = self._aborting.pop(header.producer_id, None)
+        return had_data, aborted if marker.type is MarkerType.ABORT else None
 
     def _begin_up_to(self, offset: int) -> None:
         while self._upcoming and self._upcoming[0].first_offset <= offset:

@@ -7,15 +7,27 @@ import random
 import pytest
 
 from raylog.config import ConfigValue
-from raylog.errors import CompactionMemoryTooSmall, CompactionOutdated, DiskFailed, DiskFull, LogOffline
-from raylog.storage.batch_codec import decode_batch
+from raylog.errors import (
+    CompactionMemoryTaken,
+    CompactionMemoryTooSmall,
+    CompactionOutdated,
+    DiskFailed,
+    DiskFull,
+    LogDamaged,
+    LogOffline,
+)
+from raylog.storage import transaction_index
+from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.compaction import CompactionReport, compact, run_compaction
-from raylog.storage.compaction_plan import plan_compaction
+from raylog.storage.compaction_plan import CompactionPlan, plan_compaction
 from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.control_records import MarkerType
+from raylog.storage.control_records import Marker, MarkerType
 from raylog.storage.key_map import MemoryBudget, bytes_for
 from raylog.storage.partition_log import PartitionLog
-from raylog.storage.record_batch import seal
+from raylog.storage.record_batch import read_header, seal
+from raylog.storage.segment import LOG_SUFFIX, file_name
+from raylog.storage.transaction_filter import TransactionFilter
+from raylog.storage.transaction_index import AbortedTransaction
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
 from tests.unit.storage.compacted_log import (
     DIRECTORY,
@@ -428,3 +440,133 @@ def test_a_swap_that_fails_half_way_takes_the_log_offline_and_reopening_finishes
     disk.clear_faults()
     log.close()
     assert live(committed_records(open_log(disk))) == live(history)
+
+
+def planned(log: PartitionLog) -> CompactionPlan:
+    plan = log.plan_compaction(NOW_MS, force=True)
+    assert plan is not None
+    return plan
+
+
+def cleaned_files(disk: FaultyDisk) -> list[str]:
+    return [path for path in disk.files() if path.endswith(".cleaned")]
+
+
+def rounds_of(log: PartitionLog, value: bytes, count: int) -> list[Written]:
+    """The same shape whatever the value, so that segments begin and end at the same offsets."""
+    return [record for number in range(count) for record in write(log, [(b"key-%d" % (number % 5), value)])]
+
+
+def test_a_compaction_of_what_stood_at_the_same_offsets_before_is_refused() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = rounds_of(log, b"old", 40)
+    log.roll()
+    report = run_compaction(disk, planned(log), BUDGET)
+    bounds = [(each.base_offset, each.next_offset) for each in log.segments.sealed]
+    log.truncate_to(1, NOW_MS)
+    history[1:] = rounds_of(log, b"new", 39)
+    log.roll()
+    assert [(each.base_offset, each.next_offset) for each in log.segments.sealed] == bounds
+    assert cleaned_files(disk)
+    with pytest.raises(CompactionOutdated):
+        log.install_compaction(report, NOW_MS)
+    assert committed_records(log) == history
+
+
+def test_a_compaction_that_ends_after_a_reopening_is_refused() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 30)
+    log.roll()
+    plan = planned(log)
+    log.close()
+    again = open_log(disk)
+    report = run_compaction(disk, plan, BUDGET)
+    with pytest.raises(CompactionOutdated):
+        again.install_compaction(report, NOW_MS)
+    assert committed_records(again) == history
+
+
+@pytest.mark.parametrize("suffix", [".index.cleaned", ".log.cleaned"])
+def test_a_compaction_whose_files_are_gone_is_refused_before_anything_is_renamed(suffix: str) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 30)
+    report = run_compaction(disk, planned(log), BUDGET)
+    disk.remove(next(path for path in reversed(cleaned_files(disk)) if path.endswith(suffix)))
+    before = disk.files()
+    with pytest.raises(CompactionOutdated):
+        log.install_compaction(report, NOW_MS)
+    assert disk.files() == before
+    assert committed_records(log) == history
+
+
+def test_a_file_that_became_shorter_makes_the_compaction_outdated_and_a_broken_one_is_damage() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 30)
+    plan = planned(log)
+    path = f"{DIRECTORY}/{file_name(plan.segments[0].base_offset, LOG_SUFFIX)}"
+    disk.flip_bit(path, 8 * (plan.segments[0].size - 1))
+    with pytest.raises(LogDamaged):
+        run_compaction(disk, plan, BUDGET)
+    disk.open(path).truncate(plan.segments[0].size - 1)
+    with pytest.raises(CompactionOutdated):
+        run_compaction(disk, plan, BUDGET)
+
+
+def test_planning_is_refused_offline_and_damage_found_by_it_takes_the_log_offline() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 30, transactions=True)
+    log.roll()
+    log.close()
+    log = open_log(disk)
+    for path in [path for path in disk.files() if path.endswith(transaction_index.SUFFIX)]:
+        disk.remove(path)
+    disk.flip_bit(f"{DIRECTORY}/{file_name(0, LOG_SUFFIX)}", 8 * (log.segments.sealed[0].size - 1))
+    with pytest.raises(LogDamaged):
+        log.plan_compaction(NOW_MS, force=True)
+    with pytest.raises(LogOffline):
+        log.plan_compaction(NOW_MS, force=True)
+
+
+def test_a_compaction_that_fails_late_leaves_no_files() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 60)
+    before = disk.files()
+    plan = planned(log)
+    last = file_name(plan.segments[-1].base_offset, LOG_SUFFIX)
+
+    def fail_last(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(last) and cleaned_files(disk):
+            raise DiskFull("No space.")
+
+    disk.on_operation = fail_last
+    with pytest.raises(DiskFull):
+        run_compaction(disk, plan, BUDGET)
+    assert disk.files() == before
+
+
+def test_a_commit_ends_what_an_abort_without_a_marker_left_open() -> None:
+    transactions = TransactionFilter([AbortedTransaction(9, 0, 100, 0)])
+    data = read_header(
+        encode_batch([b"v"], timestamps=0, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    )
+    assert transactions.is_aborted(data)
+    assert transactions.ends(data, Marker(MarkerType.COMMIT, 1)) == (True, None)
+    assert not transactions.is_aborted(data)
+
+
+def test_memory_that_others_have_just_now_can_be_waited_for() -> None:
+    log = open_log(FaultyDisk(), {"segment.bytes": 200_000})
+    write(log, [(b"key-%d" % at, b"v") for at in range(3000)])
+    log.roll()
+    budget = MemoryBudget(bytes_for(4000))
+    with budget.grant(bytes_for(2000), 0), pytest.raises(CompactionMemoryTaken) as taken:
+        compact(log, NOW_MS, budget, force=True)
+    assert taken.value.retriable
+    assert compact(log, NOW_MS, budget, force=True) is not None
+    assert not CompactionMemoryTooSmall.retriable
