@@ -195,6 +195,7 @@ def fail_at(disk: FaultyDisk, number: int, error: type[DiskError], *, partial: i
     disk.on_operation = on_operation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [DiskFull, DiskReadOnly, DiskFailed])
 def test_an_error_at_any_operation_loses_and_doubles_nothing(error: type[DiskError]) -> None:
     refusals: Counter[type[DiskError]] = Counter()
@@ -219,6 +220,7 @@ def expected_contents(life: Life) -> list[bytes]:
     return [data for data in life.acknowledged if read_header(data).next_offset > life.log.log_start_offset]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [DiskFull, DiskFailed])
 def test_an_error_and_then_a_power_cut_lose_nothing_that_was_flushed(error: type[DiskError]) -> None:
     for number in range(1, len(operations_of_a_life()) + 1, 3):
@@ -242,6 +244,7 @@ def test_an_error_and_then_a_power_cut_lose_nothing_that_was_flushed(error: type
         assert contents(open_log(disk, SETTINGS))[: len(flushed)] == flushed
 
 
+@pytest.mark.thorough
 def test_a_full_disk_at_every_byte_resumes_when_there_is_space() -> None:
     rehearsal = new_disk()
     Life(rehearsal).live()

@@ -52,6 +52,8 @@ from tests.unit.storage.log_model import (
 from tests.unit.storage.log_questions import FAR, Questions
 from tests.unit.storage.small_log import new_disk, open_log
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass
 class Fuse:
