@@ -1,11 +1,12 @@
 """What the rest of raylog sees of a stream: requests, answers, and the `Stream` they go over.
 
-Nothing here knows of sockets or of asyncio. `streams.py` makes real ones; the simulator puts its fake network behind
+Nothing here knows of sockets. `streams.py` makes real ones; the simulator puts its fake network behind
 the same protocol.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from typing import Final, Protocol, TypeAlias
@@ -112,9 +113,15 @@ Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 class Stream(Protocol):
     """A connection with another process, over which both sides ask and answer."""
 
+    closed: asyncio.Future[None]  # done when the stream has ended, for whatever reason
+
     @property
     def peer(self) -> str:
         """Who is on the other side, for people."""
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What the other side has not answered."""
 
     def request(
         self,
@@ -125,7 +132,7 @@ class Stream(Protocol):
         partition: int = NO_PARTITION,
         timeout: float | None = None,
         wait: bool = True,
-    ) -> Awaitable[Response]:
+    ) -> asyncio.Future[Response]:
         """Ask. The payload stays as it is until the answer has come.
 
         Where too much is in flight already this waits, within the time-out, or with `wait=False` fails at once; both

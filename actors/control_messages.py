@@ -1,0 +1,298 @@
+"""What replicas, brokers and the controller tell each other. Kinds 40 to 69.
+
+A replica dials its broker, a broker the controller; both sides ask over the same stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from raylog.actors.messages import Message, message
+
+NO_LEADER: Final = -1
+
+ReplicaId: TypeAlias = tuple[int, int]  # broker id, incarnation
+ReplicaAddress: TypeAlias = tuple[int, int, tuple[str, ...]]  # broker id, incarnation, endpoints
+Setting: TypeAlias = tuple[str, str]  # name, value
+
+# --- replica and broker -------------------------------------------------------------------------------------------
+
+
+@message(kind=40)
+@dataclass(frozen=True, slots=True)
+class ReplicaHello(Message):
+    """From a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows later."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    pid: int
+    endpoints: tuple[str, ...]
+    last_epoch: int
+    log_end_offset: int
+    unproven: str  # why it is not to be relied upon yet (rule 7); empty: it is
+
+
+@message(kind=41)
+@dataclass(frozen=True, slots=True)
+class ReplicaHeartbeat(Message):
+    """One-way, every 0.3 s."""
+
+    role: str  # leader, follower, waiting
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+@message(kind=42)
+@dataclass(frozen=True, slots=True)
+class ReplicaFailed(Message):
+    """One-way: its log is offline or damaged, and the process is about to end."""
+
+    error: str
+    text: str
+    damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
+
+
+@message(kind=43)
+@dataclass(frozen=True, slots=True)
+class Assign(Message):
+    """From the broker: what the controller has decided for this partition, as of a metadata version.
+
+    A replica obeys the highest (leader epoch, partition epoch, metadata version) it has heard of. `replicas` are all
+    that the partition has, with their present incarnations and endpoints; −1 is the incarnation of one that never ran.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    metadata_version: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[ReplicaId, ...]
+    replicas: tuple[ReplicaAddress, ...]
+    min_insync: int
+    settings: tuple[Setting, ...]
+    controller_epoch: int
+
+
+@message(kind=44)
+@dataclass(frozen=True, slots=True)
+class ProposeIsr(Message):
+    """From a leader, passed on by its broker (rule 4). Answered with Done once it is durable."""
+
+    topic_id: bytes
+    partition: int
+    leader: int  # broker id
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[ReplicaId, ...]
+
+
+@message(kind=45)
+@dataclass(frozen=True, slots=True)
+class StopReplica(Message):
+    """From the broker: close the log and end. `delete`: and remove it, the topic or this replica is no more."""
+
+    delete: bool
+
+
+# --- broker and controller ----------------------------------------------------------------------------------------
+
+ReplicaReport: TypeAlias = tuple[bytes, int, int, int, int, str, tuple[str, ...], int]
+"""topic id, partition, incarnation, last epoch, log end offset, unproven, endpoints, pid"""
+
+ReplicaMarks: TypeAlias = tuple[bytes, int, int, str, int, int, int, int]
+"""topic id, partition, incarnation, role, log start, high watermark, log end, size in bytes"""
+
+ReplicaLoss: TypeAlias = tuple[bytes, int, int, str, bool]
+"""topic id, partition, incarnation, why, damaged"""
+
+
+@message(kind=50)
+@dataclass(frozen=True, slots=True)
+class RegisterBroker(Message):
+    """The first request on a stream to the controller. `replicas` are the processes that run on it already."""
+
+    cluster_id: str
+    broker_id: int
+    broker_run: str  # drawn by the broker actor at its start: a second registration of the same run is the same broker
+    node_id: str
+    host: str
+    rack: str
+    endpoints: tuple[str, ...]
+    directory: str
+    boot_id: str
+    replicas: tuple[ReplicaReport, ...]
+
+
+@message(kind=51)
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered(Message):
+    """`broker_epoch` goes with every later message of this broker."""
+
+    controller_epoch: int
+    broker_epoch: int
+
+
+@message(kind=52)
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeat(Message):
+    """Every 0.3 s, and at once when a replica has come or gone. Answered with Done.
+
+    `started` and `lost` are repeated until a heartbeat that named them has been answered.
+    """
+
+    broker_epoch: int
+    metadata_version: int
+    free_bytes: int
+    total_bytes: int
+    started: tuple[ReplicaReport, ...]
+    lost: tuple[ReplicaLoss, ...]
+    marks: tuple[ReplicaMarks, ...]
+
+
+@message(kind=53)
+@dataclass(frozen=True, slots=True)
+class PrepareReplica(Message):
+    """From the controller: make sure that no older process of this replica lives, and make room for a new one.
+
+    Answered with Done when its directory is free (rule 26); a quarantined one has been set aside.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    incarnation: int
+
+
+@message(kind=54)
+@dataclass(frozen=True, slots=True)
+class RemoveReplica(Message):
+    """From the controller: stop this replica, if it runs, and delete its directory. Answered with Done."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+# --- the metadata log ---------------------------------------------------------------------------------------------
+
+
+@message(kind=60)
+@dataclass(frozen=True, slots=True)
+class Promise(Message):
+    """From a controller that begins: obey nobody with a lower epoch from now on (rule 17)."""
+
+    controller_epoch: int
+    controller: str  # for people: who asks
+
+
+@message(kind=61)
+@dataclass(frozen=True, slots=True)
+class Promised(Message):
+    """Durably promised, or `promised_epoch` is higher than what was asked, and it was not.
+
+    Its log holds [start, end), the last record from `last_epoch`; before `start` a snapshot stands in. `voters` are
+    those its log names at its end; empty: it has never heard of any.
+    """
+
+    granted: bool
+    promised_epoch: int
+    last_epoch: int
+    start_offset: int
+    end_offset: int
+    voters: tuple[int, ...]
+
+
+@message(kind=62)
+@dataclass(frozen=True, slots=True)
+class ReadMetadata(Message):
+    """From a controller with a promise: your log from `offset` on, or your snapshot (`offset` −1)."""
+
+    controller_epoch: int
+    offset: int
+    max_bytes: int
+
+
+@message(kind=63)
+@dataclass(frozen=True, slots=True)
+class MetadataRead(Message):
+    """Batches; or for a snapshot its bytes, the offset it stands for, and the epoch of the last record in it."""
+
+    offset: int
+    epoch: int
+
+
+@message(kind=64)
+@dataclass(frozen=True, slots=True)
+class AppendMetadata(Message):
+    """From the controller to every broker: batches that join on to `base_offset`, behind one of `previous_epoch`.
+
+    Everything below `commit_offset` is committed. Without a payload: only that.
+    """
+
+    controller_epoch: int
+    base_offset: int
+    previous_epoch: int
+    commit_offset: int
+
+
+@message(kind=65)
+@dataclass(frozen=True, slots=True)
+class MetadataAppended(Message):
+    """Synced up to `end_offset`. Not accepted: it did not join on, and (`last_epoch`, `end_offset`) tell where to try.
+
+    `last_epoch` is the largest epoch of its log that is not above the one asked for, `end_offset` where that ends.
+    """
+
+    accepted: bool
+    last_epoch: int
+    end_offset: int
+
+
+@message(kind=66)
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot(Message):
+    """From the controller: the payload is the state at `offset`; forget the log before it, and one that disagrees."""
+
+    controller_epoch: int
+    offset: int
+    epoch: int
+
+
+# --- clients and brokers ------------------------------------------------------------------------------------------
+
+
+@message(kind=67)
+@dataclass(frozen=True, slots=True)
+class GetMetadata(Message):
+    """Topics by name; empty: all. `newer_than`: wait up to `max_wait_ms` for a metadata version above it."""
+
+    topics: tuple[str, ...]
+    newer_than: int
+    max_wait_ms: int
+
+
+PartitionMetadata: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...], tuple[str, ...], str]
+"""partition, leader, leader epoch, replicas, ISR, the leader's endpoints, the leader's node id"""
+
+TopicMetadata: TypeAlias = tuple[str, bytes, tuple[PartitionMetadata, ...]]
+
+BrokerMetadata: TypeAlias = tuple[int, str, str, tuple[str, ...]]
+"""broker id, node id, rack, endpoints"""
+
+
+@message(kind=68)
+@dataclass(frozen=True, slots=True)
+class Metadata(Message):
+    """Topics that do not exist are left out."""
+
+    version: int
+    cluster_id: str
+    topics: tuple[TopicMetadata, ...]
+    brokers: tuple[BrokerMetadata, ...]
