@@ -180,6 +180,12 @@ class RemoveReplica(Message):
     partition: int
 
 
+@message(kind=55)
+@dataclass(frozen=True, slots=True)
+class StopBroker(Message):
+    """From the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
+
+
 # --- the metadata log ---------------------------------------------------------------------------------------------
 
 

@@ -6,20 +6,32 @@ would try to join a cluster that is gone, and fail. So the address is tried befo
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
 import socket
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import ray
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+from ray._raylet import GcsClient  # type: ignore[attr-defined]  # it has no types
+from ray.exceptions import AuthenticationError, RayError
+from ray.util.client import ray as ray_client
 
-from raylog.errors import RayUnreachable
+from raylog.errors import RayClientRefused, RayNotAdmitted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
+_OTHERS_START_SECONDS: Final = 120.0
+_LOOK_AGAIN_SECONDS: Final = 0.05
 _START_NEW: Final = "local"
+_AUTH_MODE: Final = "RAY_AUTH_MODE"
+_FOR_NEW_ONES: Final = ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "_system_config")
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
 
 _log = logging.getLogger(__name__)
@@ -28,31 +40,40 @@ _log = logging.getLogger(__name__)
 def join_or_start_ray(**settings: Any) -> str:
     """Be connected to Ray: to the one this process has, that `RAY_ADDRESS` names, that is running, or to a new one.
 
-    `settings` go to `ray.init`. Returns the address of the cluster's control store.
+    `settings` go to `ray.init`; those that only a new Ray can have, only if there is to be one. A new one ends with
+    this process. Returns the address of the cluster's control store.
+
+    RayUnreachable, RayNotAdmitted, RayClientRefused.
     """
-    if not ray.is_initialized():
-        named = os.environ.get("RAY_ADDRESS", "")
-        # Left to itself Ray tries a dead address for minutes.
-        if _HOST_AND_PORT.fullmatch(named) and not _answers(named):
-            raise RayUnreachable(named, f"nothing accepts connections there within {_PROBE_SECONDS:g} s.")
-        address = named or running_ray() or _START_NEW
-        try:
-            ray.init(address=address, **settings)
-        except ConnectionError as error:
-            raise RayUnreachable(address, str(error)) from error
+    if not _is_connected():
+        with _one_process_at_a_time():
+            address = _named_address() or running_ray()
+            _init(address or _START_NEW, settings)
+            if address is None:
+                _own_address_file().write_text(str(ray.get_runtime_context().gcs_address))
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def join_ray(**settings: Any) -> str:
+    """The same, but never start a new one."""
+    if not _is_connected():
+        address = _named_address() or running_ray()
+        if address is None:
+            raise RayUnreachable("this machine", "none is running.")
+        _init(address, settings)
     return str(ray.get_runtime_context().gcs_address)
 
 
 def running_ray() -> str | None:
-    """The address of the cluster last started on this machine, if something answers there."""
-    file = address_file()
-    try:
-        address = file.read_text().strip()
-    except FileNotFoundError:
-        return None
-    if _answers(address):
-        return address
-    _log.warning("%s names a Ray at %s that does not answer; it is taken for the trace of a crash.", file, address)
+    """The address of the cluster last started on this machine, by `ray start` or by raylog, if something answers."""
+    for file in (address_file(), _own_address_file()):
+        try:
+            address = file.read_text().strip()
+        except FileNotFoundError:
+            continue
+        if _answers(address):
+            return address
+        _log.info("%s names a Ray at %s that does not answer; it is taken for the trace of an end.", file, address)
     return None
 
 
@@ -60,6 +81,91 @@ def address_file() -> Path:
     """Where Ray on this machine notes its address."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
     return Path(folder) / "ray" / "ray_current_cluster"
+
+
+def _own_address_file() -> Path:
+    """Where raylog notes the address of a Ray that it has started: Ray itself does so for `ray start` only."""
+    return address_file().with_name(f"raylog_started_{os.geteuid()}")
+
+
+def _is_connected() -> bool:
+    if ray_client.is_connected():  # type: ignore[no-untyped-call]
+        raise RayClientRefused("ray://")
+    return ray.is_initialized()
+
+
+def _named_address() -> str | None:
+    """What `RAY_ADDRESS` names. Left to itself Ray tries a dead address for minutes, so that is looked at first."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if named.startswith("ray://"):
+        raise RayClientRefused(named)
+    if _HOST_AND_PORT.fullmatch(named) and not _answers(named):
+        raise RayUnreachable(named, f"nothing accepts connections there within {_PROBE_SECONDS:g} s.")
+    return named or None
+
+
+def _init(address: str, settings: dict[str, Any]) -> None:
+    if address != _START_NEW:
+        settings = {name: value for name, value in settings.items() if name not in _FOR_NEW_ONES}
+        _have_token(address)
+    try:
+        ray.init(address=address, **settings)
+    except AuthenticationError as error:
+        raise RayNotAdmitted(address) from error
+    except ConnectionError as error:
+        raise RayUnreachable(address, str(error)) from error
+
+
+def _have_token(address: str) -> None:
+    """RayNotAdmitted where Ray asks for a token and this process has none or another one.
+
+    `ray start`, and a program that starts Ray, turn tokens on by themselves and keep one for this user; whoever joins
+    has to turn them on by a variable. So where that is unset, the token that lies there is tried. `ray.init` would
+    knock for 20 s and then say that it did not work.
+    """
+    if not _asks_for_token(address):
+        return
+    if _AUTH_MODE not in os.environ:
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    if _asks_for_token(address):
+        raise RayNotAdmitted(address)
+
+
+def _asks_for_token(address: str) -> bool:
+    """Whether Ray's control store refuses this process for want of its token."""
+    if not _HOST_AND_PORT.fullmatch(address):
+        return False
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        return True
+    except RayError:
+        return False  # something else is wrong, and `ray.init` will say what
+    return False
+
+
+@contextmanager
+def _one_process_at_a_time() -> Iterator[None]:
+    """Two that look for Ray at once, and find none, would start one each."""
+    lock = _own_address_file().with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(fd)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int) -> None:
+    deadline = time.monotonic() + _OTHERS_START_SECONDS
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise RayUnreachable("this machine", "another process has been starting one for long.") from None
+        time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _answers(address: str) -> bool:

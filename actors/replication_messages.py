@@ -128,9 +128,13 @@ class EpochEndFound(Message):
 @message(kind=30)
 @dataclass(frozen=True, slots=True)
 class Pull(Message):
-    """A follower's fetch: it holds everything below `offset`, the last of it from `last_epoch` (rule 11)."""
+    """A follower's fetch: it holds everything below `offset`, the last of it from `last_epoch` (rule 11).
+
+    `session` counts the follower's pulls; a push belongs to the pull whose answer said `pushing`.
+    """
 
     leader_epoch: int
+    session: int
     broker_id: int
     incarnation: int
     offset: int
@@ -156,6 +160,7 @@ class Push(Message):
     """Batches that join on to `base_offset`, behind one of `previous_epoch` (rule 12). Without a payload: the marks."""
 
     leader_epoch: int
+    session: int
     base_offset: int
     previous_epoch: int
     high_watermark: int

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import codec_bench, log_bench, stream_bench, timer_bench
+from bench import codec_bench, log_bench, replication_bench, stream_bench, timer_bench
 from bench.measuring import Figure
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -24,6 +24,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "log": log_bench.run,
     "timers": timer_bench.run,
     "streams": stream_bench.run,
+    "replication": replication_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 

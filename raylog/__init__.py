@@ -6,7 +6,33 @@ folder only under its `raylog.` name.
 
 Importing any part, say `raylog.storage.record_batch`, runs this file first, so it imports nothing: a replica
 process stays small, and unit tests (which forbid Ray) can import every pure module. A public name whose
-module imports Ray has to be looked up on first use (a module `__getattr__`), not imported here.
+module imports Ray is looked up on first use (`__getattr__`), not imported here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raylog.api.cluster import Cluster
+    from raylog.api.formation import connect, start
+
 __version__ = "0.1.0"
+__all__ = ["Cluster", "connect", "start"]
+
+_HOMES = {"Cluster": "raylog.api.cluster", "connect": "raylog.api.formation", "start": "raylog.api.formation"}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'raylog' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -75,6 +75,13 @@ def _one_of(*choices: str) -> Callable[[str, ConfigValue], str]:
     return read
 
 
+def _boolean(name: str, value: ConfigValue) -> bool:
+    written = str(value).strip().lower()
+    if written not in ("true", "false"):
+        raise InvalidConfig(name, value, "true or false")
+    return written == "true"
+
+
 def _cleanup_policy(name: str, value: ConfigValue) -> str:
     policies = sorted({part.strip() for part in str(value).split(",")})
     joined = ",".join(policies)
@@ -127,6 +134,12 @@ class TopicConfig:
         _integer(0, INT32_MAX),
         "Bytes of log between two index entries.",
     )
+    leader_replication_throttled_rate: int = _setting(
+        "leader.replication.throttled.rate",
+        NO_LIMIT,
+        _integer(NO_LIMIT, INT64_MAX),
+        "Bytes a second that the leader of a partition sends to all followers that are not in sync; -1: no limit.",
+    )
     max_compaction_lag_ms: int = _setting(
         "max.compaction.lag.ms",
         INT64_MAX,
@@ -169,11 +182,23 @@ class TopicConfig:
         _integer(0, INT64_MAX),
         "The shortest time for which every version of a record stays readable.",
     )
+    min_insync_replicas: int = _setting(
+        "min.insync.replicas",
+        0,
+        _integer(0, INT32_MAX),
+        "With fewer replicas in sync acks=all is refused; 0: one fewer than there are replicas, but at least 1.",
+    )
     producer_id_expiration_ms: int = _setting(
         "producer.id.expiration.ms",
         DAY_MS,
         _integer(1, INT64_MAX),
         "How long an idle idempotent producer is remembered.",
+    )
+    replica_lag_time_max_ms: int = _setting(
+        "replica.lag.time.max.ms",
+        10 * SECOND_MS,
+        _integer(1, INT64_MAX),
+        "A follower that has not caught up with the leader for this long is not in sync any more.",
     )
     retention_bytes: int = _setting(
         "retention.bytes",
@@ -205,6 +230,16 @@ class TopicConfig:
     segment_ms: int = _setting(
         "segment.ms", 168 * HOUR_MS, _integer(1, INT64_MAX), "Start a new segment file at this age of the present one."
     )
+    unclean_leader_election_enable: bool = _setting(
+        "unclean.leader.election.enable",
+        False,
+        _boolean,
+        "Whether a replica that may lack acknowledged records may lead where no other can; loses what it lacks.",
+    )
+
+    def min_insync(self, replicas: int) -> int:
+        """How many replicas have to be in sync, of a partition that has so many."""
+        return self.min_insync_replicas or max(1, replicas - 1)
 
     @property
     def is_compacted(self) -> bool:
@@ -219,15 +254,15 @@ class TopicConfig:
         """Check `values`, whose names are Kafka's (`retention.ms`), and fill in the defaults."""
         return cls().with_changes(values)
 
-    def with_changes(self, values: Mapping[str, ConfigValue]) -> TopicConfig:
-        """This configuration with some settings changed, checked together."""
-        changes = {}
+    def with_changes(self, values: Mapping[str, ConfigValue | None]) -> TopicConfig:
+        """This configuration with some settings changed, checked together. None: back to the default."""
+        changes: dict[str, Any] = {}
         for name, value in values.items():
             field = _FIELDS.get(name)
             if field is None:
                 close = difflib.get_close_matches(name, _FIELDS, n=1)
                 raise UnknownConfig(name, close[0] if close else None)
-            changes[field.name] = field.metadata["setting"].read(name, value)
+            changes[field.name] = field.default if value is None else field.metadata["setting"].read(name, value)
         changed = dataclasses.replace(self, **changes)
         changed._check_together()
         return changed

@@ -11,7 +11,26 @@ What stays true here:
     ├── BatchError                CorruptBatch, InvalidBatch (UnsupportedMagic, UnsupportedCodec, NullKey,
     │                             InvalidTimestamp), BatchTooLarge, PayloadTooLarge
     ├── OffsetError               OffsetOutOfRange, OffsetsNotContiguous
-    ├── EpochError                StaleLeaderEpoch, InvalidLeaderEpoch
+    ├── EpochError                StaleLeaderEpoch, InvalidLeaderEpoch, UnknownLeaderEpoch
+    ├── ReplicationError
+    │   ├── NotLeader, NotEnoughReplicas                                               nothing was done
+    │   ├── OffsetNotAvailable, InvalidRequest, ReplicaCrashed
+    │   └── NotEnoughReplicasAfterAppend, AppendTimedOut, LeadershipLost               outcome unknown
+    ├── FencedError               StalePartitionEpoch, StaleBrokerEpoch, StaleIncarnation, DuplicateBroker,
+    │                             IneligibleReplica
+    ├── AdminError
+    │   ├── UnknownTopic          UnknownPartition
+    │   ├── TopicExists, InvalidTopicName, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment
+    │   ├── BrokerNotAvailable    UnknownBroker
+    │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
+    │   └── EligibleLeadersNotAvailable
+    ├── MetadataError
+    │   ├── ControllerFenced, ControllerStopped                                        outcome unknown
+    │   ├── MetadataQuorumUnavailable, MetadataNotBlank, VotersNotChanged
+    │   └── MetadataCopyOffline, MetadataDiverged, MetadataRecordUnknown
+    ├── ControlError
+    │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
+    │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
@@ -26,7 +45,10 @@ What stays true here:
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
-    └── RuntimeUnavailable        RayUnreachable
+    └── RuntimeUnavailable
+        ├── RayUnreachable, RayNotAdmitted, RayClientRefused
+        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
+        └── ControllerLost                                                             outcome unknown
 """
 
 from __future__ import annotations
@@ -228,6 +250,634 @@ class InvalidLeaderEpoch(EpochError):
 
     def describe(self) -> str:
         return f"Leader epoch {self.epoch} cannot be."
+
+
+class UnknownLeaderEpoch(EpochError):
+    """A request carries a newer leader epoch than this replica has heard of."""
+
+    retriable = True
+    advice = "This replica has not heard of the latest election yet: ask again in a moment."
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(epoch, current)
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"Leader epoch {self.epoch} is newer than {self.current}, the newest known here."
+
+
+# --- replication --------------------------------------------------------------------------------------------------
+
+
+class ReplicationError(RaylogError):
+    """A replica cannot do what only a leader with enough followers can."""
+
+    outcome_unknown: ClassVar[bool] = False  # whether the batch may stay in the log all the same
+
+
+class NotLeader(ReplicationError):
+    """The replica asked is not the leader of its partition."""
+
+    retriable = True
+    advice = "Nothing was done: refresh metadata and ask the leader."
+
+    def __init__(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        super().__init__(topic, partition, leader, leader_epoch)
+        self.topic = topic
+        self.partition = partition
+        self.leader = leader  # −1: none, or unknown here
+        self.leader_epoch = leader_epoch
+
+    def describe(self) -> str:
+        who = "nobody, as far as is known here" if self.leader < 0 else f"broker {self.leader}"
+        return f"This replica does not lead {self.topic}-{self.partition}: epoch {self.leader_epoch} is led by {who}."
+
+
+class NotEnoughReplicas(ReplicationError):
+    """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was written."""
+
+    retriable = True
+    advice = "Bring the missing brokers back, or lower min.insync.replicas on the topic."
+
+    def __init__(self, topic: str, partition: int, in_sync: int, required: int) -> None:
+        super().__init__(topic, partition, in_sync, required)
+        self.topic = topic
+        self.partition = partition
+        self.in_sync = in_sync
+        self.required = required
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} has {self.in_sync} replicas in sync; {self.required} are required."
+
+
+class NotEnoughReplicasAfterAppend(ReplicationError):
+    """The batch was written, but meanwhile fewer replicas are in sync than `min.insync.replicas` asks for."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The batch may stay in the log: repeat it under the same sequence."
+
+    def __init__(self, topic: str, partition: int, in_sync: int, required: int) -> None:
+        super().__init__(topic, partition, in_sync, required)
+        self.topic = topic
+        self.partition = partition
+        self.in_sync = in_sync
+        self.required = required
+
+    def describe(self) -> str:
+        return (
+            f"A batch was written to {self.topic}-{self.partition}, but only {self.in_sync} replicas are in sync "
+            f"where {self.required} are required."
+        )
+
+
+class LeadershipLost(ReplicationError):
+    """The batch was written, but its leader was replaced before enough replicas had it."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The batch may stay in the log: refresh metadata, and repeat it under the same sequence."
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
+        super().__init__(topic, partition, leader_epoch)
+        self.topic = topic
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+
+    def describe(self) -> str:
+        name = f"{self.topic}-{self.partition}"
+        return f"The leader of {name} was replaced while a batch waited; the epoch is now {self.leader_epoch}."
+
+
+class AppendTimedOut(ReplicationError):
+    """The batch was written, but not all replicas in sync had it in time."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The batch may stay in the log: repeat it under the same sequence."
+
+    def __init__(self, topic: str, partition: int, timeout_ms: int) -> None:
+        super().__init__(topic, partition, timeout_ms)
+        self.topic = topic
+        self.partition = partition
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return f"A batch of {self.topic}-{self.partition} was not replicated within {self.timeout_ms} ms."
+
+
+class OffsetNotAvailable(ReplicationError):
+    """A new leader does not know yet how far its predecessor's records are replicated (KIP-207)."""
+
+    retriable = True
+    advice = "It will within moments: ask again."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"The end of {self.topic}-{self.partition} is not known yet: its leader has just been elected."
+
+
+class ReplicaCrashed(ReplicationError):
+    """A replica met an error that nobody foresaw, and ended rather than go on with it."""
+
+    advice = "The controller starts it again from its disk. The broker's log has the trace; please report it."
+
+
+class InvalidRequest(ReplicationError):
+    """A request asks for what cannot be."""
+
+    advice = "The program that sent it has to change."
+
+
+# --- fencing ------------------------------------------------------------------------------------------------------
+
+
+class FencedError(RaylogError):
+    """Somebody acts on what has been replaced meanwhile; nothing was changed."""
+
+
+class StalePartitionEpoch(FencedError):
+    """A proposal was made for an older state of the partition (rule 4)."""
+
+    advice = "Its sender waits for the newer state and proposes again if there is still need."
+
+    def __init__(self, topic: str, partition: int, epoch: int, current: int) -> None:
+        super().__init__(topic, partition, epoch, current)
+        self.topic = topic
+        self.partition = partition
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} is at partition epoch {self.current}, not {self.epoch}."
+
+
+class StaleBrokerEpoch(FencedError):
+    """A broker speaks under an epoch that is not its present one."""
+
+    advice = "The broker registers again and carries on under its new epoch."
+
+    def __init__(self, broker: int, epoch: int, current: int) -> None:
+        super().__init__(broker, epoch, current)
+        self.broker = broker
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"Broker {self.broker} has epoch {self.current}, not {self.epoch}."
+
+
+class StaleIncarnation(FencedError):
+    """A replica process has been replaced by a later one, or has not registered yet."""
+
+    advice = "The process ends if it was replaced; if it is new, it waits until it is registered."
+
+    def __init__(self, topic: str, partition: int, broker: int, incarnation: int, current: int) -> None:
+        super().__init__(topic, partition, broker, incarnation, current)
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        self.incarnation = incarnation
+        self.current = current
+
+    def describe(self) -> str:
+        return (
+            f"The replica of {self.topic}-{self.partition} on broker {self.broker} is incarnation {self.current}, "
+            f"not {self.incarnation}."
+        )
+
+
+class DuplicateBroker(FencedError):
+    """Another process is running under this broker id."""
+
+    advice = "Give each broker a data directory of its own, or wait until the other one's lease is over."
+
+    def __init__(self, broker: int, holder: str) -> None:
+        super().__init__(broker, holder)
+        self.broker = broker
+        self.holder = holder
+
+    def describe(self) -> str:
+        return f"Broker {self.broker} is already running: {self.holder}."
+
+
+class IneligibleReplica(FencedError):
+    """A replica cannot join the in-sync replicas as things are (rules 4 and 5)."""
+
+    advice = "The leader proposes it again when its broker is up, not draining, and the replica is registered."
+
+    def __init__(self, topic: str, partition: int, broker: int, reason: str) -> None:
+        super().__init__(topic, partition, broker, reason)
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Broker {self.broker} cannot be in sync for {self.topic}-{self.partition}: {self.reason}."
+
+
+# --- administration -----------------------------------------------------------------------------------------------
+
+
+class AdminError(RaylogError):
+    """A change to the cluster that was asked for is not possible; nothing was changed."""
+
+
+class UnknownTopic(AdminError):
+    """There is no topic of this name."""
+
+    retriable = True  # as in Kafka: metadata may be older than the topic
+    advice = "Create it, or correct its name."
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def describe(self) -> str:
+        return f"There is no topic {self.topic!r}."
+
+
+class UnknownPartition(UnknownTopic):
+    """The topic has no partition of this number."""
+
+    advice = "Partitions are numbered from 0; `create_partitions` adds some."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super(UnknownTopic, self).__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"Topic {self.topic!r} has no partition {self.partition} here."
+
+
+class TopicExists(AdminError):
+    """A topic of this name is there already."""
+
+    advice = "Use the one that is there, or another name."
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def describe(self) -> str:
+        return f"There is a topic {self.topic!r} already."
+
+
+class InvalidTopicName(AdminError):
+    """A topic cannot have this name."""
+
+    advice = "A name has 1 to 249 letters, digits, dots, underscores and hyphens, and is not '.' or '..'."
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic = topic
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"A topic cannot be named {self.topic!r}: {self.reason}."
+
+
+class InvalidPartitions(AdminError):
+    """A topic cannot have so many partitions."""
+
+    advice = "A topic has at least 1 partition, and their number only grows."
+
+    def __init__(self, topic: str, partitions: int, reason: str) -> None:
+        super().__init__(topic, partitions, reason)
+        self.topic = topic
+        self.partitions = partitions
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Topic {self.topic!r} cannot have {self.partitions} partitions: {self.reason}."
+
+
+class InvalidReplicationFactor(AdminError):
+    """There cannot be so many replicas."""
+
+    advice = "Every replica needs a broker of its own: start more brokers, or ask for fewer replicas."
+
+    def __init__(self, replication_factor: int, brokers: int) -> None:
+        super().__init__(replication_factor, brokers)
+        self.replication_factor = replication_factor
+        self.brokers = brokers
+
+    def describe(self) -> str:
+        return f"A replication factor of {self.replication_factor} is impossible with {self.brokers} usable brokers."
+
+
+class InvalidReplicaAssignment(AdminError):
+    """A partition's replicas cannot be on the brokers that were named."""
+
+    advice = "Name distinct brokers that are running, the same number for every partition."
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(topic, partition, reason)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} cannot be placed so: {self.reason}."
+
+
+class BrokerNotAvailable(AdminError):
+    """The broker is not running, or is about to leave."""
+
+    advice = "Name a broker that is running, or start this one again."
+
+    def __init__(self, broker: int, reason: str) -> None:
+        super().__init__(broker, reason)
+        self.broker = broker
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Broker {self.broker} is not available: {self.reason}."
+
+
+class UnknownBroker(BrokerNotAvailable):
+    """No broker of this number has ever registered."""
+
+    def __init__(self, broker: int) -> None:
+        super(BrokerNotAvailable, self).__init__(broker)
+        self.broker = broker
+
+    def describe(self) -> str:
+        return f"There is no broker {self.broker}."
+
+
+class BrokerInUse(AdminError):
+    """A broker cannot be removed, or drained, as things are."""
+
+    advice = "Drain it first, or move its replicas elsewhere."
+
+    def __init__(self, broker: int, reason: str) -> None:
+        super().__init__(broker, reason)
+        self.broker = broker
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Broker {self.broker} cannot leave: {self.reason}."
+
+
+class NoReassignment(AdminError):
+    """There is no reassignment to cancel."""
+
+    advice = "It may have completed meanwhile: see the topic's description."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} is not being reassigned."
+
+
+class ElectionNotNeeded(AdminError):
+    """The partition has the leader that an election would give it."""
+
+    advice = "Nothing needs to be done."
+
+    def __init__(self, topic: str, partition: int, leader: int) -> None:
+        super().__init__(topic, partition, leader)
+        self.topic = topic
+        self.partition = partition
+        self.leader = leader
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} is led by broker {self.leader} already."
+
+
+class PreferredLeaderNotAvailable(AdminError):
+    """The first replica of a partition cannot lead it now."""
+
+    retriable = True
+    advice = "It can once its broker is running and the replica is in sync."
+
+    def __init__(self, topic: str, partition: int, preferred: int) -> None:
+        super().__init__(topic, partition, preferred)
+        self.topic = topic
+        self.partition = partition
+        self.preferred = preferred
+
+    def describe(self) -> str:
+        return f"Broker {self.preferred} is the preferred leader of {self.topic}-{self.partition}, but cannot lead it."
+
+
+class EligibleLeadersNotAvailable(AdminError):
+    """None of the replicas that could lead the partition is running."""
+
+    retriable = True
+    advice = "Start the brokers that hold its replicas; an unclean election loses what only the missing ones hold."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"No replica that may lead {self.topic}-{self.partition} is running."
+
+
+# --- the metadata log ---------------------------------------------------------------------------------------------
+
+
+class MetadataError(RaylogError):
+    """Something about the log that the controller's state is kept in (rule 17)."""
+
+    outcome_unknown: ClassVar[bool] = False  # whether a change may come into force all the same
+
+
+class ControllerFenced(MetadataError):
+    """A controller acts under an epoch, but a higher one has been promised since."""
+
+    outcome_unknown = True
+    advice = "Another controller has taken over, or tries to: ask that one whether the change was made."
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(epoch, current)
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"Controller epoch {self.epoch} is over: epoch {self.current} has been promised."
+
+
+class ControllerStopped(MetadataError):
+    """The controller was stopped before the change was known to be committed."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "The next controller knows whether the change was made: ask it before repeating it."
+
+
+class MetadataQuorumUnavailable(MetadataError):
+    """Too few voters of the metadata log answer for a controller to begin."""
+
+    retriable = True
+    advice = "Nothing is lost: bring more of the voters' brokers back, with their data directories."
+
+    def __init__(self, voters: str, answered: str, timeout_ms: int) -> None:
+        super().__init__(voters, answered, timeout_ms)
+        self.voters = voters
+        self.answered = answered
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return (
+            f"No majority of the metadata log's voters ({self.voters or 'none known'}) followed within "
+            f"{self.timeout_ms} ms; brokers that answered: {self.answered or 'none'}."
+        )
+
+
+class MetadataNotBlank(MetadataError):
+    """A cluster was to be formed, but a broker holds the metadata of one already."""
+
+    advice = "Start without forming, or with an empty data directory."
+
+    def __init__(self, broker_id: int, end_offset: int) -> None:
+        super().__init__(broker_id, end_offset)
+        self.broker_id = broker_id
+        self.end_offset = end_offset
+
+    def describe(self) -> str:
+        return f"Broker {self.broker_id} holds metadata up to offset {self.end_offset}; no cluster can be formed on it."
+
+
+class VotersNotChanged(MetadataError):
+    """The voters of the metadata log could not be changed, or not all the way."""
+
+    retriable = True
+    advice = "New voters have to be connected and up to date, and a majority alive after each step."
+
+    def __init__(self, current: str, wanted: str, reason: str) -> None:
+        super().__init__(current, wanted, reason)
+        self.current = current
+        self.wanted = wanted
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The voters are {self.current}, not {self.wanted}: {self.reason}."
+
+
+class MetadataCopyOffline(MetadataError):
+    """A broker's copy of the metadata log cannot be relied upon any more, and acknowledges nothing."""
+
+    advice = "See the first error in this broker's log; where its disk is to blame, replace the broker."
+
+
+class MetadataDiverged(MetadataError):
+    """A controller sent something else than what is committed. This must never happen."""
+
+    advice = "Keep the data directories of all brokers and report this; the copy stays offline."
+
+    def __init__(self, offset: int, committed: int) -> None:
+        super().__init__(offset, committed)
+        self.offset = offset
+        self.committed = committed
+
+    def describe(self) -> str:
+        return f"The metadata log was to change at offset {self.offset}, but is committed up to {self.committed}."
+
+
+class MetadataRecordUnknown(MetadataError):
+    """The metadata log holds a record of a kind, or a version of it, that this raylog does not know."""
+
+    advice = "A newer raylog wrote it: bring this broker to that version."
+
+    def __init__(self, kind: int, version: int) -> None:
+        super().__init__(kind, version)
+        self.kind = kind
+        self.version = version
+
+    def describe(self) -> str:
+        return f"Metadata record kind {self.kind} in version {self.version} is unknown here."
+
+
+# --- brokers and the controller -----------------------------------------------------------------------------------
+
+
+class ControlError(RaylogError):
+    """Something between the brokers and the controller."""
+
+    outcome_unknown: ClassVar[bool] = False
+
+
+class ControllerNotReady(ControlError):
+    """There is no controller that serves just now; nothing was done."""
+
+    retriable = True
+    advice = "One is about to take over: try again in a moment."
+
+
+class ReplicaNotFree(ControlError):
+    """The directory of a replica cannot be given to a new process, or be removed, as things are."""
+
+    retriable = True
+    advice = "The controller asks again; if this goes on, see which process holds the directory."
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(topic, partition, reason)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The replica of {self.topic}-{self.partition} is not free: {self.reason}."
+
+
+class ReplicaNotStarted(ControlError):
+    """A replica process could not be started."""
+
+    retriable = True
+    advice = "The controller tries again; if this goes on, the node may lack memory, or Ray may have lost it."
+
+    def __init__(self, topic: str, partition: int, broker: int, reason: str) -> None:
+        super().__init__(topic, partition, broker, reason)
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"No process could be started for {self.topic}-{self.partition} on broker {self.broker}: {self.reason}."
+
+
+class AdminTimedOut(ControlError):
+    """The time for a change to the cluster was over before it was known to be made."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "It may still be made: look at the state before asking again."
+
+    def __init__(self, what: str, timeout_ms: int) -> None:
+        super().__init__(what, timeout_ms)
+        self.what = what
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return f"Not done within {self.timeout_ms} ms: {self.what}."
+
+
+class TopicStillStarting(AdminTimedOut):
+    """The topic exists, but not all of its partitions have a leader yet."""
+
+    outcome_unknown = False
+    advice = "It goes on starting by itself: wait, or see why its replicas do not come up."
+
+    def __init__(self, what: str, timeout_ms: int) -> None:
+        super().__init__(what, timeout_ms)
+
+    def describe(self) -> str:
+        return f"The topic exists, but after {self.timeout_ms} ms there is no leader yet for {self.what}."
 
 
 # --- producers ----------------------------------------------------------------------------------------------------
@@ -659,3 +1309,97 @@ class RayUnreachable(RuntimeUnavailable):
 
     def describe(self) -> str:
         return f"No Ray cluster answers at {self.address}: {self.reason}"
+
+
+class RayNotAdmitted(RuntimeUnavailable):
+    """Ray is there, but does not let this process in."""
+
+    advice = (
+        "Ray was started with token authentication: set RAY_AUTH_MODE=token, and give the token of that cluster in "
+        "RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token."
+    )
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def describe(self) -> str:
+        return f"The Ray cluster at {self.address} asks for a token, and this process has none or another one."
+
+
+class RayClientRefused(RuntimeUnavailable):
+    """This process speaks to Ray through Ray Client, which cannot carry raylog's streams."""
+
+    advice = (
+        "Run this program on a node of the cluster (`ray job submit`, or a task or an actor there), with "
+        "RAY_ADDRESS unset or the address of its control store, without ray://."
+    )
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def describe(self) -> str:
+        return f"raylog does not work through Ray Client ({self.address})."
+
+
+class ClusterNotFound(RuntimeUnavailable):
+    """No raylog cluster of this name runs, and this call may not form one."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"No raylog cluster {self.name!r} is running: {self.reason}."
+
+
+class ClusterNotReady(RuntimeUnavailable):
+    """The cluster is starting, or has lost too many of its brokers."""
+
+    retriable = True
+    advice = "Wait and call again; if it stays so, start the missing brokers (`raylog.start` on their nodes)."
+
+    def __init__(self, name: str, timeout_ms: int, reason: str) -> None:
+        super().__init__(name, timeout_ms, reason)
+        self.name = name
+        self.timeout_ms = timeout_ms
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The raylog cluster {self.name!r} was not ready within {self.timeout_ms} ms: {self.reason}."
+
+
+class BrokersLeftOut(RuntimeUnavailable):
+    """A start asked for fewer brokers than the data directory holds."""
+
+    advice = (
+        "Start all of them, or leave `brokers` out; to take one away, drain it and remove its directory when the "
+        "cluster has been shut down."
+    )
+
+    def __init__(self, path: str, found: int, asked: int) -> None:
+        super().__init__(path, found, asked)
+        self.path = path
+        self.found = found
+        self.asked = asked
+
+    def describe(self) -> str:
+        return f"{self.path} holds the data of {self.found} brokers, and {self.asked} were asked for."
+
+
+class ControllerLost(RuntimeUnavailable):
+    """The controller went away during a call: it may have been carried out (rule 27)."""
+
+    retriable = True
+    advice = "A new controller takes over within seconds: look whether it was done before repeating it."
+
+    def __init__(self, name: str, call: str, reason: str) -> None:
+        super().__init__(name, call, reason)
+        self.name = name
+        self.call = call
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The controller of {self.name!r} was lost during {self.call}, outcome unknown: {self.reason}."

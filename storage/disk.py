@@ -73,6 +73,9 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is fine."""
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; one that is gone already is fine."""
+
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory survive a machine crash."""
 
@@ -80,6 +83,9 @@ class Disk(Protocol):
         """Become the only owner of the directory, or raise `DirectoryLocked`."""
 
     def free_bytes(self, path: str) -> int: ...
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system that holds `path`."""
+
     def boot_id(self) -> str:
         """Changes when the machine reboots: un-synced bytes of an earlier boot cannot be relied on."""
 
@@ -261,6 +267,14 @@ class LocalDisk:
         except OSError as error:
             raise disk_error(error, f"Removing {path}") from error
 
+    def remove_directory(self, path: str) -> None:
+        try:
+            Path(path).rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise disk_error(error, f"Removing directory {path}") from error
+
     def sync_directory(self, path: str) -> None:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -294,13 +308,20 @@ class LocalDisk:
         return lock
 
     def free_bytes(self, path: str) -> int:
+        status = self._file_system_status(path)
+        return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        status = self._file_system_status(path)
+        return status.f_blocks * status.f_frsize
+
+    def _file_system_status(self, path: str) -> os.statvfs_result:
         try:
-            status = os.statvfs(path)
+            return os.statvfs(path)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise disk_error(error, f"Reading the free space at {path}") from error
-        return status.f_bavail * status.f_frsize
 
     def boot_id(self) -> str:
         if _BOOT_ID_FILE.exists():

@@ -198,6 +198,11 @@ def split_batches(data: Bytes) -> list[memoryview]:
     return batches
 
 
+def next_offset_of(data: Bytes) -> int:
+    """The offset after the last of some whole batches."""
+    return read_header(split_batches(data)[-1]).next_offset
+
+
 def stamp(batch: MutableBytes, base_offset: int, leader_epoch: int) -> None:
     """Write the leader's offset and epoch into `batch`; the CRC does not cover them."""
     _STAMP_OFFSET.pack_into(batch, 0, base_offset)

@@ -137,6 +137,9 @@ class ReadOnlyDisk(LocalDisk):
     def remove(self, path: str) -> None:  # noqa: ARG002
         _refuse()
 
+    def remove_directory(self, path: str) -> None:  # noqa: ARG002
+        _refuse()
+
     def lock_directory(self, path: str) -> NoReturn:  # noqa: ARG002
         _refuse()
 

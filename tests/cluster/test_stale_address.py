@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +25,6 @@ ray.shutdown()
 """
 
 
-@pytest.fixture
-def ray_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary folder for Ray; its sockets' names have to be short."""
-    folder = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))
-    monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave_address(folder: Path, address: str) -> None:

@@ -370,6 +370,16 @@ class FaultyDisk:
         place = self._files.locate(path)
         self.apply("remove", path, lambda: self._files.names.remove(place))
 
+    def remove_directory(self, path: str) -> None:
+        self.observe("remove_directory", path)
+        try:
+            number = self._files.directory(path, "Removing directory")
+        except FileNotFoundError:
+            return
+        self._files.check_empty(number, path)
+        place = self._files.locate(path)
+        self.apply("remove_directory", path, lambda: self._files.names.remove(place))
+
     def sync_directory(self, path: str) -> None:
         self.observe("sync_directory", path)
         number = self._files.directory(path, "Syncing directory")
@@ -403,6 +413,11 @@ class FaultyDisk:
         self.observe("free_bytes", path)
         self._files.existing(path)
         return self._files.free_bytes()
+
+    def total_bytes(self, path: str) -> int:
+        self.observe("total_bytes", path)
+        self._files.existing(path)
+        return self._files.total_bytes()
 
     def boot_id(self) -> str:
         self.observe("boot_id", "")

@@ -96,6 +96,9 @@ class FileSystem:
     def free_bytes(self) -> int:
         return _BOUNDLESS if self.capacity is None else max(0, self.capacity - self.used_bytes())
 
+    def total_bytes(self) -> int:
+        return _BOUNDLESS if self.capacity is None else self.capacity
+
     # --- names ---
 
     def create(self, path: str) -> None:
@@ -156,6 +159,10 @@ class FileSystem:
         if number is None:
             raise _missing(path)
         return number
+
+    def check_empty(self, directory: int, path: str) -> None:
+        if self.names.children(directory):
+            raise _refused(errno.ENOTEMPTY, f"Removing directory {path}")
 
     def check_rename(self, source: str, target: str) -> tuple[Place, Place]:
         """Where from and where to, refused where rename(2) refuses."""

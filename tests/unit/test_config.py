@@ -54,6 +54,8 @@ def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
         ("cleanup.policy", ""),
         ("flush.policy", "sometimes"),
         ("message.timestamp.type", "createtime"),
+        ("min.insync.replicas", -1),
+        ("unclean.leader.election.enable", "yes"),
     ],
 )
 def test_an_impossible_value_is_refused_by_name(name: str, value: ConfigValue) -> None:
@@ -66,6 +68,27 @@ def test_an_impossible_value_is_refused_by_name(name: str, value: ConfigValue) -
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"max\.compaction\.lag\.ms"):
         TopicConfig.parse({"min.compaction.lag.ms": 10, "max.compaction.lag.ms": 5})
+
+
+def test_without_a_minimum_all_replicas_but_one_have_to_be_in_sync() -> None:
+    assert [TopicConfig().min_insync(replicas) for replicas in (1, 2, 3, 5)] == [1, 1, 2, 4]
+    assert TopicConfig.parse({"min.insync.replicas": "3"}).min_insync(2) == 3
+
+
+@pytest.mark.parametrize("written", ["true", "TRUE", True])
+def test_yes_and_no_are_written_as_in_kafka(written: ConfigValue) -> None:
+    name = "unclean.leader.election.enable"
+    config = TopicConfig.parse({name: written})
+    assert config.unclean_leader_election_enable is True
+    assert TopicConfig.parse(config.overrides()) == config
+    assert config.with_changes({name: "false"}) == TopicConfig()
+
+
+def test_a_setting_goes_back_to_its_default() -> None:
+    config = TopicConfig.parse({"retention.ms": 5, "segment.ms": 6})
+    assert config.with_changes({"retention.ms": None}) == TopicConfig.parse({"segment.ms": 6})
+    with pytest.raises(UnknownConfig):
+        config.with_changes({"retension.ms": None})
 
 
 def test_every_setting_has_a_kafka_name_and_a_sentence() -> None:

@@ -10,7 +10,8 @@ A failure is `pytest.fail`, whose exception does not derive from `Exception`: ne
 `except Exception` in the tested code can swallow it. Outside of `unit_rules()` all is as it was, so that one
 process can run unit tests and cluster tests one after the other.
 
-One caller may sleep: `subprocess`, which polls with short sleeps when it waits for a child with a time-out.
+One caller may sleep: `subprocess`, which polls with short sleeps when it waits for a child with a time-out. And on
+the simulator's loops `asyncio.sleep` costs virtual time only, so there it is let pass.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
+
+from tests.simulation.virtual_loop import VirtualLoop
 
 RAY_FORBIDDEN = "a unit test may not import ray"
 SLEEP_FORBIDDEN = "a unit test may not sleep"
@@ -60,7 +63,7 @@ def _time_sleep(seconds: float, /) -> None:
 
 
 def _asyncio_sleep(delay: float, result: Any = None) -> Awaitable[Any]:
-    if _in_force and delay > 0:
+    if _in_force and delay > 0 and not isinstance(asyncio.get_running_loop(), VirtualLoop):
         _fail_sleep("asyncio.sleep", delay)
     return _real_asyncio_sleep(delay, result)
 

@@ -90,7 +90,7 @@ def test_messages_without_fields_and_unknown_ones() -> None:
     assert unpack(*pack(Ping())) == Ping()
     assert unpack(*pack(Done())) == Done()
     with pytest.raises(MessageUnknown):
-        unpack(251, 1, b"\x90")
+        unpack(255, 1, b"\x90")
     with pytest.raises(MessageUnknown):
         unpack(4, 2, b"\x90")
 

@@ -334,6 +334,17 @@ def test_removing(place: Place) -> None:
     again.close()
 
 
+def test_removing_a_directory(place: Place) -> None:
+    place.disk.make_directory(place.path("d"))
+    place.put("d/a", b"data")
+    with pytest.raises(DiskError):
+        place.disk.remove_directory(place.path("d"))
+    place.disk.remove(place.path("d/a"))
+    place.disk.remove_directory(place.path("d"))
+    assert not place.disk.exists(place.path("d"))
+    place.disk.remove_directory(place.path("d"))
+
+
 def test_there_is_room_and_a_boot_id_that_stays(place: Place) -> None:
     assert place.disk.free_bytes(place.root) > 0
     assert place.disk.boot_id()

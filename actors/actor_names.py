@@ -1,0 +1,42 @@
+"""What raylog's actors are called in Ray. Two clusters with different names never meet: each has its own namespace."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from raylog.errors import InvalidConfig
+
+CONTROLLER: Final = "controller"
+BROKER_RESOURCE: Final = "raylog_broker"
+DEFAULT_CLUSTER: Final = "default"
+
+_CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+_BROKER: Final = re.compile(r"broker-(\d+)")
+_REPLICA: Final = "replica-"
+
+
+def namespace(cluster: str) -> str:
+    """The Ray namespace of the cluster of this name. InvalidConfig where it cannot be a name."""
+    if not _CLUSTER_NAME.fullmatch(cluster):
+        raise InvalidConfig("name", cluster, "1 to 100 letters, digits, dots, underscores or hyphens")
+    return f"raylog/{cluster}"
+
+
+def broker_name(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+def broker_id_of(actor_name: str) -> int | None:
+    """The id of the broker whose actor has this name; None where it is none's."""
+    match = _BROKER.fullmatch(actor_name)
+    return int(match[1]) if match else None
+
+
+def replica_name(topic: str, partition: int, broker_id: int, incarnation: int) -> str:
+    """A new name for each incarnation: an actor that is being killed may hold on to its own for a while."""
+    return f"{_REPLICA}{topic}-{partition}-{broker_id}-{incarnation:x}"
+
+
+def is_replica(actor_name: str) -> bool:
+    return actor_name.startswith(_REPLICA)

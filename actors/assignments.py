@@ -1,0 +1,116 @@
+"""What replicas, brokers and clients are told of the state of the cluster.
+
+Everything a replica acts on comes out of `assignment_of`, so two brokers at the same metadata version tell the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, TopicState
+from raylog.actors.control_messages import (
+    Assign,
+    BrokerMetadata,
+    PartitionMetadata,
+    ReplicaAddress,
+    Setting,
+    TopicMetadata,
+)
+from raylog.actors.messages import Message
+from raylog.actors.metadata_records import (
+    PartitionChanged,
+    ReassignmentThrottle,
+    ReplicaRegistered,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettings,
+)
+from raylog.actors.partition_state import PartitionId, PartitionState
+from raylog.config import NO_LIMIT
+
+THROTTLE_SETTING: Final = "leader.replication.throttled.rate"
+
+
+def assignment_of(state: ClusterState, topic_id: bytes, partition: int, version: int, controller_epoch: int) -> Assign:
+    """What every replica of this partition is told as of this metadata version. UnknownTopic, UnknownPartition."""
+    known = state.partition(topic_id, partition)
+    topic = state.topics[topic_id]
+    return Assign(
+        topic=topic.name,
+        topic_id=topic_id,
+        partition=partition,
+        metadata_version=version,
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=known.partition_epoch,
+        isr=tuple((broker, state.incarnation(topic_id, partition, broker)) for broker in known.isr),
+        replicas=tuple(_address(state, known, broker) for broker in known.replicas),
+        min_insync=state.min_insync(known),
+        settings=_settings(state, topic, known),
+        controller_epoch=controller_epoch,
+    )
+
+
+def metadata_of(state: ClusterState, names: Iterable[str] = ()) -> tuple[TopicMetadata, ...]:
+    """Topics by name, those that do not exist left out; no names: all."""
+    wanted = tuple(names)
+    if wanted:
+        topics = [state.topic(name) for name in dict.fromkeys(wanted) if state.has_topic(name)]
+    else:
+        topics = sorted(state.topics.values(), key=lambda topic: topic.name)
+    return tuple(
+        (topic.name, topic.id, tuple(_partition_metadata(state, each) for each in state.partitions_of(topic.id)))
+        for topic in topics
+    )
+
+
+def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
+    """The brokers that are not fenced."""
+    brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
+    return tuple((each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced)
+
+
+def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:
+    """Whose assignment this record may have changed, or which are no more. `state` holds the record already."""
+    if isinstance(record, (PartitionChanged, ReplicaRegistered)):
+        return [(record.topic_id, record.partition)]
+    if isinstance(record, (TopicCreated, TopicSettings)):
+        topic = state.topics.get(record.topic_id)
+        return [] if topic is None else [(topic.id, number) for number in range(topic.partitions)]
+    if isinstance(record, TopicDeleted):
+        return [(record.topic_id, number) for number in sorted({partition for partition, _ in record.holders})]
+    if isinstance(record, ReassignmentThrottle):
+        return [partition.id for partition in state.reassigning()]
+    return []
+
+
+def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> ReplicaAddress:
+    registered = state.replicas.get((*partition.id, broker_id))
+    if registered is None:
+        return broker_id, NOT_REGISTERED, ()
+    return broker_id, registered.incarnation, registered.endpoints
+
+
+def _settings(state: ClusterState, topic: TopicState, partition: PartitionState) -> tuple[Setting, ...]:
+    """The topic's, and while the partition moves no more throughput for that than the throttle allows."""
+    throttle = state.reassignment_throttle
+    if throttle == NO_LIMIT or not partition.is_reassigning:
+        return topic.settings
+    own = topic.config.leader_replication_throttled_rate
+    rate = throttle if own == NO_LIMIT else min(own, throttle)
+    return tuple(sorted({**dict(topic.settings), THROTTLE_SETTING: str(rate)}.items()))
+
+
+def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:
+    leader = state.replicas.get((*partition.id, partition.leader))
+    broker = state.brokers.get(partition.leader)
+    return (
+        partition.partition,
+        partition.leader,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        () if leader is None else leader.endpoints,
+        "" if broker is None else broker.node_id,
+    )

@@ -1,0 +1,332 @@
+"""A broker: one data directory, its copy of the metadata log, and the replica processes on it.
+
+    controller ──RegisterBroker, heartbeats──► (controller_link.py)
+    controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (assignment_delivery.py)
+                                                            └─► clients (metadata_service.py)
+    controller ──orders──► replica_turnover.py
+    replicas ──hello, heartbeats, proposals──► local_replicas.py, controller_link.py
+
+It decides nothing about partitions. What must stay true:
+- Its replicas outlive it. A new broker process on the same directory waits a moment for those that still run, before it
+  registers, so that its own end costs no election.
+- Where it cannot go on (its copy of the log is offline, an error that nobody expected), it says so in `failed`, and
+  its process is to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.assignment_delivery import AssignmentDelivery
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.clock import Timers
+from raylog.actors.cluster_state import ClusterState
+from raylog.actors.control_messages import (
+    AppendMetadata,
+    GetMetadata,
+    InstallSnapshot,
+    PrepareReplica,
+    Promise,
+    ProposeIsr,
+    ReadMetadata,
+    RegisterBroker,
+    RemoveReplica,
+    ReplicaFailed,
+    ReplicaHeartbeat,
+    ReplicaHello,
+    StopBroker,
+)
+from raylog.actors.controller_link import ControllerLink, FindController
+from raylog.actors.environment import Environment, Server
+from raylog.actors.local_replicas import LocalReplicas, ReplicaSession
+from raylog.actors.messages import Message, pack
+from raylog.actors.metadata_fold import MetadataFold
+from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
+from raylog.actors.metadata_service import MetadataService
+from raylog.actors.metadata_voter import MetadataCopy
+from raylog.actors.replica_directories import ReplicaDirectories
+from raylog.actors.replica_turnover import ReplicaTurnover
+from raylog.actors.stream_interface import Answer, Endpoint, Request
+from raylog.errors import DiskError, InvalidRequest, MessageUnknown, RaylogError, ReplicaNotFree
+from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+
+_RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
+_LOOK_AGAIN_SECONDS: Final = 0.05
+_USAGE_SECONDS: Final = 10.0
+_SWEEP_AGAIN_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """What a broker process is told at its start. `run` is drawn anew for each."""
+
+    cluster_id: str
+    broker_id: int
+    run: str
+    node_id: str
+    host: str
+    rack: str
+    directory: str
+
+
+class Broker:
+    """Made on its event loop; `start`, and in the end `close`."""
+
+    def __init__(self, env: Environment, spec: BrokerSpec, find_controller: FindController) -> None:
+        self._env = env
+        self._spec = spec
+        self._find_controller = find_controller
+        loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[BaseException] = loop.create_future()  # its result says why it cannot go on
+        self.stopped: asyncio.Future[None] = loop.create_future()  # it was closed, by its owner or the controller
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._timers = Timers(loop)
+        self._tasks = BackgroundTasks(self._fail)
+        self._fold = MetadataFold()
+        self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
+        self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
+        self._service = MetadataService(self._fold, self._timers)
+        self._usage = (0, 0)
+        self._boot_id = ""
+        self._swept_epoch = -1
+        self._is_closing = False
+        self._link = self._make_link()
+        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+            **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
+            ReplicaHello: self._on_hello,
+            ReplicaHeartbeat: self._on_heartbeat,
+            ReplicaFailed: self._on_failure,
+            ProposeIsr: self._on_proposal,
+            PrepareReplica: self._on_prepare,
+            RemoveReplica: self._on_remove,
+            StopBroker: self._on_stop,
+            GetMetadata: lambda _, message: self._service.answer(message),
+        }
+
+    # --- beginning and ending -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns once it takes streams; the controller may be found later.
+
+        DirectoryLocked, WrongCluster, DirectoryNotOurs, LogDamaged, DiskError: this broker cannot run here, and there
+        is nothing to close.
+        """
+        identity = BrokerIdentity(self._spec.cluster_id, self._spec.broker_id)
+        opening = partial(DataDirectory.open, self._spec.directory, identity, self._env.disk)
+        self._directories = ReplicaDirectories(await self._env.off_loop(opening))
+        try:
+            await self._open()
+        except RaylogError:
+            self._directories.close()
+            raise
+        self._tasks.start(self._register_and_beat())
+        self._tasks.start(self._keep_usage())
+
+    async def _open(self) -> None:
+        env, spec = self._env, self._spec
+        self._boot_id = env.disk.boot_id()
+        self._usage = await env.off_loop(self._directories.usage)
+        self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, spec.broker_id)
+        self._copy = await MetadataCopy.open(
+            env, spec.directory, spec.cluster_id, spec.broker_id, self._on_committed, self._on_snapshot
+        )
+        self._copy.offline.add_done_callback(self._copy_offline)
+        server, self.endpoints = await env.listen(f"broker-{spec.broker_id}", "broker", self.handle)
+        self._server: Server = server
+
+    async def close(self) -> None:
+        """Let all replicas close their logs, then end. A second call waits for the first."""
+        if self._is_closing:
+            await asyncio.wait([self.stopped], timeout=3 * _STOP_SECONDS)
+            return
+        self._is_closing = True
+        await self._replicas.stop_all(_STOP_SECONDS)
+        await self._tasks.close()
+        self._service.close()
+        await self._link.close()
+        await self._server.close()
+        await self._copy.close()
+        self._timers.close()
+        await self._env.off_loop(self._directories.close)
+        self.stopped.set_result(None)
+
+    def _copy_offline(self, offline: asyncio.Future[RaylogError]) -> None:
+        if not self._is_closing:
+            self._fail(offline.result())
+
+    def _fail(self, error: BaseException) -> None:
+        _log.critical("Broker %d cannot go on: %s", self._spec.broker_id, error)
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- what it knows --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        """As of `version`; not to be changed."""
+        return self._fold.state
+
+    @property
+    def version(self) -> int:
+        return self._fold.version
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether it is registered, and its state is as new as its registration at least."""
+        epoch = self._link.broker_epoch
+        return epoch is not None and self._fold.version > epoch
+
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all its streams."""
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        return handler(request, request.message)
+
+    def _on_metadata(self, request: Request, _: Message) -> Awaitable[Answer]:
+        return self._copy.handle(request)
+
+    def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
+        session = self._replicas.hello(hello, request.stream)
+        self._delivery.changed([session.id])
+        self._dismiss_unwanted([session])
+        return None
+
+    def _on_heartbeat(self, request: Request, marks: ReplicaHeartbeat) -> Answer:
+        self._replicas.heartbeat(marks, request.stream)
+        return None
+
+    def _on_failure(self, request: Request, failure: ReplicaFailed) -> Answer:
+        self._replicas.failed(failure, request.stream)
+        return None
+
+    async def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Answer:
+        session = self._replicas.of_stream(request.stream)
+        if session is None or session.id != (proposal.topic_id, proposal.partition):
+            raise InvalidRequest("An ISR proposal comes from the replica that leads the partition, after its hello.")
+        await self._link.propose(proposal)
+        return None
+
+    async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.prepare(order)
+        return None
+
+    async def _on_remove(self, request: Request, order: RemoveReplica) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.remove(order)
+        return None
+
+    async def _on_stop(self, request: Request, _: StopBroker) -> Answer:
+        """The answer goes out before the stream ends with this broker."""
+        await self._link.check_order(request.stream)
+        await self._replicas.stop_all(_STOP_SECONDS)
+        asyncio.get_running_loop().call_soon(self._close_later)
+        return None
+
+    def _close_later(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self.close())
+
+    # --- the controller -------------------------------------------------------------------------------------------
+
+    def _make_link(self) -> ControllerLink:
+        return ControllerLink(
+            self._env,
+            self._tasks,
+            self._find_controller,
+            self.handle,
+            self._replicas,
+            registration=self._registration,
+            version=lambda: self._fold.version,
+            usage=lambda: self._usage,
+            promised_epoch=lambda: self._copy.promised_epoch,
+            on_registered=self._check_caught_up,
+        )
+
+    def _registration(self) -> RegisterBroker:
+        spec = self._spec
+        return RegisterBroker(
+            spec.cluster_id,
+            spec.broker_id,
+            spec.run,
+            spec.node_id,
+            spec.host,
+            spec.rack,
+            tuple(map(str, self.endpoints)),
+            spec.directory,
+            self._boot_id,
+            self._replicas.running(),
+        )
+
+    async def _register_and_beat(self) -> None:
+        await self._wait_for_living_replicas()
+        await self._link.run()
+        self._fail(self._link.refused.result())
+
+    async def _wait_for_living_replicas(self) -> None:
+        """Those whose directories are in use; one that does not turn cannot say hello, and is not waited for."""
+        found = await self._env.off_loop(self._directories.find)
+        living = [(each.topic_id, each.partition) for each in found if each.in_use]
+        deadline = asyncio.get_running_loop().time() + _RETURN_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            if all(self._replicas.get(each) is not None for each in living):
+                return
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _keep_usage(self) -> None:
+        while True:
+            await asyncio.sleep(_USAGE_SECONDS)
+            try:
+                self._usage = await self._env.off_loop(self._directories.usage)
+            except DiskError as error:
+                _log.warning("The size of the disk of broker %d is unknown: %s", self._spec.broker_id, error)
+
+    def _has_news(self) -> None:
+        self._link.wake()
+
+    # --- the metadata log -----------------------------------------------------------------------------------------
+
+    def _on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        self._fold.replace(snapshot.records, snapshot.version, snapshot.epoch)
+        self._delivery.changed_all()
+        self._service.changed()
+        self._check_caught_up()
+
+    def _on_committed(self, batch: CommittedBatch) -> None:
+        self._delivery.changed(self._fold.apply_batch(batch))
+        self._service.changed()
+        self._check_caught_up()
+
+    def _check_caught_up(self) -> None:
+        """What only a state as new as the registration can tell: which replicas are here that nobody wants here."""
+        epoch = self._link.broker_epoch
+        if epoch is not None and epoch != self._swept_epoch and self.is_caught_up:
+            self._swept_epoch = epoch
+            self._dismiss_unwanted(self._replicas.all())
+            self._tasks.start(self._sweep())
+
+    def _dismiss_unwanted(self, sessions: Iterable[ReplicaSession]) -> None:
+        if self.is_caught_up:
+            for session in sessions:
+                if not self._turnover.is_expected(session.id):
+                    self._replicas.dismiss(session)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._turnover.sweep()
+                return
+            except (DiskError, ReplicaNotFree) as error:
+                _log.warning("Broker %d has not removed what it holds in vain: %s", self._spec.broker_id, error)
+            await asyncio.sleep(_SWEEP_AGAIN_SECONDS)

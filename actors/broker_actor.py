@@ -1,0 +1,125 @@
+"""A broker as a Ray actor, pinned to the node that its data directory is on.
+
+What must stay true:
+- It holds a piece of its node's `raylog_broker` resource, where the node has it: an autoscaler leaves the node alone.
+- It is not restarted by Ray: `broker_fleet.py` makes it again, since only there it is known whether its node is still
+  the one that has the directory.
+- What keeps it from running is told to whoever asks whether it is ready, as the typed error that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.actor_address import Address
+from raylog.actors.actor_exit import end_process
+from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.actors.broker import Broker, BrokerSpec
+from raylog.actors.cluster_secret import keep_secret
+from raylog.actors.core_thread import CoreThread
+from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_tls import RayTls
+from raylog.actors.real_environment import Place, RealEnvironment
+from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
+from raylog.actors.stream_interface import Endpoint
+from raylog.errors import ControllerNotReady, RaylogError
+from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+
+_START_SECONDS: Final = 30.0
+_FIND_SECONDS: Final = 3.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BrokerPost:
+    """What a broker actor is told."""
+
+    cluster: str  # its name
+    broker_id: int
+    node_id: str
+    rack: str
+    directory: str
+    place: Place
+
+
+class BrokerActor:
+    def __init__(self, post: BrokerPost) -> None:
+        outlive_others()
+        self._post = post
+        self._problem: RaylogError | None = None
+        self._core = CoreThread(post.place.cluster_id)
+        try:
+            remove_dead_sockets(socket_directory(post.place.cluster_id))
+            _claim_directory(post)
+            self._broker = self._core.do(self._started(), _START_SECONDS)
+        except RaylogError as error:
+            _log.error("Broker %d cannot run: %s", post.broker_id, error)
+            self._problem = error
+            return
+        self._core.start(_until_over(self._broker), self._over)
+
+    def __repr__(self) -> str:
+        return f"broker {self._post.broker_id}"
+
+    async def ready(self) -> Address:
+        """Where it takes streams. What keeps it from running, where it cannot."""
+        if self._problem is not None:
+            raise self._problem
+        return Address(self._post.node_id, tuple(map(str, self._broker.endpoints)))
+
+    async def stop(self) -> None:
+        """Let all its replicas close their logs, and end."""
+        if self._problem is None:
+            await self._core.call(self._broker.close())
+
+    async def _started(self) -> Broker:
+        post, place = self._post, self._post.place
+        spec = BrokerSpec(
+            place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory
+        )
+        broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, self._find_controller)
+        await broker.start()
+        return broker
+
+    async def _find_controller(self) -> Endpoint:
+        """Asked anew each time: the controller may have been started again, elsewhere."""
+        loop = asyncio.get_running_loop()
+        try:
+            actor = await loop.run_in_executor(
+                None, lambda: ray.get_actor(CONTROLLER, namespace=namespace(self._post.cluster))
+            )
+            address = await asyncio.wait_for(_answer(actor.address.remote()), _FIND_SECONDS)
+        except (RayError, ValueError, asyncio.TimeoutError) as error:
+            raise ControllerNotReady(f"Its actor does not answer: {error!r}.") from error
+        return address.nearest_to(self._post.node_id)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if task.exception() is not None:
+            _log.critical("%r: it ends after a mistake of its own.", self, exc_info=task.exception())
+        end_process()
+
+
+async def _answer(reference: ray.ObjectRef[Address]) -> Address:
+    return await reference
+
+
+async def _until_over(broker: Broker) -> None:
+    futures: list[asyncio.Future[None] | asyncio.Future[BaseException]] = [broker.failed, broker.stopped]
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _claim_directory(post: BrokerPost) -> None:
+    """Make the directory this broker's, if it was blank, and let the cluster's secret lie in it."""
+    identity = BrokerIdentity(post.place.cluster_id, post.broker_id)
+    directory = DataDirectory.open(post.directory, identity)
+    try:
+        keep_secret(post.directory, post.place.secret)
+    finally:
+        directory.close()

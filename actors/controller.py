@@ -1,0 +1,265 @@
+"""The controller: decides everything about the cluster, and keeps it in the metadata log.
+
+    beginning ──log recovered, or formed──► serving ──a higher epoch, an unexpected error, close──► over
+
+    brokers ──register, report──► broker_sessions.py ──decisions──► cluster_changes.py ──► metadata log
+                                                                            └─committed─► replica_supervisor.py,
+                                            replica_removal.py, leadership_upkeep.py, controller_admin.py
+
+What must stay true:
+- Nobody is served before a record of this controller's own epoch is committed (rule 17); until then every request is
+  refused as retriable.
+- Once it is over it stays so, says why in `stopped`, and decides and starts nothing any more. Its owner makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.broker_sessions import BrokerSessions, ReplicaEvents
+from raylog.actors.clock import Timers
+from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.control_messages import BrokerHeartbeat, ProposeIsr, RegisterBroker, StopBroker
+from raylog.actors.controller_admin import ControllerAdmin
+from raylog.actors.environment import Environment, Server
+from raylog.actors.leadership_upkeep import LeadershipUpkeep
+from raylog.actors.messages import Message, pack
+from raylog.actors.metadata_records import ClusterFormed
+from raylog.actors.metadata_writer import MetadataWriter, Recovered
+from raylog.actors.replica_launcher import ReplicaLauncher
+from raylog.actors.replica_removal import ReplicaRemoval
+from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.replica_supervisor import ReplicaSupervisor
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.voter_upkeep import VoterUpkeep
+from raylog.errors import ControllerNotReady, MessageUnknown, MetadataNotBlank, RaylogError, StreamError, WrongCluster
+
+FORMAT_VERSION: Final = 1
+_FIND_SECONDS: Final = 5.0
+_DIAL_AGAIN_SECONDS: Final = 0.1
+_STOP_BROKER_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 10.0
+
+FindBrokers = Callable[[], Awaitable[Mapping[int, Endpoint]]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSpec:
+    """What a controller process is told at its start."""
+
+    cluster_id: str
+    name: str  # for people
+    form_on: tuple[int, ...] = ()  # begin a new cluster with these brokers as voters; else take over what is there
+    balance_leaders: bool = True
+
+
+class Controller:
+    """Made on its event loop; `start`, and in the end `shutdown` or `close`."""
+
+    def __init__(
+        self, env: Environment, spec: ControllerSpec, launcher: ReplicaLauncher, find_brokers: FindBrokers
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[BaseException | None] = loop.create_future()  # why it is over; None: closed
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._env = env
+        self._spec = spec
+        self._find_brokers = find_brokers
+        self._timers = Timers(loop)
+        self._tasks = BackgroundTasks(self._stop)
+        self._dialling = BackgroundTasks(self._stop)
+        self._dialled: dict[int, Stream] = {}
+        self._begin_with(MetadataWriter(env, spec.name), launcher)
+        self._launcher = launcher
+        self._is_serving = False
+        self._is_shutting_down = False
+        self._closed: asyncio.Future[None] | None = None
+        self._server: Server | None = None
+        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+            RegisterBroker: lambda request, message: self._sessions.register(message, request.stream),
+            BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
+            ProposeIsr: self._on_proposal,
+        }
+
+    def _begin_with(self, writer: MetadataWriter, launcher: ReplicaLauncher) -> None:
+        """A writer is good for one beginning, so what stands on it is made with it."""
+        self._writer = writer
+        self._changes = ClusterChanges(writer, self._committed)
+        self._supervisor = ReplicaSupervisor(self._changes, launcher, self._tasks, self._spec.cluster_id)
+        self._removal = ReplicaRemoval(self._changes, self._tasks)
+        self._leadership = LeadershipUpkeep(self._changes, balance_leaders=self._spec.balance_leaders)
+        events = ReplicaEvents(
+            registered=self._supervisor.registered,
+            lost=self._supervisor.lost,
+            unwanted=self._supervisor.unwanted,
+            broker_registered=self._broker_registered,
+        )
+        self._sessions = BrokerSessions(self._changes, writer, self._timers, events)
+
+    # --- beginning ------------------------------------------------------------------------------------------------
+
+    async def start(self, timeout: float = 30.0) -> None:
+        """Returns once it serves.
+
+        MetadataQuorumUnavailable, ControllerFenced, WrongCluster: it never will, and is to be closed.
+        """
+        self._server, self.endpoints = await self._env.listen("controller", "controller", self.handle)
+        self._dialling.start(self._dial_brokers())
+        recovered = await self._recovered(timeout)
+        await self._dialling.close()
+        self._writer.fenced.add_done_callback(lambda fenced: self._stop(fenced.result()))
+        self._changes.begin(recovered)
+        if self._changes.state.cluster_id != self._spec.cluster_id:
+            found, expected = self._changes.state.cluster_id, self._spec.cluster_id
+            raise WrongCluster("the metadata log", f"cluster {found}", f"cluster {expected}")
+        self._sessions.begin()
+        self._supervisor.begin(self._sessions)
+        self._removal.begin(self._sessions)
+        self._leadership.begin()
+        self._admin = ControllerAdmin(
+            self._changes, self._sessions, self._writer, self._env.random, self._removal.broker_removed
+        )
+        self._tasks.start(self._leadership.run())
+        self._tasks.start(VoterUpkeep(self._changes, self._writer, self._stop).run())
+        self._is_serving = True
+        _log.info("%s serves under epoch %d from version %d.", self._spec.name, self.epoch, recovered.version)
+
+    async def _recovered(self, timeout: float) -> Recovered:
+        spec = self._spec
+        if spec.form_on:
+            formed = ClusterFormed(spec.cluster_id, self._env.wall_ms(), FORMAT_VERSION)
+            try:
+                return await self._writer.form(self._reachable, spec.form_on, [formed], timeout=timeout)
+            except MetadataNotBlank as error:
+                _log.warning("%s This controller takes over what is there.", error.describe())
+                self._begin_with(MetadataWriter(self._env, spec.name), self._launcher)
+        return await self._writer.recover(self._reachable, timeout=timeout)
+
+    async def _dial_brokers(self) -> None:
+        """Again and again, until the log is recovered; from then on brokers find their controller."""
+        under_way: dict[int, None] = {}
+        while True:
+            try:
+                endpoints = await asyncio.wait_for(self._find_brokers(), _FIND_SECONDS)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                _log.warning("%s does not find the brokers yet: %r", self._spec.name, error)
+                endpoints = {}
+            for broker_id, endpoint in endpoints.items():
+                stream = self._dialled.get(broker_id)
+                if broker_id not in under_way and (stream is None or stream.closed.done()):
+                    under_way[broker_id] = None
+                    self._dialling.start(self._dial(broker_id, endpoint, under_way))
+            await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+
+    async def _dial(self, broker_id: int, endpoint: Endpoint, under_way: dict[int, None]) -> None:
+        try:
+            self._dialled[broker_id] = await self._env.dial(endpoint, "controller", self.handle)
+        except StreamError as error:
+            _log.info("Broker %d is not reached yet: %s", broker_id, error)
+        del under_way[broker_id]
+
+    def _reachable(self) -> Iterator[tuple[int, Stream]]:
+        return iter([each for each in self._dialled.items() if not each[1].closed.done()])
+
+    # --- serving --------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        return self._writer.epoch
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_serving
+
+    @property
+    def admin(self) -> ControllerAdmin:
+        """ControllerNotReady where it does not serve."""
+        self._check_serving()
+        return self._admin
+
+    def replica_ended(self, spec: ReplicaSpec) -> None:
+        """From the shell: this process has ended, as it may notice before anybody else does."""
+        self._supervisor.process_ended(spec)
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all its streams."""
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        self._check_serving()
+        return handler(request, request.message)
+
+    def _check_serving(self) -> None:
+        if not self._is_serving:
+            raise ControllerNotReady("This controller has not begun to serve, or is over.")
+
+    def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Awaitable[Answer]:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        return self._sessions.propose_isr(proposal, request.stream)
+
+    def _broker_registered(self, broker_id: int) -> None:
+        dialled = self._dialled.pop(broker_id, None)
+        if dialled is not None:
+            self._tasks.start(dialled.close(timeout=0.0))
+        self._supervisor.check_broker(broker_id)
+        self._removal.check_broker(broker_id)
+
+    def _committed(self, changes: Sequence[ReplicaChange]) -> None:
+        self._supervisor.committed(changes)
+        self._removal.committed(changes)
+        self._leadership.committed(changes)
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, timeout: float = _STOP_BROKER_SECONDS) -> None:
+        """Stop the whole cluster cleanly: all replicas close their logs, all brokers end, and then this controller."""
+        self._check_serving()
+        self._is_shutting_down = True
+        self._supervisor.stop()
+        self._sessions.close()
+        self._changes.snapshot()
+        stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
+        for stop in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(stop, BaseException):
+                _log.warning("A broker was not stopped cleanly: %s", stop)
+        await self.close()
+
+    async def close(self) -> None:
+        """End this controller only; replicas and brokers go on. A second call waits for the first."""
+        if self._closed is not None:
+            await asyncio.wait([self._closed], timeout=_CLOSE_SECONDS)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        self._end()
+        await self._writer.close()
+        await self._dialling.close()
+        await self._tasks.close()
+        if self._server is not None:
+            await self._server.close(timeout=1.0)
+        for stream in self._dialled.values():
+            await stream.close(timeout=0.0)
+        self._timers.close()
+        self._closed.set_result(None)
+        if not self.stopped.done():
+            self.stopped.set_result(None)
+
+    def _stop(self, reason: BaseException) -> None:
+        """It cannot go on. Nothing is decided any more; its owner sees `stopped` and closes it."""
+        self._end()
+        if not self.stopped.done():
+            _log.critical("%s is over: %s", self._spec.name, reason)
+            self.stopped.set_result(reason)
+
+    def _end(self) -> None:
+        self._is_serving = False
+        self._supervisor.stop()
+        self._sessions.close()

@@ -1,0 +1,274 @@
+"""The controller as a Ray actor, on the head node: its core, the fleet of brokers, and the door for administration.
+
+    one life of the process:  fleet ──brokers──► controller core ──over (another epoch, no quorum)──► another core ──► …
+
+What must stay true:
+- Ray keeps one actor of this name, and starts it again when its process dies. It is told the same then as the first
+  time, and comes to the same numbers of brokers; so a formation that was interrupted is completed, not begun anew.
+- A core that is over is closed before the next one begins.
+- What comes through Ray waits for the core on Ray's own event loop, never on the core's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+
+from raylog.actors.actor_address import Address
+from raylog.actors.broker_fleet import BrokerFleet
+from raylog.actors.broker_homes import BrokerHome
+from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.controller import Controller, ControllerSpec
+from raylog.actors.core_thread import CoreThread
+from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_replica_launcher import RayReplicaLauncher
+from raylog.actors.ray_tls import RayTls
+from raylog.actors.real_environment import Place, RealEnvironment
+from raylog.actors.records_deletion import delete_records
+from raylog.actors.stream_interface import Endpoint
+from raylog.actors.topic_admin import NewTopic
+from raylog.errors import BrokerInUse, ClusterNotReady, ControllerNotReady, RaylogError
+
+MAX_VOTERS: Final = 3
+ADMIN_CALLS: Final = frozenset(
+    {
+        "alter_topic_settings",
+        "allocate_producer_ids",
+        "cancel_reassignments",
+        "change_replication_factor",
+        "create_partitions",
+        "create_topic",
+        "delete_topic",
+        "drain_broker",
+        "elect_leaders",
+        "reassign",
+        "undrain_broker",
+    }
+)
+LOOKING_CALLS: Final = frozenset(
+    {"describe_cluster", "describe_replicas", "describe_topic", "list_brokers", "list_reassignments", "list_topics"}
+)
+_BEGIN_SECONDS: Final = 15.0
+_PAUSE_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.02
+_PATIENCE_SECONDS: Final = 10.0  # with a broker that cannot run, say because its predecessor is still ending
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ControllerPost:
+    """What the controller's actor is told."""
+
+    cluster: str  # its name
+    cluster_id: str
+    secret: ClusterSecret
+    node_id: str
+    host: str
+    forms: bool  # there was no data anywhere: begin a new cluster
+    homes: tuple[BrokerHome, ...]
+    later_data_dir: str
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """What a client needs to speak to the cluster's processes."""
+
+    cluster_id: str
+    secret: ClusterSecret
+    brokers: Mapping[int, Address]
+
+
+class ControllerActor:
+    def __init__(self, post: ControllerPost) -> None:
+        outlive_others()
+        self._post = post
+        self._problem = "its controller has just been started"
+        self._controller: Controller | None = None
+        self._is_ending = False
+        self._core = CoreThread(post.cluster_id)
+        self._env = RealEnvironment(Place(post.cluster_id, post.secret, post.host), RayTls.from_environment())
+        self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir)
+        self._fleet.learn(post.homes)
+        self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, post.secret, self._replica_ended)
+        self._core.start(self._live(), self._over)
+
+    def __repr__(self) -> str:
+        return f"controller of {self._post.cluster}"
+
+    # --- calls through Ray ----------------------------------------------------------------------------------------
+
+    async def address(self) -> Address:
+        """Where brokers dial it."""
+        controller = self._controller
+        if controller is None or not controller.endpoints:
+            raise ControllerNotReady("It has just been started.")
+        return Address(self._post.node_id, tuple(map(str, controller.endpoints)))
+
+    async def access(self) -> ClusterAccess:
+        return ClusterAccess(self._post.cluster_id, self._post.secret, dict(self._fleet.addresses))
+
+    async def wait_until_ready(self, timeout: float) -> None:
+        """Until it serves. ClusterNotReady says what it is waiting for."""
+        if not await _until(lambda: self._serving() is not None, timeout):
+            raise self._not_ready(timeout)
+
+    async def join(self, homes: Sequence[BrokerHome], timeout: float) -> None:
+        """Have brokers in these homes, and wait for them. ClusterNotReady, or what keeps a broker from running."""
+        await self._core.call(self._join(homes, timeout))
+
+    async def admin(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
+        """A call of `ControllerAdmin`."""
+        return await self._core.call(self._ask(call, arguments, timeout))
+
+    async def delete_records(self, before: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
+        """As the leaders of these (topic, partition) answer it: where they begin now."""
+        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
+        return await self._core.call(delete_records(self._env, brokers, before, self._post.node_id, timeout))
+
+    async def remove_broker(self, broker_id: int, timeout: float) -> None:
+        """Stop a broker that is drained, and forget it."""
+        await self._core.call(self._remove_broker(broker_id, timeout))
+
+    async def stop(self, timeout: float) -> None:
+        """Stop the whole cluster cleanly. The caller ends this actor afterwards."""
+        await self._core.call(self._stop(timeout))
+
+    # --- living ---------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        tending = asyncio.ensure_future(self._fleet.tend(self._taken_numbers))
+        attempt = int(_was_restarted())
+        while not self._is_ending:
+            # An interrupted formation is tried again, a completed one is recovered: one of the two works.
+            controller = self._controller = self._new_controller(forms=self._post.forms and attempt % 2 == 0)
+            attempt += 1
+            try:
+                await controller.start(_BEGIN_SECONDS)
+                self._fleet.learn_registered(controller.admin.list_brokers())
+                self._problem = str(await controller.stopped or "its controller was closed")
+            except RaylogError as error:
+                self._problem = str(error)
+                _log.warning("The controller of %r does not serve: %s", self._post.cluster, error)
+            if not self._is_ending:
+                await controller.close()
+                await asyncio.sleep(_PAUSE_SECONDS)
+        await tending
+
+    def _new_controller(self, *, forms: bool) -> Controller:
+        spec = ControllerSpec(self._post.cluster_id, repr(self), _first_voters(self._post.homes) if forms else ())
+        return Controller(self._env, spec, self._launcher, self._find_brokers)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        error = task.exception()
+        if error is not None:  # Ray starts this actor again
+            _log.critical("%r: it ends after a mistake of its own.", self, exc_info=error)
+            logging.shutdown()
+            os._exit(1)
+
+    async def _find_brokers(self) -> Mapping[int, Endpoint]:
+        node_id = self._post.node_id
+        return {broker: address.nearest_to(node_id) for broker, address in self._fleet.addresses.items()}
+
+    def _replica_ended(self, spec: Any) -> None:
+        controller = self._serving()
+        if controller is not None:
+            controller.replica_ended(spec)
+
+    def _serving(self) -> Controller | None:
+        controller = self._controller
+        return controller if controller is not None and controller.is_serving else None
+
+    def _taken_numbers(self) -> list[int] | None:
+        controller = self._serving()
+        return None if controller is None else [each.broker for each in controller.admin.list_brokers()]
+
+    def _not_ready(self, timeout: float) -> ClusterNotReady:
+        problems = [f"broker {broker}: {problem}" for broker, problem in sorted(self._fleet.problems.items())]
+        return ClusterNotReady(self._post.cluster, round(timeout * 1000), "; ".join([self._problem, *problems]))
+
+    # --- what the calls do, on the core's loop --------------------------------------------------------------------
+
+    def _admin(self) -> Any:
+        controller = self._controller
+        if controller is None:
+            raise ControllerNotReady("It has just been started.")
+        return controller.admin
+
+    async def _ask(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
+        if call in LOOKING_CALLS:
+            return getattr(self._admin(), call)(**arguments)
+        if call not in ADMIN_CALLS:
+            raise ValueError(f"the controller has no call {call!r}")
+        if call == "create_topic":
+            arguments = {"topic": NewTopic(**arguments)}
+        return await getattr(self._admin(), call)(**arguments, timeout=timeout)
+
+    async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> None:
+        self._fleet.learn(homes)
+        began = asyncio.get_running_loop().time()
+
+        def are_here() -> bool:
+            numbers = {self._fleet.broker_at(home) for home in homes}
+            if asyncio.get_running_loop().time() - began > _PATIENCE_SECONDS:
+                for number in numbers & self._fleet.problems.keys():
+                    raise self._fleet.problems[number]
+            controller = self._serving()
+            return controller is not None and numbers <= {b.broker for b in controller.admin.list_brokers() if b.alive}
+
+        if not await _until(are_here, timeout):
+            raise self._not_ready(timeout)
+
+    async def _remove_broker(self, broker_id: int, timeout: float) -> None:
+        admin = self._admin()
+        found = [each for each in admin.list_brokers() if each.broker == broker_id]
+        if found and found[0].replicas:
+            raise BrokerInUse(broker_id, f"it holds {found[0].replicas} replicas")
+        self._fleet.retire(broker_id)
+        await self._fleet.stop_broker(broker_id)
+        await _until(lambda: not any(b.alive for b in admin.list_brokers() if b.broker == broker_id), timeout)
+        await admin.remove_broker(broker_id, timeout=timeout)
+
+    async def _stop(self, timeout: float) -> None:
+        self._is_ending = True
+        self._fleet.end()
+        controller = self._serving()
+        if controller is not None:
+            await controller.shutdown(timeout)
+        else:  # then nobody can tell the brokers but their own actors
+            await asyncio.gather(*(self._fleet.stop_broker(broker) for broker in self._fleet.addresses))
+
+
+def _was_restarted() -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Ray asks a deprecated property of its own
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+def _first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
+    """Up to three brokers, on as many nodes as possible."""
+    rank: dict[str, int] = {}
+    ranked = []
+    for home in homes:
+        rank[home.node_id] = rank.get(home.node_id, -1) + 1
+        ranked.append((rank[home.node_id], home.broker_id))
+    voters = [broker for _, broker in sorted(ranked)[:MAX_VOTERS]]
+    return tuple(voters if len(voters) != 2 else voters[:1])  # two are no safer than one
+
+
+async def _until(condition: Any, timeout: float) -> bool:
+    """Whether it came true in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while not condition():
+        if loop.time() >= deadline:
+            return False
+        await asyncio.sleep(_LOOK_SECONDS)
+    return True

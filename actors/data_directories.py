@@ -1,0 +1,79 @@
+"""The data directories of one node's brokers, as they are found on its disk before any broker runs.
+
+    <data dir>/broker-0/   one broker's directory each (`storage/data_directory.py`), numbered from 0 on this node; the
+    <data dir>/broker-1/   number is only a name, which broker it is stands in its broker.json
+
+What must stay true: nothing is written here, and no directory that was there before is left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from raylog.actors.cluster_secret import ClusterSecret, read_secret
+from raylog.errors import BrokersLeftOut, DirectoryNotOurs, InvalidConfig, WrongCluster
+from raylog.storage.data_directory import IDENTITY_FILE, DataDirectory
+
+MAX_BROKERS_PER_NODE: Final = 100
+_NAME: Final = re.compile(r"broker-(\d+)")
+
+
+@dataclass(frozen=True)
+class FoundDirectory:
+    """A broker's directory; `cluster_id` is empty and `broker_id` −1 where it is blank, or missing."""
+
+    path: str
+    cluster_id: str = ""
+    broker_id: int = -1
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.cluster_id
+
+
+def find_directories(data_dir: str, brokers: int | None) -> tuple[FoundDirectory, ...]:
+    """The directories of `brokers` brokers below `data_dir`; None: of as many as there are, and at least one.
+
+    BrokersLeftOut where there are more, DirectoryNotOurs, LogDamaged.
+    """
+    if brokers is not None and not 1 <= brokers <= MAX_BROKERS_PER_NODE:
+        raise InvalidConfig("brokers", brokers, f"a number from 1 to {MAX_BROKERS_PER_NODE}")
+    there = _numbers_in(data_dir)
+    if brokers is not None and len(there) > brokers:
+        raise BrokersLeftOut(data_dir, len(there), brokers)
+    wanted = max(brokers or 1, len(there))
+    unused = (number for number in range(MAX_BROKERS_PER_NODE) if number not in there)
+    numbers = sorted(there) + [next(unused) for _ in range(wanted - len(there))]
+    return tuple(_look_at(f"{data_dir}/broker-{number}") for number in sorted(numbers))
+
+
+def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
+    """The cluster that they belong to; None where all are blank. WrongCluster where they are of several."""
+    owners = {found.cluster_id: found.path for found in directories if not found.is_blank}
+    if len(owners) > 1:
+        first, second, *_ = owners
+        raise WrongCluster(owners[second], f"cluster {second}", f"cluster {first}, as {owners[first]}")
+    return next(iter(owners), None)
+
+
+def secret_in(directories: tuple[FoundDirectory, ...]) -> ClusterSecret | None:
+    """The secret that lies in the first of them that has one."""
+    return next(filter(None, (read_secret(found.path) for found in directories if not found.is_blank)), None)
+
+
+def _numbers_in(data_dir: str) -> set[int]:
+    folder = Path(data_dir)
+    if (folder / IDENTITY_FILE).exists():
+        raise DirectoryNotOurs(data_dir, "it is the directory of a single broker; give the one it is in")
+    if not folder.exists():
+        return set()
+    matches = [_NAME.fullmatch(entry.name) for entry in folder.iterdir()]
+    return {int(match[1]) for match in matches if match}
+
+
+def _look_at(path: str) -> FoundDirectory:
+    identity = DataDirectory.read_identity(path)
+    return FoundDirectory(path) if identity is None else FoundDirectory(path, identity.cluster_id, identity.broker_id)

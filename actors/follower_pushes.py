@@ -1,0 +1,260 @@
+"""A leader's side of its followers: answering their pulls, and pushing to those that have caught up.
+
+What must stay true:
+- The answer that reaches the log end and the pushes after it go over the same stream, in order, with nothing missing
+  in between. Batches that are appended in one turn of the event loop go out together.
+- What is pushed to one follower and not answered has a bound; past it the follower is told to pull (rule 31).
+- What a follower is said to hold is what it has answered, or what it asks to go on from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from raylog.actors.control_messages import ReplicaId
+from raylog.actors.follower_sync import FollowerCursor, check_epoch, divergence, epoch_before
+from raylog.actors.hosted_log import HostedLog
+from raylog.actors.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
+from raylog.actors.stream_interface import Request, Response, Stream
+from raylog.errors import FrameInvalid, OffsetOutOfRange, RemoteFailed, StaleIncarnation, StaleLeaderEpoch, StreamError
+from raylog.storage.log_reader import Isolation
+from raylog.storage.record_batch import Bytes
+
+_PUSH_SECONDS: Final = 10.0
+_MAX_JOINED_BYTES: Final = 256 * 1024  # small batches are joined up to here; larger ones go as they are
+_MARKS_AFTER_MS: Final = 2
+_log = logging.getLogger(__name__)
+
+
+class _Run(NamedTuple):
+    """Neighbouring batches."""
+
+    base_offset: int
+    next_offset: int
+    data: Bytes
+
+
+class _Following:
+    """A cursor, and the stream that it belongs to."""
+
+    __slots__ = ("cursor", "stream")
+
+    def __init__(self, cursor: FollowerCursor, stream: Stream) -> None:
+        self.cursor = cursor
+        self.stream = stream
+
+
+class FollowerPushes:
+    """`holds(follower, log end)` hears what each follower has, `left(follower)` that its stream has ended, and
+    `deposed(epoch)` that there is a newer leader.
+    """
+
+    def __init__(
+        self,
+        hosted: HostedLog,
+        epoch: int,
+        holds: Callable[[ReplicaId, int], None],
+        left: Callable[[ReplicaId], None],
+        deposed: Callable[[int], None],
+    ) -> None:
+        self._hosted = hosted
+        self._log = hosted.log
+        self._epoch = epoch
+        self._holds = holds
+        self._left = left
+        self._deposed = deposed
+        self._loop = asyncio.get_running_loop()
+        self._following: dict[int, _Following] = {}
+        self._unpushed: list[_Run] = []
+        self._marks_due = False
+        self._ended = False
+
+    # --- pulls ---
+
+    def pull(self, request: Request, message: Pull, current_incarnation: int | None) -> Response:
+        """Answer a follower's pull. `current_incarnation`: what the controller says of it; None: it is no replica."""
+        check_epoch(message.leader_epoch, self._epoch)
+        if current_incarnation is None or message.incarnation < current_incarnation:
+            name, current = self._hosted.name, -1 if current_incarnation is None else current_incarnation
+            raise StaleIncarnation(name.topic, name.partition, message.broker_id, message.incarnation, current)
+        self._push_out()
+        end = self._log.log_end_offset
+        diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
+        if diverged is not None:
+            return Response(self._pulled(diverged=diverged))
+        if not self._log.log_start_offset <= message.offset <= end:
+            raise OffsetOutOfRange(message.offset, self._log.log_start_offset, end)
+        read = self._log.read(message.offset, message.max_bytes, Isolation.LOG_END)
+        following = self._follow(request.stream, message)
+        self._holds(following.cursor.follower, message.offset)
+        if read.next_offset >= end:
+            following.cursor.next_offset = end
+            following.cursor.is_pushing = True
+            if read.data:  # nothing more may come for a while: an empty push asks how far it is now
+                self._loop.call_soon(self._tell_marks_to, following)
+        return Response(self._pulled(pushing=following.cursor.is_pushing), read.data)
+
+    def _follow(self, stream: Stream, message: Pull) -> _Following:
+        follower = (message.broker_id, message.incarnation)
+        before = self._following.get(message.broker_id)
+        following = _Following(FollowerCursor(follower, message.session, message.offset), stream)
+        self._following[message.broker_id] = following
+        if before is None or before.stream is not stream:
+            stream.closed.add_done_callback(lambda _: self._forget_stream(message.broker_id, stream))
+        return following
+
+    def _forget_stream(self, broker_id: int, stream: Stream) -> None:
+        following = self._following.get(broker_id)
+        if following is not None and following.stream is stream:
+            del self._following[broker_id]
+            self._left(following.cursor.follower)
+
+    def _pulled(self, *, diverged: tuple[int, int] | None = None, pushing: bool = False) -> Pulled:
+        return Pulled(self._epoch, self._log.high_watermark, self._log.log_start_offset, diverged, pushing)
+
+    # --- pushes ---
+
+    def appended(self, batch: Bytes, base_offset: int, next_offset: int) -> None:
+        """To be pushed at the end of this turn of the event loop."""
+        if self._following:
+            if not self._unpushed:
+                self._loop.call_soon(self._push_out)
+            self._unpushed.append(_Run(base_offset, next_offset, batch))
+
+    def _push_out(self) -> None:
+        unpushed, self._unpushed = self._unpushed, []
+        if self._ended:
+            return
+        for run in _joined(unpushed):
+            previous = epoch_before(self._log.epochs, run.base_offset, self._log.log_start_offset)
+            for following in list(self._following.values()):
+                if following.cursor.is_pushing:
+                    self._push(following, run, previous)
+
+    def _push(self, following: _Following, run: _Run, previous_epoch: int) -> None:
+        cursor, size = following.cursor, len(run.data)
+        message = self._marks(cursor, run.base_offset, previous_epoch)
+        if not cursor.may_push(size):
+            self._let_it_pull(following)
+            return
+        reply = self._request(following, message, run.data)
+        cursor.pushed(size, run.next_offset)
+        reply.add_done_callback(partial(self._answered, following, cursor, size))
+
+    def _marks(self, cursor: FollowerCursor, base_offset: int, previous_epoch: int) -> Push:
+        cursor.told_high_watermark = self._log.high_watermark
+        return Push(
+            self._epoch, cursor.session, base_offset, previous_epoch,
+            cursor.told_high_watermark, self._log.log_start_offset,
+        )  # fmt: skip
+
+    def _request(self, following: _Following, message: Push, data: Bytes = b"") -> asyncio.Future[Response]:
+        name = self._hosted.name
+        return following.stream.request(
+            message, data, topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS
+        )
+
+    def _answered(
+        self, following: _Following, cursor: FollowerCursor, size: int, reply: asyncio.Future[Response]
+    ) -> None:
+        cursor.answered(size)
+        if reply.cancelled() or self._ended:
+            return
+        error = reply.exception()
+        if error is not None:
+            self._failed(following, cursor, error)
+            return
+        answer = reply.result().message
+        if not isinstance(answer, Pushed):
+            self._failed(following, cursor, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
+        elif answer.accepted:
+            self._holds(cursor.follower, answer.log_end_offset)
+        elif following.cursor is cursor:
+            cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
+
+    def _failed(self, following: _Following, cursor: FollowerCursor, error: BaseException) -> None:
+        cause = error.error if isinstance(error, RemoteFailed) else error
+        if isinstance(cause, StaleLeaderEpoch) and cause.current > self._epoch:
+            self._deposed(cause.current)
+        elif following.cursor is cursor and cursor.is_pushing:
+            if not isinstance(cause, StreamError):
+                _log.warning("%s: broker %d refused a push: %s", self._hosted.name, cursor.follower[0], error)
+            self._let_it_pull(following)
+
+    def _let_it_pull(self, following: _Following) -> None:
+        """Push nothing more until it has pulled. Where it does not hear this, its silence makes it pull."""
+        following.cursor.is_pushing = False
+        name = self._hosted.name
+        try:
+            following.stream.send(PullInstead(self._epoch), topic_id=name.topic_id, partition=name.partition)
+        except StreamError:
+            self._forget_later(following)
+
+    def _forget_later(self, following: _Following) -> None:
+        """It reads nothing and hears nothing: end the stream, so that it finds out and comes back."""
+        self._hosted.start(following.stream.close(0))
+
+    # --- marks ---
+
+    def marks_moved(self) -> None:
+        """Tell followers the high watermark, if no push does so within a few milliseconds."""
+        if not self._marks_due and self._following:
+            self._marks_due = True
+            self._hosted.timers.after(_MARKS_AFTER_MS, self._tell_marks)
+
+    def _tell_marks(self) -> None:
+        self._marks_due = False
+        for following in list(self._following.values()):
+            if following.cursor.told_high_watermark != self._log.high_watermark:
+                self._tell_marks_to(following)
+
+    def tell_marks_now(self) -> list[asyncio.Future[Response]]:
+        """Returns the followers' answers: they then know the high watermark and the log start offset."""
+        if self._ended:
+            return []
+        self._push_out()
+        answers = [self._tell_marks_to(following) for following in list(self._following.values())]
+        return [answer for answer in answers if answer is not None]
+
+    def _tell_marks_to(self, following: _Following) -> asyncio.Future[Response] | None:
+        """A push without batches, behind all that was pushed before."""
+        cursor = following.cursor
+        if self._ended or not cursor.is_pushing:
+            return None
+        self._push_out()
+        previous = epoch_before(self._log.epochs, cursor.next_offset, self._log.log_start_offset)
+        answer = self._request(following, self._marks(cursor, cursor.next_offset, previous))
+        answer.add_done_callback(partial(self._answered, following, cursor, 0))
+        return answer
+
+    def end(self) -> None:
+        """The leadership is over: nothing more goes out, and answers that come count for nothing."""
+        self._ended = True
+        self._following.clear()
+        self._unpushed.clear()
+
+
+def _joined(runs: list[_Run]) -> list[_Run]:
+    """The same batches with small neighbours put together: a frame a batch would cost more than the copy."""
+    joined: list[_Run] = []
+    group: list[_Run] = []
+    size = 0
+    for run in runs:
+        if group and size + len(run.data) > _MAX_JOINED_BYTES:
+            joined.append(_join(group))
+            group, size = [], 0
+        group.append(run)
+        size += len(run.data)
+    if group:
+        joined.append(_join(group))
+    return joined
+
+
+def _join(group: list[_Run]) -> _Run:
+    if len(group) == 1:
+        return group[0]
+    return _Run(group[0].base_offset, group[-1].next_offset, b"".join(run.data for run in group))

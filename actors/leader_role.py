@@ -1,0 +1,299 @@
+"""A replica while it leads: appends, fetches, followers, the high watermark, and the ISR it proposes.
+
+What must stay true:
+- The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
+- acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
+- No end offset is given before the high watermark has reached the start of this epoch (rule 16).
+- Once `end` was called nothing is appended, answered or proposed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.append_waits import AppendWaits
+from raylog.actors.control_messages import ProposeIsr, ReplicaId
+from raylog.actors.fetch_waits import FetchWaits
+from raylog.actors.follower_pushes import FollowerPushes
+from raylog.actors.follower_sync import check_epoch, divergence
+from raylog.actors.hosted_log import HostedLog
+from raylog.actors.replica_state import Leadership, RecordedPartition
+from raylog.actors.replication_messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    Append,
+    Appended,
+    DeleteRecords,
+    EpochEndFound,
+    Fetch,
+    Fetched,
+    FindEpochEnd,
+    ListedOffset,
+    ListOffset,
+    Pull,
+    RecordsDeleted,
+)
+from raylog.actors.stream_interface import Answer, Request, Response
+from raylog.errors import (
+    IneligibleReplica,
+    InvalidRequest,
+    LeadershipLost,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    RaylogError,
+    RemoteFailed,
+    StaleIncarnation,
+)
+from raylog.storage.log_reader import FetchedBatches, Isolation
+
+ACKS_ALL: Final = -1
+_ACKS: Final = (ACKS_ALL, 0, 1)
+_MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
+_PROPOSAL_RETRY_SECONDS: Final = 0.2
+_PROPOSAL_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+ProposeCall = Callable[[ProposeIsr], Awaitable[None]]
+
+
+class LeaderRole:
+    """`deposed(epoch)` is called when a follower knows of a newer leader."""
+
+    def __init__(
+        self,
+        hosted: HostedLog,
+        recorded: RecordedPartition,
+        max_lag_ms: int,
+        propose: ProposeCall,
+        deposed: Callable[[int], None],
+    ) -> None:
+        self.epoch = recorded.leader_epoch
+        self._hosted = hosted
+        self._log = hosted.log
+        self._log.begin_epoch(self.epoch)
+        self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
+        self._max_lag_ms = max_lag_ms
+        self._propose = propose
+        self._appends = AppendWaits(hosted.name, hosted.timers)
+        self._fetches = FetchWaits(hosted.timers)
+        self._followers = FollowerPushes(
+            hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
+        )
+        self._proposing: asyncio.Task[None] | None = None
+        self._ended = False
+        self._lag_timer = hosted.timers.after(max_lag_ms / 2, self._look_for_lag)
+        self._count_own_end()
+        self._advance()
+        _log.info(
+            "%s: broker %d leads in epoch %d from offset %d on.",
+            hosted.name, hosted.me[0], self.epoch, self._log.log_end_offset,
+        )
+
+    # --- appending ---
+
+    def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
+        check_epoch(message.leader_epoch, self.epoch)
+        if message.acks not in _ACKS or not 0 <= message.timeout_ms <= _MAX_TIMEOUT_MS:
+            raise InvalidRequest(f"acks {message.acks} with a time-out of {message.timeout_ms} ms cannot be.")
+        if message.acks == ACKS_ALL and self._leadership.recorded.is_under_min_isr:
+            raise NotEnoughReplicas(*self._isr_shortage())
+        now_ms = self._hosted.env.wall_ms()
+        appended = self._log.append_as_leader(request.payload, self.epoch, now_ms)
+        end = appended.last_offset + 1
+        if not appended.is_duplicate:
+            self._followers.appended(request.payload, appended.first_offset, end)
+            self._count_own_end()
+            self._advance()
+        stamped = self._log.config.message_timestamp_type == "LogAppendTime"
+        answer = Appended(appended.first_offset, now_ms if stamped else -1, self._log.log_start_offset)
+        if message.acks != ACKS_ALL or end <= self._log.high_watermark:
+            return Response(answer)
+        return self._appends.wait(end, answer, message.timeout_ms)
+
+    def _isr_shortage(self) -> tuple[str, int, int, int]:
+        name, recorded = self._hosted.name, self._leadership.recorded
+        return name.topic, name.partition, len(recorded.isr), recorded.min_insync
+
+    def _count_own_end(self) -> None:
+        """With `flush.policy=fsync` the leader's own log counts once it is synced."""
+        self._hosted.appended()
+        counted = self._hosted.counted(self._log.log_end_offset)
+        if counted is not None:
+            counted.add_done_callback(lambda _: self._advance())
+
+    # --- the high watermark ---
+
+    def _follower_holds(self, follower: ReplicaId, log_end_offset: int) -> None:
+        if self._ended:
+            return
+        self._leadership.follower_holds(follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms())
+        self._advance()
+        if follower not in self._leadership.recorded.isr:
+            self._consider_isr()
+
+    def _advance(self) -> None:
+        if self._ended or self._log.offline_because is not None:
+            return
+        before = self._log.high_watermark
+        high_watermark = self._leadership.high_watermark(before, self._hosted.counted_end)
+        if high_watermark > before:
+            self._log.advance_high_watermark(high_watermark)
+            self._appends.release(high_watermark)
+            self._fetches.wake()
+            self._followers.marks_moved()
+
+    # --- followers and the ISR ---
+
+    def pull(self, request: Request, message: Pull) -> Answer:
+        incarnation = dict(self._leadership.recorded.incarnations).get(message.broker_id)
+        return self._followers.pull(request, message, incarnation)
+
+    def record(self, recorded: RecordedPartition) -> None:
+        """The controller has recorded a newer state of this leadership."""
+        self._leadership.record(recorded, self._hosted.now_ms())
+        if self._proposing is not None and self._leadership.proposed is None:
+            self._proposing.cancel()  # whatever became of it is recorded
+        self._advance()
+        if recorded.is_under_min_isr:
+            self._appends.fail_all(NotEnoughReplicasAfterAppend(*self._isr_shortage()))
+        self._consider_isr()
+
+    def _look_for_lag(self) -> None:
+        if not self._ended:
+            self._lag_timer = self._hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
+            self._consider_isr()
+
+    def _consider_isr(self) -> None:
+        if self._ended or self._proposing is not None:
+            return
+        end, now_ms = self._log.log_end_offset, self._hosted.now_ms()
+        isr = self._leadership.next_proposal(self._log.high_watermark, end, now_ms, self._max_lag_ms)
+        if isr is not None:
+            recorded = self._leadership.recorded
+            _log.info("%s: proposes the ISR %s instead of %s.", self._hosted.name, isr, recorded.isr)
+            self._leadership.propose(isr)
+            self._proposing = self._hosted.start(self._carry_proposal(recorded, isr))
+            self._proposing.add_done_callback(self._proposal_over)
+
+    def _proposal_over(self, _: asyncio.Task[None]) -> None:
+        self._proposing = None
+        self._consider_isr()
+
+    async def _carry_proposal(self, recorded: RecordedPartition, isr: tuple[ReplicaId, ...]) -> None:
+        """Until its outcome is known: recorded, as an assignment tells, or refused for certain (rule 4)."""
+        name = self._hosted.name
+        proposal = ProposeIsr(
+            name.topic_id, name.partition, self._hosted.me[0], self.epoch, recorded.partition_epoch, isr
+        )
+        while self._is_proposed(recorded, isr):
+            refused: object = None
+            try:
+                await asyncio.wait_for(self._propose(proposal), _PROPOSAL_SECONDS)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                refused = error.error if isinstance(error, RemoteFailed) else None
+            if isinstance(refused, IneligibleReplica | StaleIncarnation) and self._is_proposed(recorded, isr):
+                _log.info("%s: the ISR %s is refused: %s", name, isr, refused)
+                self._leadership.proposal_refused()
+                self._advance()
+            await asyncio.sleep(_PROPOSAL_RETRY_SECONDS * (1 + self._hosted.env.random.random()))
+
+    def _is_proposed(self, recorded: RecordedPartition, isr: tuple[ReplicaId, ...]) -> bool:
+        same = self._leadership.recorded.partition_epoch == recorded.partition_epoch
+        return not self._ended and same and self._leadership.proposed == isr
+
+    # --- reading ---
+
+    def fetch(self, message: Fetch) -> Answer | Awaitable[Answer]:
+        check_epoch(message.leader_epoch, self.epoch)
+        end = self._log.log_end_offset
+        diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
+        if diverged is not None:
+            return Response(self._fetched(message.offset, diverged=diverged))
+        answer = self._try_fetch(message, message.max_wait_ms <= 0)
+        if answer is not None:
+            return answer
+        return self._fetches.wait(partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
+
+    def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
+        isolation = Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK
+        if not must_answer and message.min_bytes > 1:
+            there = self._log.slice(message.offset, message.max_bytes, isolation)
+            if there is None or there.length < min(message.min_bytes, message.max_bytes):
+                return None
+        read = self._log.read(message.offset, message.max_bytes, isolation)
+        if not read.data and not must_answer:
+            return None
+        aborted = self._aborted(message, read) if message.committed else ()
+        return Response(self._fetched(read.next_offset, aborted=aborted), read.data)
+
+    def _aborted(self, message: Fetch, read: FetchedBatches) -> tuple[tuple[int, int], ...]:
+        found = self._log.aborted_between(message.offset, read.next_offset, self._hosted.env.wall_ms())
+        return tuple((entry.producer_id, entry.first_offset) for entry in found)
+
+    def _fetched(
+        self,
+        next_offset: int,
+        *,
+        diverged: tuple[int, int] | None = None,
+        aborted: tuple[tuple[int, int], ...] = (),
+    ) -> Fetched:
+        log = self._log
+        return Fetched(
+            next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self.epoch,
+            diverged, aborted, None,
+        )  # fmt: skip
+
+    def list_offset(self, message: ListOffset) -> Answer:
+        check_epoch(message.leader_epoch, self.epoch)
+        log, timestamp = self._log, message.timestamp
+        if timestamp == EARLIEST:
+            return self._listed(log.log_start_offset)
+        if log.high_watermark < self._leadership.epoch_start:
+            raise OffsetNotAvailable(self._hosted.name.topic, self._hosted.name.partition)
+        if timestamp == LATEST:
+            return self._listed(log.last_stable_offset if message.committed else log.high_watermark)
+        if timestamp == MAX_TIMESTAMP:
+            timestamp = max(segment.largest_timestamp for segment in log.segments)
+        found = log.offset_for_timestamp(timestamp)
+        if found is None or (message.committed and found.offset >= log.last_stable_offset):
+            return Response(ListedOffset(-1, -1, NO_EPOCH))
+        return self._listed(found.offset, found.timestamp)
+
+    def _listed(self, offset: int, timestamp: int = -1) -> Response:
+        return Response(ListedOffset(offset, timestamp, self._log.epochs.span_at(offset)[0]))
+
+    def find_epoch_end(self, message: FindEpochEnd) -> Answer:
+        check_epoch(message.leader_epoch, self.epoch)
+        return Response(EpochEndFound(*self._log.epochs.end_offset_for(message.epoch, self._log.log_end_offset)))
+
+    # --- deleting ---
+
+    async def delete_records(self, message: DeleteRecords) -> Answer:
+        """Answered when the followers in reach have it too; the others hear of it when they come back."""
+        before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
+        start = self._log.delete_records(before)
+        answers = self._followers.tell_marks_now()
+        if answers:
+            await asyncio.wait(answers, timeout=min(message.timeout_ms, _MAX_TIMEOUT_MS) / 1000)
+        return Response(RecordsDeleted(start))
+
+    # --- ending ---
+
+    def end(self, leader: int, leader_epoch: int) -> None:
+        """Another leader, or none: the outcome of what waits is left open, and the producers repeat it there."""
+        self._ended = True
+        self._hosted.timers.cancel(self._lag_timer)
+        if self._proposing is not None:
+            self._proposing.cancel()
+        self._followers.end()
+        name = self._hosted.name
+        self._appends.fail_all(LeadershipLost(name.topic, name.partition, leader_epoch))
+        self._fetches.fail_all(NotLeader(name.topic, name.partition, leader, leader_epoch))

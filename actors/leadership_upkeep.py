@@ -1,0 +1,99 @@
+"""Elections that no event asks for: the first one of a new partition, and preferred ones where leaders are unbalanced.
+
+What must stay true:
+- A new partition waits for its replicas, but not for ever: after a while those that are there are enough.
+- A preferred replica that has come back leads again only after it was able to for some time; so one that comes and goes
+  does not move its leadership each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.leader_election import PREFERRED, elect, elect_leaders
+from raylog.actors.partition_state import PartitionId, PartitionState
+from raylog.errors import TooManyBytesInFlight
+
+_FIRST_ELECTION_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.5
+_BALANCE_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class LeadershipUpkeep:
+    """`run` looks again and again; `balance_leaders` is Kafka's `auto.leader.rebalance.enable`."""
+
+    def __init__(self, changes: ClusterChanges, *, balance_leaders: bool) -> None:
+        self._changes = changes
+        self._balances = balance_leaders
+        self._loop = asyncio.get_running_loop()
+        self._never_led: dict[PartitionId, float] = {}  # since when
+        self._unbalanced: dict[PartitionId, float] = {}
+        self._balanced_version = -1
+
+    def begin(self) -> None:
+        self._note_new(each for each, state in self._changes.state.partitions.items() if state.never_led)
+
+    def committed(self, changes: Sequence[ReplicaChange]) -> None:
+        self._note_new(change.partition for change in changes if not change.before)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                self._elect_first()
+                if self._balances:
+                    self._balance()
+            except TooManyBytesInFlight as error:
+                _log.warning("Elections have to wait: %s", error)
+
+    def _note_new(self, partitions: Iterable[PartitionId]) -> None:
+        for partition in partitions:
+            self._never_led.setdefault(partition, self._loop.time())
+
+    def _elect_first(self) -> None:
+        now = self._loop.time()
+        for partition, since in list(self._never_led.items()):
+            state = self._changes.state.partitions.get(partition)
+            if state is None or not state.never_led:
+                del self._never_led[partition]
+            elif now - since >= _FIRST_ELECTION_SECONDS:
+                self._changes.submit(elect(self._changes.state, self._changes.live, *partition, waited=True))
+
+    def _balance(self) -> None:
+        self._find_unbalanced()
+        now = self._loop.time()
+        due = [each for each, since in self._unbalanced.items() if now - since >= _BALANCE_SECONDS]
+        state = self._changes.state
+        names = [(state.topics[topic_id].name, partition) for topic_id, partition in due]
+        if names:
+            elections = elect_leaders(state, self._changes.live, PREFERRED, names)
+            self._changes.submit(elections.records)
+            for partition in due:
+                del self._unbalanced[partition]
+
+    def _find_unbalanced(self) -> None:
+        """Keep what was unbalanced before at its time. A state that has not changed needs no look."""
+        if self._balanced_version == self._changes.version and not self._unbalanced:
+            return
+        self._balanced_version = self._changes.version
+        now = self._loop.time()
+        self._unbalanced = {
+            partition: self._unbalanced.get(partition, now)
+            for partition, state in self._changes.state.partitions.items()
+            if self._could_be_balanced(state)
+        }
+
+    def _could_be_balanced(self, state: PartitionState) -> bool:
+        preferred = state.replicas[0]
+        return (
+            state.leader not in (NO_LEADER, preferred)
+            and preferred in state.isr
+            and self._changes.state.is_usable(preferred, self._changes.live)
+        )

@@ -1,0 +1,26 @@
+"""The two records of the metadata log that are about the log itself. Kinds 100 and 101.
+
+All others are in `metadata_records.py`. Here nothing looks into those, and whoever folds the log meets these as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.actors.messages import Message, message
+
+
+@message(kind=100)
+@dataclass(frozen=True, slots=True)
+class Voters(Message):
+    """From this record on these brokers, by id and rising, are the voters. In force from its append, not its commit."""
+
+    voters: tuple[int, ...]
+
+
+@message(kind=101)
+@dataclass(frozen=True, slots=True)
+class ControllerStarted(Message):
+    """In the first batch of every controller epoch. Its commit makes all that was adopted committed (rule 17)."""
+
+    controller_epoch: int

@@ -1,0 +1,170 @@
+"""The records that the state of the cluster is folded from (`cluster_state.py`). Kinds 102 to 119.
+
+They are what the metadata log and its snapshots hold, so what is said in `messages.py` of kinds and versions is said of
+bytes on disks here. What must stay true:
+
+- A record tells how something *is* from now on, not what to add to it: applied a second time it changes nothing.
+- It holds all that follows from it: applying one decides nothing, so every version of raylog that knows the record
+  folds it into the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.actors.control_messages import Setting
+from raylog.actors.messages import Message, message
+
+OWN_OFFSET: Final = -1  # as a broker epoch: the offset of this very record
+
+# --- cluster and brokers ------------------------------------------------------------------------------------------
+
+
+@message(kind=102)
+@dataclass(frozen=True, slots=True)
+class ClusterFormed(Message):
+    """The first record of a cluster."""
+
+    cluster_id: str
+    formed_at_ms: int
+    format_version: int
+
+
+@message(kind=103)
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration(Message):
+    """A broker runs, under a new epoch: the offset of this record (in a snapshot, the epoch it had)."""
+
+    broker_id: int
+    broker_epoch: int
+    run: str  # drawn by the broker at its start
+    node_id: str
+    host: str
+    rack: str
+    endpoints: tuple[str, ...]
+    directory: str
+    boot_id: str
+
+
+@message(kind=104)
+@dataclass(frozen=True, slots=True)
+class BrokerFenced(Message):
+    """A broker is gone, or silent for a whole lease: nothing counts on it until it registers again."""
+
+    broker_id: int
+    reason: str
+
+
+@message(kind=105)
+@dataclass(frozen=True, slots=True)
+class BrokerDraining(Message):
+    """Whether this broker is about to be taken away: it gets no new replicas, and leads only where nobody else can."""
+
+    broker_id: int
+    draining: bool
+
+
+@message(kind=106)
+@dataclass(frozen=True, slots=True)
+class BrokerRemoved(Message):
+    """This broker will not come back."""
+
+    broker_id: int
+
+
+# --- topics -------------------------------------------------------------------------------------------------------
+
+
+@message(kind=107)
+@dataclass(frozen=True, slots=True)
+class TopicCreated(Message):
+    """A topic; its partitions follow in the same batch. `topic_id`: 16 bytes that no other topic ever has."""
+
+    topic_id: bytes
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@message(kind=108)
+@dataclass(frozen=True, slots=True)
+class TopicSettings(Message):
+    """All settings of a topic that are not the defaults."""
+
+    topic_id: bytes
+    settings: tuple[Setting, ...]
+
+
+@message(kind=109)
+@dataclass(frozen=True, slots=True)
+class TopicDeleted(Message):
+    """The topic is no more, its name is free; but its data is still there on `holders`: (partition, broker)."""
+
+    topic_id: bytes
+    name: str
+    holders: tuple[tuple[int, int], ...]
+
+
+@message(kind=110)
+@dataclass(frozen=True, slots=True)
+class TopicRemoved(Message):
+    """The data of a deleted topic is gone too."""
+
+    topic_id: bytes
+
+
+# --- partitions and replicas --------------------------------------------------------------------------------------
+
+
+@message(kind=111)
+@dataclass(frozen=True, slots=True)
+class PartitionChanged(Message):
+    """A whole `PartitionState`, field by field, and why it became so, for people."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    doubtful: tuple[tuple[int, int, int, int], ...]
+    reason: str
+
+
+@message(kind=112)
+@dataclass(frozen=True, slots=True)
+class ReplicaRegistered(Message):
+    """A replica process that runs, or ran last. `unproven`: why its log is not relied upon (rule 7); else empty."""
+
+    topic_id: bytes
+    partition: int
+    broker_id: int
+    incarnation: int
+    endpoints: tuple[str, ...]
+    pid: int
+    last_epoch: int
+    log_end_offset: int
+    unproven: str
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------
+
+
+@message(kind=113)
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock(Message):
+    """All producer ids below `next_id` are given out (rule 18)."""
+
+    next_id: int
+
+
+@message(kind=114)
+@dataclass(frozen=True, slots=True)
+class ReassignmentThrottle(Message):
+    """Bytes a second that the leader of each partition being reassigned sends to who is not in sync; −1: no limit."""
+
+    bytes_per_second: int

@@ -1,0 +1,69 @@
+"""A broker tells clients what it knows of the cluster: topics, leaders, brokers, as of its metadata version.
+
+What must stay true: a version is answered for the state at that version and no other. Those who wait for a newer one
+are bounded in number and in time (rule 31); one too many is answered at once with what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from raylog.actors.assignments import broker_metadata_of, metadata_of
+from raylog.actors.clock import Timers
+from raylog.actors.control_messages import GetMetadata, Metadata
+from raylog.actors.metadata_fold import MetadataFold
+from raylog.actors.stream_interface import Response
+
+_MAX_WAITING: Final = 4096
+_MAX_WAIT_MS: Final = 30_000
+
+
+class MetadataService:
+    def __init__(self, fold: MetadataFold, timers: Timers) -> None:
+        self._fold = fold
+        self._timers = timers
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._latest: Metadata | None = None  # of all topics: many ask for it at once after a change
+
+    async def answer(self, request: GetMetadata) -> Response:
+        if request.newer_than >= self._fold.version and request.max_wait_ms > 0 and len(self._waiting) < _MAX_WAITING:
+            await self._newer(min(request.max_wait_ms, _MAX_WAIT_MS))
+        return Response(self._metadata(request.topics))
+
+    def changed(self) -> None:
+        """There is a newer version."""
+        self._latest = None
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            _wake(waiter)
+
+    def close(self) -> None:
+        """Whoever waits is answered with what there is."""
+        self.changed()
+
+    async def _newer(self, wait_ms: int) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        timer = self._timers.after(wait_ms, lambda: _wake(waiter))
+        try:
+            await waiter
+        finally:
+            self._timers.cancel(timer)
+            self._waiting.pop(waiter, None)
+
+    def _metadata(self, topics: tuple[str, ...]) -> Metadata:
+        if topics:
+            return self._make(topics)
+        if self._latest is None:
+            self._latest = self._make(())
+        return self._latest
+
+    def _make(self, topics: tuple[str, ...]) -> Metadata:
+        state = self._fold.state
+        return Metadata(self._fold.version, state.cluster_id, metadata_of(state, topics), broker_metadata_of(state))
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

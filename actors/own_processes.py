@@ -1,0 +1,64 @@
+"""Telling raylog's own processes from all others, and ending one of them (rule 26).
+
+A process id says little: the process it meant may be gone, and its number another's by now. So each of our processes
+has a thread that bears our name, which anybody on the machine can read; and whoever is about to kill opens a handle of
+the process first, then looks at the name, then signals the handle, which never comes to mean another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Final
+
+_OOM_SCORE: Final = 500
+_log = logging.getLogger(__name__)
+
+
+def mark_thread(cluster_id: str) -> None:
+    """Let the calling thread bear the name of this cluster's processes."""
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(_mark(cluster_id))
+
+
+def is_own(pid: int, cluster_id: str) -> bool:
+    """Whether that is a living process of this cluster."""
+    mark = _mark(cluster_id)
+    try:
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return any(thread.joinpath("comm").read_text().strip() == mark for thread in threads)
+    except OSError:  # it is gone, or going: a thread's files vanish while one reads them
+        return False
+
+
+def kill_own(pid: int, cluster_id: str) -> None:
+    """SIGKILL, if it is a living process of this cluster, and not this one."""
+    if pid == os.getpid():
+        return
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if is_own(pid, cluster_id):
+            _log.warning("Process %d is killed: it was replaced.", pid)
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has ended by itself meanwhile
+    finally:
+        os.close(handle)
+
+
+def outlive_others() -> None:
+    """Let the kernel, when it runs out of memory, prefer Ray's other workers (1000) to us, and us to the raylet (0)."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    except OSError as error:  # a container may forbid it; then we are as likely a victim as any worker
+        _log.info("The kernel's memory killer makes no difference between this process and others: %s", error)
+
+
+def _mark(cluster_id: str) -> str:
+    return "raylog-" + hashlib.blake2s(cluster_id.encode(), digest_size=4).hexdigest()  # 15 bytes, the most there is

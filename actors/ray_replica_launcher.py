@@ -1,0 +1,81 @@
+"""Starts replica processes as Ray actors on their brokers' nodes. The controller's core decides when (rule 26)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.actor_names import namespace, replica_name
+from raylog.actors.actor_options import actor_options
+from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.lean_process import lean
+from raylog.actors.ray_nodes import living_nodes
+from raylog.actors.real_environment import Place
+from raylog.actors.replica_actor import ReplicaActor
+from raylog.actors.replica_spec import ReplicaSpec
+from raylog.errors import ReplicaNotStarted
+
+_log = logging.getLogger(__name__)
+
+
+class RayReplicaLauncher:
+    """A `ReplicaLauncher`. `on_ended` is called on the loop when a process that was started has ended."""
+
+    def __init__(
+        self, cluster: str, cluster_id: str, secret: ClusterSecret, on_ended: Callable[[ReplicaSpec], None]
+    ) -> None:
+        self._on_ended = on_ended
+        self._watches: set[asyncio.Task[None]] = set()
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        self._secret = secret
+        self._hosts: dict[str, str] = {}  # of nodes; a node keeps its address as long as its id
+        self._class = ray.remote(lean(ReplicaActor))
+
+    async def start(self, spec: ReplicaSpec) -> None:
+        """Asks for the actor, and does not wait for its process: its broker hears of that first."""
+        try:
+            actor = await asyncio.get_running_loop().run_in_executor(None, partial(self._create, spec))
+        except (RayError, ValueError) as error:  # ValueError: the name is taken
+            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, repr(error)) from error
+        watch = asyncio.ensure_future(self._watch(spec, actor))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+
+    async def stop(self, spec: ReplicaSpec) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, partial(self._kill, spec))
+        except ValueError:
+            return  # there is none of this name
+        except RayError as error:
+            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, repr(error)) from error
+
+    async def _watch(self, spec: ReplicaSpec, actor: Any) -> None:
+        """A call that is never answered fails as soon as Ray sees the process end, or sees that it cannot begin."""
+        try:
+            await actor.until_over.remote()
+        except RayError as error:
+            _log.info("%s has ended: %s", spec, str(error).strip().splitlines()[-1:])
+        self._on_ended(spec)
+
+    def _create(self, spec: ReplicaSpec) -> Any:
+        if spec.node_id not in self._hosts:
+            self._hosts.update((node.node_id, node.host) for node in living_nodes())
+        host = self._hosts.get(spec.node_id)
+        if host is None:
+            raise ValueError(f"node {spec.node_id} is not alive")
+        options = actor_options(self._cluster, self._name(spec), spec.node_id)
+        return self._class.options(**options).remote(spec, Place(self._cluster_id, self._secret, host))
+
+    def _kill(self, spec: ReplicaSpec) -> None:
+        ray.kill(ray.get_actor(self._name(spec), namespace=namespace(self._cluster)))
+
+    @staticmethod
+    def _name(spec: ReplicaSpec) -> str:
+        return replica_name(spec.topic, spec.partition, spec.broker_id, spec.incarnation)

@@ -1,0 +1,105 @@
+"""Delete-records for whoever administers a cluster: the leaders are asked, each for its own partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from raylog.actors.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
+from raylog.actors.environment import Environment
+from raylog.actors.messages import Message
+from raylog.actors.replication_messages import DeleteRecords, RecordsDeleted
+from raylog.actors.requests_held import refuse_all
+from raylog.actors.stream_interface import Endpoint
+from raylog.errors import (
+    EligibleLeadersNotAvailable,
+    NotLeader,
+    PeerUnreachable,
+    RemoteFailed,
+    StreamError,
+    UnknownPartition,
+    UnknownTopic,
+)
+
+_AGAIN_SECONDS: Final = 0.2
+Partition: TypeAlias = tuple[str, int]
+
+
+async def delete_records(
+    env: Environment, brokers: Sequence[Endpoint], before: Mapping[Partition, int], node_id: str, timeout: float
+) -> dict[Partition, int]:
+    """Where each partition begins now. `brokers`: any of the cluster; `node_id`: the Ray node of the caller.
+
+    UnknownTopic, UnknownPartition, OffsetOutOfRange, EligibleLeadersNotAvailable, AppendTimedOut, StreamError.
+    """
+    found = await asyncio.gather(
+        *(_delete(env, brokers, partition, offset, node_id, timeout) for partition, offset in before.items())
+    )
+    return dict(zip(before, found, strict=True))
+
+
+async def _delete(
+    env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
+) -> int:
+    """Until it is done or the time is over: to do it twice is the same as to do it once."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        left = deadline - loop.time()
+        try:
+            return await _delete_once(env, brokers, partition, offset, node_id, left)
+        except (NotLeader, EligibleLeadersNotAvailable, StreamError):
+            if loop.time() + _AGAIN_SECONDS >= deadline:
+                raise
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _delete_once(
+    env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
+) -> int:
+    topic, number = partition
+    topic_id, metadata = await _leader_of(env, brokers, topic, number, timeout)
+    _, leader, _, _, _, endpoints, leader_node = metadata
+    if leader == NO_LEADER:
+        raise EligibleLeadersNotAvailable(topic, number)
+    near = leader_node == node_id
+    target = next(each for each in map(Endpoint.parse, endpoints) if each.is_unix == near)
+    request = DeleteRecords(offset, max(1, int(timeout * 1000)))
+    answer = await _ask(env, target, request, timeout, topic_id, number)
+    assert isinstance(answer, RecordsDeleted)
+    return answer.log_start_offset
+
+
+async def _leader_of(
+    env: Environment, brokers: Sequence[Endpoint], topic: str, number: int, timeout: float
+) -> tuple[bytes, PartitionMetadata]:
+    for broker in brokers:
+        try:
+            metadata = await _ask(env, broker, GetMetadata((topic,), -1, 0), timeout)
+        except StreamError:
+            continue  # another one may live
+        assert isinstance(metadata, Metadata)
+        for _, topic_id, partitions in metadata.topics:
+            for each in partitions:
+                if each[0] == number:
+                    return topic_id, each
+            raise UnknownPartition(topic, number)
+        raise UnknownTopic(topic)
+    raise PeerUnreachable("every broker", "none of them answers")
+
+
+async def _ask(
+    env: Environment, endpoint: Endpoint, request: Message, timeout: float, topic_id: bytes = b"", partition: int = -1
+) -> Message:
+    stream = await env.dial(endpoint, "admin", refuse_all)
+    try:
+        if topic_id:
+            return (await stream.request(request, topic_id=topic_id, partition=partition, timeout=timeout)).message
+        return (await stream.request(request, timeout=timeout)).message
+    except RemoteFailed as error:
+        if error.error is None:
+            raise
+        raise error.error from None
+    finally:
+        await stream.close(timeout=0.0)

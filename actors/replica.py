@@ -1,0 +1,223 @@
+"""One replica of one partition: which role it plays, and who may ask it what.
+
+    role      while the controller says            takes
+    waiting   nothing yet, or that nobody leads    nothing
+    leading   this replica leads                   appends, fetches, pulls
+    following another one leads                    pushes
+
+What must stay true:
+- The role is that of the newest assignment: the highest (leader epoch, partition epoch, metadata version). An older
+  one, or one from before this incarnation was registered, changes nothing (rules 7, 13).
+- Whoever learns from another replica of a higher epoch stops leading, until the controller has told it as well
+  (rule 13). A client's word changes nothing.
+- Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from raylog.actors.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
+from raylog.actors.follower_role import FollowerRole
+from raylog.actors.follower_sync import check_epoch
+from raylog.actors.hosted_log import HostedLog
+from raylog.actors.leader_role import LeaderRole, ProposeCall
+from raylog.actors.messages import Message, pack
+from raylog.actors.replica_state import RecordedPartition
+from raylog.actors.replication_messages import (
+    Append,
+    DeleteRecords,
+    Fetch,
+    FindEpochEnd,
+    ListOffset,
+    Pull,
+    PullInstead,
+    Push,
+)
+from raylog.actors.stream_interface import Answer, Request
+from raylog.config import TopicConfig
+from raylog.errors import MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
+
+MAX_LAG_MS: Final = 10_000
+_RETRY_MS: Final = 500
+_log = logging.getLogger(__name__)
+_M = TypeVar("_M", bound=Message)
+
+
+class Replica:
+    """`propose` carries an ISR proposal to the controller, and returns once it is durable."""
+
+    def __init__(self, hosted: HostedLog, propose: ProposeCall, max_lag_ms: int = MAX_LAG_MS) -> None:
+        self._hosted = hosted
+        self._propose = propose
+        self._max_lag_ms = max_lag_ms
+        self._role: LeaderRole | FollowerRole | None = None
+        self._assigned: Assign | None = None
+        self._known_epoch = hosted.log.epochs.latest
+        self._ended = False
+        self._answers: dict[type[Message], Callable[[Request], Answer | Awaitable[Answer]]] = {
+            Append: lambda request: self._leader().append(request, _as(Append, request)),
+            Push: self._push,
+            Pull: self._pull,
+            Fetch: lambda request: self._leader().fetch(_as(Fetch, request)),
+            ListOffset: lambda request: self._leader().list_offset(_as(ListOffset, request)),
+            FindEpochEnd: lambda request: self._leader().find_epoch_end(_as(FindEpochEnd, request)),
+            DeleteRecords: lambda request: self._leader().delete_records(_as(DeleteRecords, request)),
+            PullInstead: self._pull_instead,
+        }
+
+    # --- being asked ---
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all streams on which clients and other replicas ask."""
+        answer = self._answers.get(type(request.message))
+        if answer is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        name = self._hosted.name
+        if request.topic_id != name.topic_id or request.partition != name.partition:
+            raise UnknownPartition(request.topic_id.hex(), request.partition)
+        try:
+            return answer(request)
+        finally:
+            self._hosted.check_offline()
+
+    def _leader(self) -> LeaderRole:
+        if isinstance(self._role, LeaderRole):
+            return self._role
+        name, assigned = self._hosted.name, self._assigned
+        leader = NO_LEADER if assigned is None or assigned.leader == self._hosted.me[0] else assigned.leader
+        raise NotLeader(name.topic, name.partition, leader, self._known_epoch)
+
+    def _pull(self, request: Request) -> Answer:
+        message = _as(Pull, request)
+        self._learn(message.leader_epoch)
+        return self._leader().pull(request, message)
+
+    def _push(self, request: Request) -> Answer | Awaitable[Answer]:
+        message = _as(Push, request)
+        check_epoch(message.leader_epoch, self._known_epoch)
+        if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
+            return self._role.push(request, message)
+        name = self._hosted.name
+        raise NotLeader(name.topic, name.partition, NO_LEADER, self._known_epoch)
+
+    def _pull_instead(self, request: Request) -> Answer:
+        message = _as(PullInstead, request)
+        if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
+            self._role.pull_instead()
+        return None
+
+    # --- roles ---
+
+    def assign(self, assigned: Assign) -> None:
+        """What the controller has decided, in whatever order it arrives."""
+        if self._ended or self._hosted.failed.done() or not self._is_news(assigned):
+            return
+        self._assigned = assigned
+        self._known_epoch = max(self._known_epoch, assigned.leader_epoch)
+        try:
+            self._obey(assigned)
+        except RaylogError as error:
+            self._hosted.check_offline()
+            _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
+            self._end_role()
+            self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+
+    def _is_news(self, assigned: Assign) -> bool:
+        broker_id, incarnation = self._hosted.me
+        registered = next((each[1] for each in assigned.replicas if each[0] == broker_id), None)
+        if registered != incarnation:
+            if registered is not None and registered > incarnation:
+                name = self._hosted.name
+                self._hosted.failed.set_result(
+                    StaleIncarnation(name.topic, name.partition, broker_id, incarnation, registered)
+                )
+            return False
+        if assigned.leader_epoch < self._known_epoch:
+            return False
+        return self._assigned is None or _age(assigned) > _age(self._assigned)
+
+    def _try_again(self, assigned: Assign) -> None:
+        if assigned is self._assigned:
+            self._assigned = None
+            self.assign(assigned)
+
+    def _obey(self, assigned: Assign) -> None:
+        log = self._hosted.log
+        log.confirm_registered()
+        settings = dict(assigned.settings)
+        if TopicConfig.parse(settings) != log.config:
+            log.update_config(settings)
+        recorded = _recorded(assigned)
+        if assigned.leader == self._hosted.me[0]:
+            self._lead(recorded)
+        elif assigned.leader == NO_LEADER:
+            self._end_role()
+        else:
+            leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
+            self._follow(assigned.leader_epoch, leader)
+
+    def _lead(self, recorded: RecordedPartition) -> None:
+        if isinstance(self._role, LeaderRole) and self._role.epoch == recorded.leader_epoch:
+            self._role.record(recorded)
+            return
+        self._end_role()
+        self._role = LeaderRole(self._hosted, recorded, self._max_lag_ms, self._propose, self._learn)
+
+    def _follow(self, leader_epoch: int, leader: ReplicaAddress) -> None:
+        role = self._role
+        if isinstance(role, FollowerRole) and role.epoch == leader_epoch and role.leader == leader:
+            return
+        self._end_role()
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle)
+
+    def _learn(self, leader_epoch: int) -> None:
+        """A replica knows of this epoch, so the controller has made it durable (rule 13)."""
+        if leader_epoch > self._known_epoch:
+            _log.warning(
+                "%s: broker %d hears of epoch %d and stops what it did in epoch %d.",
+                self._hosted.name, self._hosted.me[0], leader_epoch, self._known_epoch,
+            )  # fmt: skip
+            self._known_epoch = leader_epoch
+            self._end_role()
+
+    def _end_role(self) -> None:
+        role, self._role = self._role, None
+        if isinstance(role, LeaderRole):
+            leader = NO_LEADER if self._assigned is None else self._assigned.leader
+            role.end(leader, self._known_epoch)
+        elif role is not None:
+            role.end()
+
+    # --- telling, ending ---
+
+    def heartbeat(self) -> ReplicaHeartbeat:
+        log = self._hosted.log
+        role = {LeaderRole: "leader", FollowerRole: "follower"}.get(type(self._role), "waiting")
+        return ReplicaHeartbeat(
+            role, self._known_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes
+        )
+
+    def end(self) -> None:
+        """Play no role any more."""
+        self._ended = True
+        self._end_role()
+
+
+def _as(kind: type[_M], request: Request) -> _M:
+    assert isinstance(request.message, kind)
+    return request.message
+
+
+def _age(assigned: Assign) -> tuple[int, int, int]:
+    return assigned.leader_epoch, assigned.partition_epoch, assigned.metadata_version
+
+
+def _recorded(assigned: Assign) -> RecordedPartition:
+    incarnations = tuple((broker_id, incarnation) for broker_id, incarnation, _ in assigned.replicas)
+    return RecordedPartition(
+        assigned.leader_epoch, assigned.partition_epoch, assigned.isr, incarnations, assigned.min_insync
+    )

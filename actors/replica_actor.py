@@ -1,0 +1,56 @@
+"""One replica as a Ray actor: a process of its own, and nothing in it but the core and the loop that it runs on.
+
+What must stay true:
+- The actor is never restarted by Ray (`max_restarts=0`): the controller alone makes a new one, under a new incarnation
+  (rule 26). It is detached and pinned to the node of its broker.
+- The process ends when its core has ended, whatever the reason, and never leaves a core behind in an actor that others
+  take for alive.
+- It imports neither numpy, pandas nor pyarrow: there is one such process for every replica of every partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+
+from raylog.actors.actor_exit import end_process
+from raylog.actors.core_thread import CoreThread
+from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_tls import RayTls
+from raylog.actors.real_environment import Place, RealEnvironment
+from raylog.actors.replica_process import Ending, ReplicaProcess
+from raylog.actors.replica_spec import ReplicaSpec
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaActor:
+    """Started by `ray_replica_launcher.py`. Everything else goes over its streams."""
+
+    def __init__(self, spec: ReplicaSpec, place: Place) -> None:
+        outlive_others()
+        self._spec = spec
+        env = RealEnvironment(place, RayTls.from_environment())
+        core = CoreThread(place.cluster_id)
+        core.start(_live(env, spec), self._over)
+
+    async def until_over(self) -> None:
+        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        await asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"replica {self._spec.topic}-{self._spec.partition}"
+
+    def _over(self, task: asyncio.Task[Ending]) -> None:
+        error = task.exception()
+        if error is not None:
+            _log.critical("%s: it ends after a mistake of its own.", self._spec, exc_info=error)
+        elif task.result().delete:
+            shutil.rmtree(self._spec.directory, ignore_errors=True)  # what is left, its broker removes once it is gone
+        end_process()
+
+
+async def _live(env: RealEnvironment, spec: ReplicaSpec) -> Ending:
+    return await ReplicaProcess(env, spec, os.getpid()).run()

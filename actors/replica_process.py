@@ -1,0 +1,170 @@
+"""The process of one replica: opens its log, says hello to its broker, and does what the broker passes on.
+
+    OPENING   recovery of the log                        ends: damage and refusals are told to the broker
+    SERVING   with a broker, or looking for one again    StopReplica · the log fails · a later incarnation: over
+    OVER      the log is closed
+
+What must stay true:
+- The broker hears of this replica before anybody else relies on it; a broker that went away is dialled again and hears
+  all of it anew. Meanwhile the replica goes on: its broker is not in the path of data.
+- A process ends by itself only after its log is closed, or has gone offline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.actors.clock import Timers
+from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaFailed, ReplicaHello, StopReplica
+from raylog.actors.environment import Environment, Server
+from raylog.actors.follower_sync import epoch_before
+from raylog.actors.hosted_log import HostedLog, PartitionName
+from raylog.actors.log_upkeep import LogUpkeep
+from raylog.actors.messages import pack
+from raylog.actors.replica import MAX_LAG_MS, Replica
+from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError
+from raylog.storage.partition_directory import PartitionIdentity
+from raylog.storage.partition_log import PartitionLog
+
+HEARTBEAT_SECONDS: Final = 0.3
+_REDIAL_SECONDS: Final = 0.1
+_ASK_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a replica process is over, and whether its directory is to be deleted."""
+
+    reason: str
+    delete: bool = False
+
+
+class ReplicaProcess:
+    """`run` returns when the replica is over."""
+
+    def __init__(self, env: Environment, spec: ReplicaSpec, pid: int, max_lag_ms: int = MAX_LAG_MS) -> None:
+        self._env = env
+        self._spec = spec
+        self._pid = pid
+        self._max_lag_ms = max_lag_ms
+        self._loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[Ending] = self._loop.create_future()
+        self._broker: Stream | None = None
+        self._hosted: HostedLog | None = None
+        self._replica: Replica | None = None
+
+    async def run(self) -> Ending:
+        """Live as this replica until it is over."""
+        try:
+            log = await self._env.off_loop(self._open)
+        except RaylogError as error:
+            await self._tell_failure(error)
+            return Ending(str(error))
+        _log.info("%s: opened [%d, %d).", self._spec, log.log_start_offset, log.log_end_offset)
+        timers = Timers(self._loop)
+        name = PartitionName(self._spec.topic, self._spec.topic_id, self._spec.partition)
+        hosted = self._hosted = HostedLog(log, name, (self._spec.broker_id, self._spec.incarnation), self._env, timers)
+        self._replica = Replica(hosted, self._propose, self._max_lag_ms)
+        server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
+        hosted.start(LogUpkeep(hosted).run())
+        hosted.start(self._keep_broker(hosted, endpoints))
+        ending = await self._until_over(hosted)
+        await self._end(hosted, server)
+        return ending
+
+    def stop(self, reason: str, *, delete: bool = False) -> None:
+        """End cleanly."""
+        if not self._stopped.done():
+            self._stopped.set_result(Ending(reason, delete))
+
+    def _open(self) -> PartitionLog:
+        spec = self._spec
+        identity = PartitionIdentity(spec.cluster_id, spec.topic, spec.topic_id.hex(), spec.partition)
+        return PartitionLog.open(
+            spec.directory, identity, dict(spec.settings), now_ms=self._env.wall_ms(), disk=self._env.disk
+        )
+
+    def _server_name(self) -> str:
+        return f"{self._spec.topic_id.hex()[:12]}-{self._spec.partition}-{self._spec.incarnation:x}"
+
+    # --- the broker ---
+
+    async def _keep_broker(self, hosted: HostedLog, endpoints: tuple[Endpoint, ...]) -> None:
+        while True:
+            try:
+                stream = await self._env.dial(self._spec.broker, "replica", self._from_broker)
+                await stream.request(self._hello(hosted, endpoints), timeout=_ASK_SECONDS)
+                self._broker = stream
+                await self._beat(stream)
+            except StreamError as error:
+                _log.info("%s: no broker for the moment: %s", self._spec, error)
+            self._broker = None
+            await asyncio.sleep(_REDIAL_SECONDS * (1 + self._env.random.random()))
+
+    async def _beat(self, stream: Stream) -> None:
+        assert self._replica is not None
+        while not stream.closed.done():
+            stream.send(self._replica.heartbeat())
+            await asyncio.wait([stream.closed], timeout=HEARTBEAT_SECONDS)
+
+    def _hello(self, hosted: HostedLog, endpoints: tuple[Endpoint, ...]) -> ReplicaHello:
+        spec, log = self._spec, hosted.log
+        last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
+        names = tuple(str(endpoint) for endpoint in endpoints)
+        return ReplicaHello(
+            spec.topic_id, spec.partition, spec.incarnation, self._pid, names,
+            last_epoch, log.log_end_offset, log.unproven,
+        )  # fmt: skip
+
+    def _from_broker(self, request: Request) -> Answer | Awaitable[Answer]:
+        message = request.message
+        if isinstance(message, Assign):
+            if self._replica is not None:
+                self._replica.assign(message)
+            return None
+        if isinstance(message, StopReplica):
+            self.stop("its broker stopped it", delete=message.delete)
+            return None
+        kind, version, _ = pack(message)
+        raise MessageUnknown(kind, version)
+
+    async def _propose(self, proposal: ProposeIsr) -> None:
+        broker = self._broker
+        if broker is not None:  # whoever proposes tries again
+            await broker.request(proposal, timeout=_ASK_SECONDS)
+
+    # --- ending ---
+
+    async def _until_over(self, hosted: HostedLog) -> Ending:
+        await asyncio.wait([self._stopped, hosted.failed], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        if self._stopped.done():
+            return self._stopped.result()
+        return Ending(str(hosted.failed.result()))
+
+    async def _end(self, hosted: HostedLog, server: Server) -> None:
+        assert self._replica is not None
+        self._replica.end()
+        await server.close(timeout=1.0)
+        if hosted.failed.done():
+            await self._tell_failure(hosted.failed.result())
+        await hosted.close()
+        if self._broker is not None:
+            await self._broker.close(timeout=1.0)
+
+    async def _tell_failure(self, error: RaylogError) -> None:
+        """To the broker, if it can be reached; the end of this process tells the rest."""
+        _log.error("%s: it ends: %s", self._spec, error)
+        failure = ReplicaFailed(type(error).__name__, str(error), isinstance(error, LogDamaged))
+        try:
+            stream = self._broker or await self._env.dial(self._spec.broker, "replica", self._from_broker)
+            stream.send(failure)
+            await stream.close(timeout=1.0)
+        except StreamError as refused:
+            _log.warning("%s: its broker does not hear of it: %s", self._spec, refused)

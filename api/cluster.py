@@ -1,0 +1,207 @@
+"""The handle of a cluster: administration, as thin calls to its controller.
+
+Every call has a time-out and ends in an answer or in one typed error that says what to do. A call that changes
+something and loses its controller on the way ends in ControllerLost or AdminTimedOut: it may have been carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from raylog.actors.controller_actor import ClusterAccess
+from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
+from raylog.api.cluster_shutdown import end_actors
+from raylog.api.controller_calls import ControllerCalls
+from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
+from raylog.errors import RaylogError
+
+CALL_SECONDS: Final = 30.0
+SHUTDOWN_SECONDS: Final = 60.0
+
+
+class Cluster:
+    """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._calls = ControllerCalls(name)
+        self._access: ClusterAccess | None = None
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.name!r})"
+
+    @property
+    def cluster_id(self) -> str:
+        return self.access().cluster_id
+
+    def access(self, timeout: float = CALL_SECONDS) -> ClusterAccess:
+        """What a client of this cluster needs to open streams. It holds the cluster's secret."""
+        if self._access is None:
+            self._access = self._calls.ask("access", timeout=timeout, repeatable=True)
+        return self._access
+
+    def wait_until_ready(self, timeout: float = CALL_SECONDS) -> None:
+        """Until there is a controller that takes calls. ClusterNotFound, ClusterNotReady."""
+        self._calls.ask("wait_until_ready", timeout, timeout=timeout, repeatable=True)
+
+    def shutdown(self, timeout: float = SHUTDOWN_SECONDS) -> None:
+        """Stop all of its actors, cleanly as far as they let themselves be stopped so. The data stays."""
+        end_actors(self._calls, timeout)
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> TopicDescription:
+        """A new topic. 1 partition, replicated 3 times or as often as there are brokers, where nothing else is said.
+
+        `assignment`, in place of the two numbers: brokers by partition, the preferred leader first. Returns when each
+        partition has a leader; TopicStillStarting: the topic is there, but that took too long.
+        """
+        answer: TopicDescription = self._admin(
+            "create_topic",
+            timeout,
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignment=assignment,
+            settings=dict(config or {}),
+        )
+        return answer
+
+    def list_topics(self, *, internal: bool = False, timeout: float = CALL_SECONDS) -> tuple[str, ...]:
+        """Names, sorted; `internal`: also those of raylog itself."""
+        answer: tuple[str, ...] = self._look("list_topics", timeout, internal=internal)
+        return answer
+
+    def describe_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> TopicDescription:
+        answer: TopicDescription = self._look("describe_topic", timeout, topic=name)
+        return answer
+
+    def describe_replicas(self, name: str, *, timeout: float = CALL_SECONDS) -> tuple[ReplicaDescription, ...]:
+        """By partition, the preferred leader first."""
+        answer: tuple[ReplicaDescription, ...] = self._look("describe_replicas", timeout, topic=name)
+        return answer
+
+    def delete_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> None:
+        """Its name is free at once; the brokers remove its data one after the other."""
+        self._admin("delete_topic", timeout, topic=name)
+
+    def create_partitions(
+        self,
+        name: str,
+        total: int,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> TopicDescription:
+        """Let the topic have `total` partitions, more than now. `assignment`: of the new ones."""
+        answer: TopicDescription = self._admin(
+            "create_partitions", timeout, topic=name, total=total, assignment=assignment
+        )
+        return answer
+
+    def alter_topic_config(
+        self, name: str, config: Mapping[str, ConfigValue | None], *, timeout: float = CALL_SECONDS
+    ) -> None:
+        """Change these settings; None: back to the default. All other settings stay."""
+        self._admin("alter_topic_settings", timeout, topic=name, changes=dict(config))
+
+    def describe_topic_config(self, name: str, *, timeout: float = CALL_SECONDS) -> dict[str, ConfigValue]:
+        """All settings, under Kafka's names."""
+        config = TopicConfig.parse(dict(self.describe_topic(name, timeout=timeout).settings))
+        return {setting.name: getattr(config, setting.name.replace(".", "_")) for setting in TOPIC_SETTINGS}
+
+    def delete_records(
+        self, before: Mapping[tuple[str, int], int], *, timeout: float = CALL_SECONDS
+    ) -> dict[tuple[str, int], int]:
+        """Let these (topic, partition) begin at an offset, −1: at the high watermark. Where they begin now."""
+        answer: dict[tuple[str, int], int] = self._calls.ask(
+            "delete_records", dict(before), timeout, timeout=timeout, repeatable=True
+        )
+        return answer
+
+    # --- leaders and replicas -------------------------------------------------------------------------------------
+
+    def elect_leaders(
+        self,
+        kind: str = "preferred",
+        partitions: Sequence[tuple[str, int]] | None = None,
+        *,
+        timeout: float = CALL_SECONDS,
+    ) -> dict[tuple[str, int], RaylogError]:
+        """Elect the preferred leaders, or with `kind="unclean"` any that run, where there is none.
+
+        `partitions`: (topic, partition), None: wherever it changes something. Returns what was refused, and why.
+        """
+        answer: dict[tuple[str, int], RaylogError] = self._admin(
+            "elect_leaders", timeout, kind=kind, partitions=partitions
+        )
+        return answer
+
+    def reassign_partitions(
+        self,
+        targets: Mapping[tuple[str, int], Sequence[int]],
+        *,
+        throttle: int | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> None:
+        """Move replicas: brokers by (topic, partition), the preferred leader first. It goes on after this returns.
+
+        `throttle`: bytes a second to all replicas that catch up for a move, −1: as fast as it goes.
+        """
+        self._admin("reassign", timeout, targets=dict(targets), throttle=throttle)
+
+    def list_reassignments(self, *, timeout: float = CALL_SECONDS) -> tuple[PartitionDescription, ...]:
+        """The partitions that are on their way to other replicas. `describe_replicas` shows how far each has come."""
+        answer: tuple[PartitionDescription, ...] = self._look("list_reassignments", timeout)
+        return answer
+
+    def cancel_reassignment(
+        self, partitions: Sequence[tuple[str, int]] | None = None, *, timeout: float = CALL_SECONDS
+    ) -> None:
+        """Back to the replicas from before. None: for all that are under way."""
+        self._admin("cancel_reassignments", timeout, partitions=partitions)
+
+    def change_replication_factor(self, name: str, replication_factor: int, *, timeout: float = CALL_SECONDS) -> None:
+        """Add replicas to all partitions of a topic, or take some away. It goes on after this returns."""
+        self._admin("change_replication_factor", timeout, topic=name, replication_factor=replication_factor)
+
+    # --- brokers --------------------------------------------------------------------------------------------------
+
+    def describe_cluster(self, *, timeout: float = CALL_SECONDS) -> ClusterDescription:
+        answer: ClusterDescription = self._look("describe_cluster", timeout)
+        return answer
+
+    def drain_broker(
+        self, broker: int, *, force: bool = False, wait: bool = True, timeout: float = CALL_SECONDS
+    ) -> None:
+        """Move everything off this broker, before its node is taken away; done once it holds nothing.
+
+        `force`: where a replica has nowhere to go, make do with fewer. Out of time, or without `wait`, it goes on.
+        """
+        self._admin("drain_broker", timeout, broker_id=broker, force=force, wait=wait)
+
+    def undrain_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
+        """It stays after all."""
+        self._admin("undrain_broker", timeout, broker_id=broker)
+
+    def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
+        """Stop a drained broker for good, and forget it."""
+        self._calls.ask("remove_broker", broker, timeout, timeout=timeout)
+
+    # --- in general -----------------------------------------------------------------------------------------------
+
+    def _look(self, call: str, timeout: float, **arguments: object) -> Any:
+        return self._calls.ask("admin", call, arguments, timeout, timeout=timeout, repeatable=True)
+
+    def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
+        return self._calls.ask("admin", call, arguments, timeout, timeout=timeout)

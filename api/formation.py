@@ -1,0 +1,168 @@
+"""Starting a cluster: join the one that runs, restore what is on disk, or form a new one. And finding a running one.
+
+    a controller of this name is there         join it with this node's data directory
+    none; a directory holds an identity        restore: that cluster, with that secret, from all directories there are
+    none; all directories are blank            form: with form=True, or on a Ray cluster of one node unless form=False;
+                                               else ClusterNotFound says what to do
+
+What must stay true:
+- Of several processes that start a cluster at once, Ray lets one make the controller's actor; the others join it.
+- Nothing is formed beside data: a directory of a cluster is restored, or refused, and never taken for a blank one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+
+from raylog.actors.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
+from raylog.actors.actor_options import actor_options
+from raylog.actors.broker_homes import BrokerHome, number_all
+from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.controller_actor import ControllerActor, ControllerPost
+from raylog.actors.data_directories import cluster_of
+from raylog.actors.directory_search import Found, search, search_node
+from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
+from raylog.actors.ray_runtime import join_or_start_ray, join_ray
+from raylog.api.cluster import Cluster
+from raylog.api.controller_calls import ControllerCalls, plain_error
+from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
+
+START_SECONDS: Final = 60.0
+CONNECT_SECONDS: Final = 30.0
+_GRACE: Final = 2.0  # so that the controller's own word on what is missing comes first
+
+
+def start(
+    data_dir: str | os.PathLike[str],
+    brokers: int | None = None,
+    *,
+    name: str = DEFAULT_CLUSTER,
+    form: bool | None = None,
+    timeout: float = START_SECONDS,
+) -> Cluster:
+    """A running cluster with brokers on this node, or where nodes carry the resource `raylog_broker`, on those.
+
+    `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
+    Starts Ray where none is running. Returns when the brokers are registered and the cluster takes calls.
+
+    RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut, WrongCluster,
+    DirectoryNotOurs, LogDamaged, InvalidConfig.
+    """
+    namespace(name)  # says what is wrong with it before anything is started
+    data_dir = str(Path(data_dir).expanduser().absolute())
+    deadline = time.monotonic() + timeout
+    search(data_dir, brokers)
+    join_or_start_ray(log_to_driver=False, include_dashboard=False)
+    return _Start(name, data_dir, brokers, deadline).run(form)
+
+
+def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cluster:
+    """The cluster of this name that runs on the Ray cluster of this process, or of this machine.
+
+    RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady.
+    """
+    namespace(name)
+    join_ray()
+    cluster = Cluster(name)
+    cluster.wait_until_ready(timeout)
+    return cluster
+
+
+class _Start:
+    """One call of `start`."""
+
+    def __init__(self, name: str, data_dir: str, brokers: int | None, deadline: float) -> None:
+        self._name = name
+        self._data_dir = data_dir
+        self._brokers = brokers
+        self._deadline = deadline
+        self._calls = ControllerCalls(name)
+
+    def run(self, form: bool | None) -> Cluster:
+        nodes = living_nodes()
+        here = ray.get_runtime_context().get_node_id()
+        places = nodes_for_brokers(nodes, here)
+        if not self._is_running():
+            self._make_controller(nodes, places, self._search(places, here), form)
+        cluster = Cluster(self._name)
+        cluster.wait_until_ready(self._left())
+        if here in [node.node_id for node in places]:
+            self._join(cluster, search(self._data_dir, self._brokers), here)
+        return cluster
+
+    def _left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _is_running(self) -> bool:
+        try:
+            self._calls.find()
+        except ClusterNotFound:
+            return False
+        return True
+
+    def _search(self, places: Sequence[RayNode], here: str) -> list[Found]:
+        """What is on the disks of these nodes."""
+        tasks = {
+            node.node_id: search_node(node.node_id, self._data_dir, self._brokers)
+            for node in places
+            if node.node_id != here
+        }
+        try:
+            answers = dict(zip(tasks, ray.get(list(tasks.values()), timeout=self._left()), strict=True))
+        except GetTimeoutError:
+            raise ClusterNotReady(self._name, 0, "not all nodes told in time what is on their disks") from None
+        except RayError as error:
+            raise plain_error(error) from error
+        return [answers.get(node.node_id) or search(self._data_dir, self._brokers) for node in places]
+
+    def _make_controller(
+        self, nodes: Sequence[RayNode], places: Sequence[RayNode], found: Sequence[Found], form: bool | None
+    ) -> None:
+        """Make its actor, unless another process is quicker."""
+        directories = tuple(each for one in found for each in one.directories)
+        cluster_id = cluster_of(directories)
+        if cluster_id is None:
+            self._check_may_form(form, nodes)
+        homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
+        secret = next((each.secret for each in found if each.secret is not None), None)
+        head = next(node for node in nodes if node.is_head)
+        post = ControllerPost(
+            cluster=self._name,
+            cluster_id=cluster_id or uuid.uuid4().hex,
+            secret=secret or ClusterSecret.draw(),
+            node_id=head.node_id,
+            host=head.host,
+            forms=cluster_id is None,
+            homes=number_all(homes) if cluster_id is None else tuple(homes),
+            later_data_dir=self._data_dir,
+        )
+        options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
+        ray.remote(ControllerActor).options(**options).remote(post)
+
+    def _check_may_form(self, form: bool | None, nodes: Sequence[RayNode]) -> None:
+        if form or (form is None and len(nodes) == 1):
+            return
+        reason = f"{self._data_dir} is blank on every node that may have brokers"
+        if form is None:
+            reason += f", and on a Ray cluster of {len(nodes)} nodes a new one is formed only with form=True"
+        raise ClusterNotFound(self._name, reason)
+
+    def _join(self, cluster: Cluster, found: Found, here: str) -> None:
+        """Have brokers on this node's directories, and wait for them."""
+        owner = cluster_of(found.directories)
+        own = cluster.cluster_id
+        if owner is not None and owner != own:
+            raise WrongCluster(self._data_dir, f"cluster {owner}", f"cluster {own}, which runs as {self._name!r}")
+        self._calls.ask("join", _homes(here, found), self._left(), timeout=self._left() + _GRACE, repeatable=True)
+
+
+def _homes(node_id: str, found: Found) -> list[BrokerHome]:
+    return [BrokerHome(node_id, each.path, each.broker_id) for each in found.directories]

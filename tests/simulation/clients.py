@@ -1,0 +1,235 @@
+"""Clients of a simulated cluster: they know what any client knows, and tell a `PartitionHistory` what they hear.
+
+A writer under acks=1 is promised nothing: it has no producer id, and never repeats what it has sent.
+
+A writer sends numbered batches under a producer id, several in flight. After a refusal or an unknown outcome it waits
+until nothing of it is in flight, and sends the unresolved batches again in their order, unchanged (rules 19, 27). A
+reader reads on from where it was, and looks at the end of the partition in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from raylog.actors.control_messages import GetMetadata, Metadata
+from raylog.actors.environment import Environment
+from raylog.actors.replication_messages import (
+    LATEST,
+    NO_EPOCH,
+    Append,
+    Appended,
+    Fetch,
+    Fetched,
+    ListedOffset,
+    ListOffset,
+)
+from raylog.actors.stream_interface import Endpoint, Request, Response, Stream
+from raylog.errors import RaylogError, UnknownPartition
+from raylog.storage.batch_codec import decode_batch, encode_batch
+from raylog.storage.record_batch import split_batches
+from tests.simulation.history import PartitionHistory
+
+ACKS_ALL: Final = -1
+_ASK_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.15
+_MAX_IN_FLIGHT: Final = 3
+
+
+def refuse(request: Request) -> None:
+    raise AssertionError(f"Nobody asks a client: {request.message}")
+
+
+class PartitionClient:
+    """Finds the leader of a partition, and keeps a stream to it for as long as that works."""
+
+    def __init__(self, env: Environment, brokers: Callable[[], list[Endpoint]], topic: str, partition: int) -> None:
+        self.env = env
+        self.topic_id = b""
+        self.leader_epoch = NO_EPOCH
+        self._brokers = brokers
+        self._topic = topic
+        self._partition = partition
+        self._stream: Stream | None = None
+
+    async def leader(self) -> Stream:
+        if self._stream is None or self._stream.closed.done():
+            self._stream = await self._find()
+        return self._stream
+
+    async def forget(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.close(0)
+
+    def request(self, stream: Stream, message: Append | Fetch | ListOffset, payload: bytes | bytearray = b"") -> (
+        asyncio.Future[Response]
+    ):
+        return stream.request(
+            message, payload, topic_id=self.topic_id, partition=self._partition, timeout=_ASK_SECONDS
+        )
+
+    async def _find(self) -> Stream:
+        """Ask one broker after the other; the answer of the newest metadata version names the leader."""
+        answers = [answer for endpoint in self._brokers() if (answer := await self._ask(endpoint)) is not None]
+        newest = max(answers, key=lambda answer: answer.version, default=None)
+        for topic, topic_id, partitions in newest.topics if newest is not None else ():
+            for number, leader, epoch, _, _, endpoints, _ in partitions:
+                # A leader of before would not know what this client has seen since (KIP-320).
+                is_current = epoch >= self.leader_epoch and leader >= 0 and bool(endpoints)
+                if topic == self._topic and number == self._partition and is_current:
+                    self.topic_id, self.leader_epoch = topic_id, epoch
+                    return await self.env.dial(Endpoint.parse(endpoints[-1]), "client", refuse)
+        raise UnknownPartition(self._topic, self._partition)
+
+    async def _ask(self, endpoint: Endpoint) -> Metadata | None:
+        try:
+            stream = await self.env.dial(endpoint, "client", refuse)
+            answer = (await stream.request(GetMetadata((self._topic,), -1, 0), timeout=1.0)).message
+            await stream.close(0)
+        except RaylogError:
+            return None
+        assert isinstance(answer, Metadata)
+        return answer
+
+
+@dataclass
+class _Batch:
+    values: list[bytes]
+    sequence: int
+    future: asyncio.Future[Response] | None = None
+
+
+@dataclass
+class Writer:
+    """One idempotent producer on one partition."""
+
+    client: PartitionClient
+    history: PartitionHistory
+    producer_id: int
+    random: Random
+    acks: int = ACKS_ALL
+    is_stopped: bool = False
+    acknowledged: int = 0
+    last_error: str = ""
+    _sequence: int = 0
+    _unresolved: deque[_Batch] = field(default_factory=deque)
+
+    async def run(self) -> None:
+        while not (self.is_stopped and not self._unresolved):
+            try:
+                await self._fill()
+                await self._resolve()
+            except RaylogError as error:
+                self.last_error = str(error)
+                await self._start_over()
+            await asyncio.sleep(_PAUSE_SECONDS * self.random.random())
+
+    def _next_batch(self) -> _Batch:
+        count = self.random.choice((1, 1, 2, 5))
+        values = [b"%d-%d" % (self.producer_id, self._sequence + number) for number in range(count)]
+        batch = _Batch(values, self._sequence)
+        self._sequence += count
+        self.history.will_send(values)
+        return batch
+
+    async def _fill(self) -> None:
+        """Have up to so many batches in flight, the unresolved ones first."""
+        stream = await self.client.leader()
+        # A leader takes the first batch of a producer that it does not know at any sequence (KIP-360). So nothing
+        # may be in flight behind the first one: were that refused, the second would take its place.
+        most = self.random.randint(1, _MAX_IN_FLIGHT) if self.acknowledged else 1
+        while not self.is_stopped and len(self._unresolved) < most:
+            self._unresolved.append(self._next_batch())
+        for batch in self._unresolved:
+            if batch.future is None:
+                data = self._encode(batch)
+                batch.future = self.client.request(stream, Append(self.client.leader_epoch, self.acks, 1_000), data)
+
+    def _encode(self, batch: _Batch) -> bytearray:
+        now_ms = self.client.env.wall_ms()
+        if self.acks != ACKS_ALL:
+            return encode_batch(batch.values, timestamps=now_ms)
+        return encode_batch(
+            batch.values, timestamps=now_ms, producer_id=self.producer_id, producer_epoch=0,
+            base_sequence=batch.sequence,
+        )  # fmt: skip
+
+    async def _resolve(self) -> None:
+        if not self._unresolved:
+            return
+        first = self._unresolved[0]
+        assert first.future is not None
+        answer = (await first.future).message
+        assert isinstance(answer, Appended)
+        self._unresolved.popleft()
+        if self.acks == ACKS_ALL:
+            self.history.was_acknowledged(first.values, answer.base_offset)
+        self.acknowledged += len(first.values)
+
+    async def _start_over(self) -> None:
+        """Nothing of this writer is in flight any more when it sends again, or only where nobody hears its answer."""
+        await self.client.forget()
+        for batch in self._unresolved:
+            if batch.future is not None:
+                await asyncio.wait([batch.future])
+                batch.future.exception()
+                batch.future = None
+        if self.acks != ACKS_ALL:
+            self._unresolved.clear()
+
+
+@dataclass
+class Reader:
+    """One consumer of one partition, from its beginning, over and over."""
+
+    client: PartitionClient
+    history: PartitionHistory
+    random: Random
+    is_stopped: bool = False
+    offset: int = 0
+    end_seen: int = 0
+    last_error: str = ""
+
+    async def run(self) -> None:
+        while not self.is_stopped:
+            try:
+                await self._look_at_end()
+                await self._read_on()
+            except RaylogError as error:
+                self.last_error = str(error)
+                await self.client.forget()
+            await asyncio.sleep(2 * _PAUSE_SECONDS * self.random.random())
+
+    async def _look_at_end(self) -> None:
+        stream = await self.client.leader()
+        asked = ListOffset(LATEST, self.client.leader_epoch, False)
+        answer = (await self.client.request(stream, asked)).message
+        assert isinstance(answer, ListedOffset)
+        self.history.end_was_seen(answer.offset, self.end_seen)
+        self.end_seen = answer.offset
+
+    async def _read_on(self) -> None:
+        stream = await self.client.leader()
+        asked = Fetch(self.offset, self.client.leader_epoch, NO_EPOCH, 1, 64 * 1024, 300, False, "")
+        response = await self.client.request(stream, asked)
+        assert isinstance(response.message, Fetched)
+        for offset, value in records_of(response.payload):
+            if offset >= self.offset:
+                self.history.was_read(offset, value)
+        self.offset = max(self.offset, response.message.next_offset)
+        if self.random.random() < 0.05:
+            self.offset = 0
+
+
+def records_of(data: bytes | bytearray | memoryview) -> list[tuple[int, bytes]]:
+    """(offset, value) of all records in some batches."""
+    found = []
+    for batch in split_batches(data) if data else ():
+        decoded = decode_batch(batch)
+        found += [(offset, value or b"") for offset, value in zip(decoded.offsets, decoded.values, strict=True)]
+    return found

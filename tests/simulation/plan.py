@@ -1,0 +1,92 @@
+"""What one seed sets up: how many brokers, which topic, what it promises, and so what may be done to it.
+
+A promise is that acknowledged records survive so and so much. What may be done to the cluster is derived from it in
+one place, so that the faults never take more than was promised to survive:
+
+    flush.policy=fsync                         any number of machines may lose their power, again and again
+    replicated, min.insync.replicas ≥ 2        one machine's power, disk or data at a time, until all of it is in sync
+                                               again; and all machines at once, if what no disk held is taken into account
+    replicated, min.insync.replicas = 1        processes and streams only: one page cache may be the only one
+
+Elections may be unclean: then anything may be lost, and all replicas still have to become the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+TOPIC = "topic"
+_MUCH = str(10**15)
+
+
+@dataclass(frozen=True)
+class Plan:
+    brokers: int
+    partitions: int
+    replication: int
+    min_insync: int
+    is_fsync: bool
+    is_unclean: bool
+    has_operator: bool  # somebody who reassigns, drains, and changes settings meanwhile
+    fault_seconds: float
+    other_settings: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def drawn(cls, random: Random) -> Plan:
+        brokers = random.choice((3, 3, 3, 4, 5))
+        replication = random.choice((3, 3, 3, 3, 3, 2, 1))
+        other_settings = {}
+        if random.random() < 0.4:
+            other_settings["segment.bytes"] = random.choice(("700", "2000"))
+        return cls(
+            brokers=brokers,
+            partitions=random.choice((1, 1, 2)),
+            replication=replication,
+            min_insync=min(replication, random.choice((2, 2, 2, 2, 1, 3))),
+            is_fsync=random.random() < 0.2,
+            is_unclean=random.random() < 0.07,
+            has_operator=random.random() < 0.4,
+            fault_seconds=random.uniform(4.0, 12.0),
+            other_settings=other_settings,
+        )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        # Clocks jump by a day here. A batch that is refused for its timestamp would be refused for ever, and neither a
+        # record nor a producer may be forgotten for its age.
+        return {
+            "message.timestamp.after.max.ms": _MUCH,
+            "retention.ms": "-1",
+            "producer.id.expiration.ms": _MUCH,
+            "min.insync.replicas": str(self.min_insync),
+            "flush.policy": "fsync" if self.is_fsync else "replicated",
+            "unclean.leader.election.enable": "true" if self.is_unclean else "false",
+            **self.other_settings,
+        }
+
+    # --- what may be done ---
+
+    @property
+    def least_insync(self) -> int:
+        """Whoever changes `min.insync.replicas` must not go below; nor below it with the replication factor."""
+        return 1 if self.is_fsync or self.min_insync == 1 else 2
+
+    @property
+    def may_lose_copies(self) -> bool:
+        """A machine's power, its disk or its data, one at a time."""
+        return self.is_fsync or self.is_unclean or self.min_insync >= 2
+
+    @property
+    def may_lose_data(self) -> bool:
+        """What a disk held, and not only what it had not synced: more than one copy has to be promised."""
+        return self.is_unclean or self.min_insync >= 2
+
+    @property
+    def may_crash_all(self) -> bool:
+        return self.is_fsync or self.is_unclean
+
+    @property
+    def may_crash_all_once(self) -> bool:
+        """And then look at the disks for what has survived."""
+        return not self.may_crash_all and self.min_insync >= 2 and self.replication >= 2

@@ -1,0 +1,199 @@
+"""Runs seeds of the simulated cluster, many of them in worker processes, or one with all that happened in it.
+
+    python -m tests.simulation.simulate --seeds 1000 --from 0 --workers 2
+    python -m tests.simulation.simulate --seed 123
+
+What must stay true: a seed gives the same outcome wherever and however often it runs, in whichever order, so what a
+worker has found is found again by the one command that is printed with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from types import FrameType
+from typing import Final
+
+from tests.simulation.mutations import MUTATIONS, switched_off
+from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.world import World
+
+_CHUNK: Final = 8  # seeds that a worker is given at once
+_PROGRESS_SECONDS: Final = 10.0
+_LONGEST_SEED: Final = 60.0  # CPU seconds: one that takes longer goes round in circles within one event
+_TRACE_LINES: Final = 1_000_000
+
+
+class SeedTooLong(AssertionError):
+    """It does not end."""
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """`failure` is empty, or the one line that says best what went wrong."""
+
+    seed: int
+    outcome: Outcome | None
+    failure: str = ""
+
+
+@dataclass
+class Totals:
+    seeds: int = 0
+    events: int = 0
+    acknowledged: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    failed: list[SeedRun] = field(default_factory=list)
+
+    def add(self, run: SeedRun) -> None:
+        self.seeds += 1
+        if run.outcome is None:
+            self.failed.append(run)
+        else:
+            self.events += run.outcome.events
+            self.acknowledged += run.outcome.acknowledged
+            self.faults.update(run.outcome.faults)
+
+
+# --- one seed -------------------------------------------------------------------------------------------------------
+
+
+def try_seed(seed: int, mutation: str = "") -> SeedRun:
+    """Never raises for what the seed finds."""
+    try:
+        with switched_off(mutation), _bounded():
+            return SeedRun(seed, run_seed(seed))
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is what the seed has found)
+        return SeedRun(seed, None, summary_of(error))
+
+
+def summary_of(error: BaseException) -> str:
+    """The last line of a traceback says more than the first line of a report; that says where to look."""
+    lines = [line.strip() for line in str(error).split("\nSeed ")[0].splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    first, last = lines[0], lines[-1]
+    kind = "" if type(error).__name__ == "SimulationFailed" else f"{type(error).__name__}: "
+    return kind + (first if first == last else f"{first} … {last}")
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Interrupt a seed that does not come back from one event. Handlers that swallow it are interrupted again."""
+
+    def interrupt(signal_number: int, frame: FrameType | None) -> None:
+        raise SeedTooLong(f"It has taken {_LONGEST_SEED:.0f} s of CPU time.")
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST_SEED, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+# --- many seeds -----------------------------------------------------------------------------------------------------
+
+
+def _try_all(seeds: Iterable[int], mutation: str) -> list[SeedRun]:
+    logging.disable(logging.CRITICAL)
+    return [try_seed(seed, mutation) for seed in seeds]
+
+
+def run_seeds(seeds: range, workers: int, mutation: str = "") -> Iterator[SeedRun]:
+    """As they are done. Workers begin with a fresh interpreter, so nothing of this process is in them."""
+    chunks = iter([seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)])
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        under_way: set[Future[list[SeedRun]]] = set()
+        try:
+            while True:
+                while len(under_way) < 2 * workers and (chunk := next(chunks, None)) is not None:
+                    under_way.add(pool.submit(_try_all, chunk, mutation))
+                if not under_way:
+                    return
+                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                for each in done:
+                    yield from each.result()
+        finally:
+            for each in under_way:
+                each.cancel()
+
+
+def simulate(seeds: range, workers: int, mutation: str = "") -> int:
+    totals, began = Totals(), time.monotonic()
+    said_at = began
+    for run in run_seeds(seeds, workers, mutation):
+        totals.add(run)
+        if run.failure:
+            _say(f"seed {run.seed} FAILED: {run.failure}\n    {_replay_command(run.seed, mutation)}")
+        if time.monotonic() - said_at >= _PROGRESS_SECONDS:
+            said_at = time.monotonic()
+            _say(_progress(totals, len(seeds), said_at - began))
+    _say(_progress(totals, len(seeds), time.monotonic() - began))
+    _say("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(totals.faults.items())))
+    return 1 if totals.failed else 0
+
+
+def _progress(totals: Totals, wanted: int, seconds: float) -> str:
+    rate, events = totals.seeds / seconds, totals.events / seconds
+    return (
+        f"{totals.seeds} of {wanted} seeds, {len(totals.failed)} failed; {rate:.1f} seeds/s, {events:.0f} events/s; "
+        f"{totals.acknowledged} records acknowledged"
+    )
+
+
+def _replay_command(seed: int, mutation: str) -> str:
+    return f"make simulate SEED={seed}" + (f" MUTATION={mutation}" if mutation else "")
+
+
+# --- one seed, with all that happened -------------------------------------------------------------------------------
+
+
+def replay(seed: int, mutation: str = "") -> int:
+    try:
+        with switched_off(mutation), _bounded():
+            outcome = run_seed(seed, trace_lines=_TRACE_LINES, look=_print_trace)
+    except AssertionError as error:
+        _say(f"\nseed {seed} FAILED: {summary_of(error)}\n")
+        _say(str(error).split("\nSeed ")[0])
+        return 1
+    _say(f"\nseed {seed} passed: {outcome}")
+    return 0
+
+
+def _print_trace(world: World) -> None:
+    _say(world.trace_text())
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="replay this one, and print all that happened in it")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    names = sorted(MUTATIONS)
+    parser.add_argument("--mutation", default="", choices=["", *names], metavar="NAME", help="with this rule off")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return replay(options.seed, options.mutation)
+    seeds = range(options.first, options.first + options.seeds)
+    return simulate(seeds, options.workers, options.mutation)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Looks into all processes of a simulated cluster, as no client can, for what must never be there.
+
+- One leader per epoch: no two replicas lead the same partition in the same epoch.
+- The same bytes below the high watermark: whatever any replica has had below its high watermark, every other one has
+  there too, now and ever after.
+
+It looks now and then, at each log only at what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from raylog.storage.log_reader import Isolation
+from raylog.storage.partition_log import PartitionLog
+from raylog.storage.record_batch import HEADER_BYTES, read_header, split_batches
+from tests.simulation.history import InvariantBroken
+from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
+
+_LOOK_SECONDS = 0.2
+_MAX_BYTES = 1 << 20
+
+
+@contextmanager
+def unobserved(running: RunningReplica) -> Iterator[None]:
+    """Read a replica's log without its disk's faults: what the test looks at must not change what happens."""
+    disk = running.process.disk
+    hook, disk.on_operation = disk.on_operation, None
+    try:
+        yield
+    finally:
+        disk.on_operation = hook
+
+
+@dataclass
+class _Seen:
+    """How far one opening of one log has been looked at."""
+
+    offset: int
+    cuts: tuple[str, int]
+
+
+@dataclass
+class Watcher:
+    """`forgiven`: partitions of which more was lost than was promised to survive."""
+
+    cluster: SimulatedCluster
+    forgiven: set[tuple[str, int]] = field(default_factory=set)
+    _leaders: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
+    _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
+    _seen: dict[int, _Seen] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if not self.cluster.is_over:
+            self.look()
+            self.cluster.world.after(_LOOK_SECONDS, self._look_again)
+
+    def look(self) -> None:
+        for running in self.cluster.replicas:
+            if running.process.is_alive:
+                self._check_leader(running)
+                log = running.log
+                if log is not None and log.offline_because is None and not running.process.is_paused:
+                    with unobserved(running):
+                        self._check_bytes(running, log)
+
+    def _check_leader(self, running: RunningReplica) -> None:
+        epoch = running.leads_epoch
+        if epoch is None:
+            return
+        spec = running.spec
+        me = (spec.broker_id, spec.incarnation)
+        other = self._leaders.setdefault((spec.topic, spec.partition, epoch), me)
+        if other != me:
+            self._broken(f"{spec.topic}-{spec.partition}: epoch {epoch} is led by {me} and was led by {other}")
+
+    def _check_bytes(self, running: RunningReplica, log: PartitionLog) -> None:
+        name = (running.spec.topic, running.spec.partition)
+        if name in self.forgiven:
+            return
+        seen = self._seen.get(running.spec.incarnation)
+        if seen is None or seen.cuts != log.shape or seen.offset < log.log_start_offset:
+            seen = self._seen[running.spec.incarnation] = _Seen(log.log_start_offset, log.shape)
+        committed = self._committed.setdefault(name, {})
+        while seen.offset < log.high_watermark:
+            read = log.read(seen.offset, _MAX_BYTES, Isolation.HIGH_WATERMARK)
+            if not read.data:
+                break
+            for batch in split_batches(read.data):
+                header = read_header(batch)
+                found = (header.leader_epoch, crc32(batch[HEADER_BYTES:]))
+                expected = committed.setdefault(header.base_offset, found)
+                if expected != found:
+                    self._broken(
+                        f"{running.spec}: at offset {header.base_offset}, below its high watermark "
+                        f"{log.high_watermark}, stands {found} (epoch, checksum) where {expected} was committed"
+                    )
+            seen.offset = read.next_offset
+
+    def _broken(self, what: str) -> None:
+        self.cluster.world.fail("The watcher", InvariantBroken(what))

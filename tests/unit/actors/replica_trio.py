@@ -1,0 +1,209 @@
+"""Replicas of one partition in a simulated world, and a test that plays their controller.
+
+Real replica processes with real logs on three machines. On each machine a scripted broker takes hellos and proposals;
+what is assigned, and when, is up to the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId
+from raylog.actors.environment import Environment
+from raylog.actors.replica_process import Ending, ReplicaProcess
+from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.storage.batch_codec import encode_batch
+from raylog.storage.log_reader import Isolation
+from tests.simulation.clients import records_of, refuse
+from tests.simulation.machines import Machine, Process
+from tests.simulation.world import World
+
+TOPIC_ID = b"sixteen bytes id"
+LAG_MS = 2_000
+
+
+@dataclass
+class Member:
+    """One broker's machine, and what runs there."""
+
+    broker_id: int
+    machine: Machine
+    incarnation: int = 0
+    broker: Process | None = None
+    broker_endpoint: Endpoint | None = None
+    process: Process | None = None
+    replica: ReplicaProcess | None = None
+    stream: Stream | None = None  # from the replica to its broker
+    hello: ReplicaHello | None = None
+    ending: Ending | None = None
+
+
+@dataclass
+class Trio:
+    """Give it a world; `start` what you need, `assign`, and ask."""
+
+    world: World
+    settings: dict[str, str] = field(default_factory=dict)
+    min_insync: int = 2
+    members: dict[int, Member] = field(default_factory=dict)
+    proposals: list[ProposeIsr] = field(default_factory=list)
+    accepts_proposals: bool = True
+    epoch: int = -1
+    partition_epoch: int = 0
+    leader: int = -1
+    isr: tuple[int, ...] = ()
+    client: Process | None = None
+
+    # --- processes ---
+
+    def start(self, *broker_ids: int) -> None:
+        """Start replicas, and wait for their hellos."""
+        for broker_id in broker_ids:
+            if broker_id not in self.members:
+                self.members[broker_id] = Member(broker_id, self.world.add_machine(f"machine-{broker_id}"))
+            member = self.members[broker_id]
+            member.incarnation += 1
+            member.hello, member.ending = None, None
+            if member.broker is None or not member.broker.is_alive:
+                member.broker = member.machine.start(f"broker-{broker_id}", self._broker_main, member)
+                self.until(lambda member=member: member.broker_endpoint is not None)
+            member.process = member.machine.start(f"replica-{broker_id}", self._replica_main, member)
+        for broker_id in broker_ids:
+            self.until(lambda broker_id=broker_id: self.members[broker_id].hello is not None)
+
+    async def _broker_main(self, env: Environment, member: Member) -> None:
+        def take(request: Request) -> Answer:
+            if isinstance(request.message, ReplicaHello):
+                member.hello, member.stream = request.message, request.stream
+            elif isinstance(request.message, ProposeIsr):
+                self._take_proposal(request.message)
+            return None
+
+        _, endpoints = await env.listen(f"broker-{member.broker_id}", "broker", take)
+        member.broker_endpoint = endpoints[0]
+        await asyncio.Event().wait()
+
+    async def _replica_main(self, env: Environment, member: Member) -> None:
+        assert member.broker_endpoint is not None
+        spec = ReplicaSpec(
+            "cluster", "topic", TOPIC_ID, 0, member.broker_id, member.incarnation, tuple(self.settings.items()),
+            "/data/topic-0", f"node-{member.broker_id}", member.broker_endpoint,
+        )  # fmt: skip
+        member.replica = ReplicaProcess(env, spec, 1, LAG_MS)
+        member.ending = await member.replica.run()
+
+    # --- the controller ---
+
+    def _take_proposal(self, proposal: ProposeIsr) -> None:
+        self.proposals.append(proposal)
+        if self.accepts_proposals and (proposal.leader_epoch, proposal.partition_epoch) == (
+            self.epoch,
+            self.partition_epoch,
+        ):
+            self.world.after(0.001, lambda: self.assign(isr=tuple(broker_id for broker_id, _ in proposal.isr)))
+
+    def elect(self, leader: int, isr: tuple[int, ...], *to: int) -> None:
+        """A new epoch; `to`: only these hear of it."""
+        self.epoch += 1
+        self.assign(leader=leader, isr=isr, to=to)
+
+    def assign(
+        self, *, leader: int | None = None, isr: tuple[int, ...] | None = None, to: tuple[int, ...] = ()
+    ) -> None:
+        self.leader = self.leader if leader is None else leader
+        self.isr = self.isr if isr is None else isr
+        self.partition_epoch += 1
+        self.tell(*(to or self.members))
+
+    def assignment(self) -> Assign:
+        addresses = tuple(
+            (member.broker_id, member.incarnation, member.hello.endpoints if member.hello else ())
+            for member in self.members.values()
+        )
+        isr: tuple[ReplicaId, ...] = tuple((each, self.members[each].incarnation) for each in self.isr)
+        return Assign(
+            "topic", TOPIC_ID, 0, self.partition_epoch, self.leader, self.epoch, self.partition_epoch, isr, addresses,
+            self.min_insync, tuple(self.settings.items()), 1,
+        )  # fmt: skip
+
+    def tell(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            member = self.members[broker_id]
+            if member.broker is not None and member.broker.is_alive and member.stream is not None:
+                member.broker.run(self._send(member.stream, self.assignment()))
+
+    async def _send(self, stream: Stream, assigned: Assign) -> None:
+        if not stream.closed.done():
+            stream.send(assigned)
+
+    # --- a client ---
+
+    def append(
+        self, broker_id: int, *values: bytes, acks: int = -1, sequence: int = -1, timeout_ms: int = 1_000
+    ) -> asyncio.Task[Response]:
+        has_producer = sequence >= 0
+        data = encode_batch(
+            list(values), timestamps=1, producer_id=7 if has_producer else -1,
+            producer_epoch=0 if has_producer else -1, base_sequence=sequence,
+        )  # fmt: skip
+        return self._ask(broker_id, Append(NO_EPOCH, acks, timeout_ms), bytes(data))
+
+    def fetch(
+        self, broker_id: int, offset: int, *, max_wait_ms: int = 0, last_epoch: int = -1
+    ) -> asyncio.Task[Response]:
+        return self._ask(broker_id, Fetch(offset, NO_EPOCH, last_epoch, 1, 1 << 20, max_wait_ms, False, ""))
+
+    def ask(self, broker_id: int, message: object) -> asyncio.Task[Response]:
+        return self._ask(broker_id, message)
+
+    def _ask(self, broker_id: int, message: object, payload: bytes = b"") -> asyncio.Task[Response]:
+        if self.client is None:
+            self.client = self.world.add_machine("client").start("client", _idle)
+        hello = self.members[broker_id].hello
+        assert hello is not None
+        return self.client.run(self._request(self.client, hello.endpoints[-1], message, payload))
+
+    async def _request(self, client: Process, endpoint: str, message: object, payload: bytes) -> Response:
+        stream = await client.environment.dial(Endpoint.parse(endpoint), "client", refuse)
+        return await stream.request(message, payload, topic_id=TOPIC_ID, partition=0, timeout=60)  # type: ignore[arg-type]
+
+    # --- waiting and looking ---
+
+    def until(self, predicate, limit: float = 20.0) -> None:  # type: ignore[no-untyped-def]
+        assert self.world.run_until_idle_or(predicate, limit), "it did not happen in time"
+
+    def answer(self, task: asyncio.Task[Response]) -> Response:
+        self.until(task.done, 70.0)
+        return task.result()
+
+    def offset_of(self, task: asyncio.Task[Response]) -> int:
+        message = self.answer(task).message
+        assert isinstance(message, Appended)
+        return message.base_offset
+
+    def log(self, broker_id: int):  # type: ignore[no-untyped-def]
+        replica = self.members[broker_id].replica
+        assert replica is not None
+        assert replica._hosted is not None
+        return replica._hosted.log
+
+    def values(self, broker_id: int) -> list[bytes]:
+        """All that is in a replica's log, committed or not."""
+        log = self.log(broker_id)
+        found, offset = [], log.log_start_offset
+        while offset < log.log_end_offset:
+            read = log.read(offset, 1 << 20, Isolation.LOG_END)
+            found += [value for _, value in records_of(read.data)]
+            offset = read.next_offset
+        return found
+
+    def have(self, count: int, *broker_ids: int) -> None:
+        """Wait until these replicas hold so many records."""
+        self.until(lambda: all(self.log(each).log_end_offset == count for each in broker_ids or self.members))
+
+
+async def _idle(_: Environment) -> None:
+    await asyncio.Event().wait()

@@ -1,0 +1,90 @@
+"""Names, addresses, sockets' paths and certificates: what the shells take from their surroundings."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.actor_address import Address
+from raylog.actors.actor_names import broker_id_of, broker_name, is_replica, namespace, replica_name
+from raylog.actors.own_processes import is_own
+from raylog.actors.ray_tls import RayTls
+from raylog.actors.socket_directory import remove_dead_sockets, socket_directory, socket_path
+from raylog.actors.stream_interface import Endpoint
+from raylog.errors import InvalidConfig, PeerUnreachable
+
+
+@pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a b", "x" * 101, "ü"])
+def test_a_cluster_cannot_have_every_name(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="name"):
+        namespace(name)
+
+
+def test_names_tell_what_an_actor_is() -> None:
+    assert broker_id_of(broker_name(12)) == 12
+    assert is_replica(replica_name("a-b", 0, 1, 2))
+    assert broker_id_of(replica_name("broker", 0, 1, 2)) is None
+    assert broker_id_of("broker-x") is None
+
+
+def test_processes_of_one_node_meet_at_the_unix_socket_and_all_others_over_tcp() -> None:
+    address = Address("node-a", ("unix:/tmp/x/broker-0", "tcp:10.0.0.1:4711"))
+    assert address.nearest_to("node-a") == Endpoint(path="/tmp/x/broker-0")
+    assert address.nearest_to("node-b") == Endpoint(host="10.0.0.1", port=4711)
+    with pytest.raises(PeerUnreachable):
+        Address("node-a", ("unix:/tmp/x/broker-0",)).nearest_to("node-b")
+
+
+@pytest.mark.parametrize("folder", ["XDG_RUNTIME_DIR", "TMPDIR"])
+def test_a_sockets_path_fits_however_long_the_folders_and_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv(folder, str(deep))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    path = socket_path("/tmp/raylog-4294967295-0123456789", "n" * 200)
+    assert len(path) < 107
+    directory = socket_directory("a test's cluster")
+    assert len(directory) <= 70
+    Path(directory).rmdir()
+
+
+def test_the_sockets_of_two_clusters_lie_apart() -> None:
+    first, second = socket_directory("a test's c1"), socket_directory("a test's c2")
+    assert first != second
+    for directory in (first, second):
+        Path(directory).rmdir()
+
+
+def test_only_sockets_that_nobody_listens_at_are_removed() -> None:
+    directory = Path(socket_directory("a test's dead sockets"))
+    with socket.socket(socket.AF_UNIX) as living, socket.socket(socket.AF_UNIX) as dead:
+        living.bind(f"{directory}/living")
+        living.listen()
+        dead.bind(f"{directory}/dead")
+        dead.listen()
+        dead.close()
+        remove_dead_sockets(str(directory))
+        assert [path.name for path in directory.iterdir()] == ["living"]
+    (directory / "living").unlink()
+    directory.rmdir()
+
+
+def test_a_process_that_is_gone_or_anothers_is_not_ours() -> None:
+    assert not is_own(1, "c1")
+    assert not is_own(2**22 + 1, "c1")
+
+
+def test_tls_is_off_unless_rays_is_on() -> None:
+    assert RayTls.from_environment({}) is None
+    assert RayTls.from_environment({"RAY_USE_TLS": "0", "RAY_TLS_CA_CERT": "ca"}) is None
+
+
+def test_tls_takes_rays_certificates_and_asks_for_all_of_them() -> None:
+    files = {"RAY_TLS_SERVER_CERT": "cert", "RAY_TLS_SERVER_KEY": "key", "RAY_TLS_CA_CERT": "ca"}
+    assert RayTls.from_environment({"RAY_USE_TLS": "1", **files}) == RayTls("cert", "key", "ca")
+    with pytest.raises(InvalidConfig, match="RAY_TLS_CA_CERT"):
+        RayTls.from_environment({"RAY_USE_TLS": "1", **files, "RAY_TLS_CA_CERT": ""})

@@ -1,0 +1,106 @@
+"""What replicas and clients are told."""
+
+from __future__ import annotations
+
+from raylog.actors.assignments import (
+    THROTTLE_SETTING,
+    assignment_of,
+    broker_metadata_of,
+    changed_partitions,
+    metadata_of,
+)
+from raylog.actors.control_messages import Assign
+from raylog.actors.messages import Message
+from raylog.actors.metadata_records import BrokerFenced
+from raylog.actors.reassignment import reassign_partitions
+from raylog.actors.topic_admin import delete_topic
+from raylog.actors.topic_settings import alter_topic_settings
+from raylog.config import TopicConfig
+from tests.unit.actors.small_cluster import BLANK, SmallCluster, topic_id_of
+
+
+def assign(cluster: SmallCluster, name: str = "t", number: int = 0) -> Assign:
+    return assignment_of(cluster.state, topic_id_of(name), number, version=9, controller_epoch=2)
+
+
+def throttle_of(assignment: Assign) -> int:
+    return TopicConfig.parse(dict(assignment.settings)).leader_replication_throttled_rate
+
+
+def changed(cluster: SmallCluster, records: list[Message]) -> set[tuple[bytes, int]]:
+    cluster.apply(records)
+    return {each for record in records for each in changed_partitions(cluster.state, record)}
+
+
+def test_an_assignment_names_processes() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [2, 1], start=False, settings={"retention.ms": 5})
+    assert assign(cluster).replicas == ((2, -1, ()), (1, -1, ()))
+    cluster.start_replica("t", 2, unproven=BLANK)
+    cluster.start_replica("t", 1, unproven=BLANK)
+    told = assign(cluster)
+    assert told == Assign(
+        topic="t",
+        topic_id=topic_id_of("t"),
+        partition=0,
+        metadata_version=9,
+        leader=2,
+        leader_epoch=0,
+        partition_epoch=1,
+        isr=((2, 1), (1, 2)),
+        replicas=((2, 1, ("unix:/r/2-1",)), (1, 2, ("unix:/r/1-2",))),
+        min_insync=1,
+        settings=(("retention.ms", "5"),),
+        controller_epoch=2,
+    )
+
+
+def test_the_throttle_holds_while_a_partition_moves() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2])
+    cluster.create("own", [1, 2], settings={THROTTLE_SETTING: 10})
+    cluster.create("still", [1, 2])
+    moves = {("t", 0): [1, 3], ("own", 0): [1, 3]}
+    cluster.apply(reassign_partitions(cluster.state, cluster.live, dict(moves), throttle=1000))
+    assert throttle_of(assign(cluster, "t")) == 1000
+    assert throttle_of(assign(cluster, "own")) == 10
+    assert throttle_of(assign(cluster, "still")) == -1
+    cluster.start_replica("t", 3, unproven=BLANK)
+    cluster.propose("t", 1, 3)
+    assert throttle_of(assign(cluster, "t")) == -1
+
+
+def test_metadata_of_topics() -> None:
+    cluster = SmallCluster()
+    cluster.create("u", [1, 2])
+    cluster.create("t", [2, 1], [3, 2])
+    cluster.lose_broker(3)
+    everything = metadata_of(cluster.state)
+    assert [topic[0] for topic in everything] == ["t", "u"]
+    assert metadata_of(cluster.state, ["u", "nowhere", "u"]) == (everything[1],)
+    name, topic_id, partitions = everything[0]
+    assert (name, topic_id) == ("t", topic_id_of("t"))
+    first = cluster.state.replicas[topic_id, 0, 2].endpoints
+    assert partitions[0] == (0, 2, 0, (2, 1), (2, 1), first, "node-2")
+    cluster.lose_broker(2)
+    assert metadata_of(cluster.state, ["t"])[0][2][1] == (1, -1, 2, (3, 2), (2,), (), "")
+
+
+def test_metadata_of_brokers() -> None:
+    cluster = SmallCluster(2, racks=["a", "b"])
+    cluster.lose_broker(1)
+    assert broker_metadata_of(cluster.state) == ((2, "node-2", "b", ("unix:/b/2",)),)
+
+
+def test_which_partitions_a_record_concerns() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2], [2, 3])
+    cluster.create("u", [1, 2])
+    state, live = cluster.state, cluster.live
+    t, u = topic_id_of("t"), topic_id_of("u")
+    assert changed(cluster, alter_topic_settings(state, live, "t", {"retention.ms": 5})) == {(t, 0), (t, 1)}
+    assert changed(cluster, reassign_partitions(state, live, {("u", 0): [1, 3]})) == {(u, 0)}
+    assert changed(cluster, reassign_partitions(state, live, {}, throttle=5)) == {(u, 0)}
+    assert changed(cluster, cluster.start_replica("t", 2)) == {(t, 0)}
+    assert changed(cluster, delete_topic(state, "t")) == {(t, 0), (t, 1)}
+    assert changed_partitions(state, BrokerFenced(1, "")) == []

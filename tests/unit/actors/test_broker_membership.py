@@ -1,0 +1,123 @@
+"""Brokers register, are fenced, and are removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raylog.actors.broker_membership import (
+    check_broker_epoch,
+    fence_broker,
+    register_broker,
+    remove_broker,
+    replicas_not_running,
+)
+from raylog.actors.metadata_records import BrokerFenced, BrokerRegistration
+from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, UnknownBroker, WrongCluster
+from tests.unit.actors.small_cluster import SmallCluster, registration
+
+
+def test_the_epoch_is_the_offset_of_the_registration_and_rises() -> None:
+    cluster = SmallCluster(2)
+    first = cluster.state.broker(2).epoch
+    assert first == cluster.offset - 1
+    cluster.start_broker(2, run="second")
+    assert cluster.state.broker(2).epoch > first
+    assert check_broker_epoch(cluster.state, 2, cluster.state.broker(2).epoch).run == "second"
+    with pytest.raises(StaleBrokerEpoch):
+        check_broker_epoch(cluster.state, 2, first)
+    with pytest.raises(StaleBrokerEpoch):
+        check_broker_epoch(cluster.state, 9, first)
+
+
+def test_the_same_run_keeps_its_epoch_until_it_is_fenced() -> None:
+    cluster = SmallCluster(2)
+    assert cluster.start_broker(2) == []
+    epoch = cluster.state.broker(2).epoch
+    cluster.lose_broker(2)
+    with pytest.raises(StaleBrokerEpoch):
+        check_broker_epoch(cluster.state, 2, epoch)
+    assert len(cluster.start_broker(2)) == 1
+    assert not cluster.state.broker(2).fenced
+
+
+def test_the_same_run_at_another_node_is_recorded() -> None:
+    cluster = SmallCluster(1)
+    records = register_broker(cluster.state, cluster.live, registration(1, node="another"))
+    assert [type(record) for record in records] == [BrokerRegistration]
+
+
+def test_a_broker_of_another_cluster_is_refused() -> None:
+    cluster = SmallCluster(1)
+    with pytest.raises(WrongCluster):
+        register_broker(cluster.state, cluster.live, registration(1, cluster_id="other"))
+
+
+def test_a_second_broker_of_the_same_number_is_refused_while_the_first_lives() -> None:
+    cluster = SmallCluster(2)
+    elsewhere = registration(2, run="second", host="elsewhere")
+    with pytest.raises(DuplicateBroker):
+        register_broker(cluster.state, cluster.live, elsewhere)
+    same_directory = registration(2, run="second")
+    assert register_broker(cluster.state, cluster.live, same_directory)
+    cluster.live_brokers.discard(2)
+    assert register_broker(cluster.state, cluster.live, elsewhere)
+
+
+def test_replicas_that_a_broker_does_not_name_are_lost() -> None:
+    cluster = SmallCluster(2)
+    cluster.create("t", [1, 2], [2, 1])
+    cluster.create("idle", [2], start=False)
+    named = cluster.report("t", 2, 0)
+    request = replace(registration(2, run="second"), replicas=(named,))
+    topic_id = cluster.partition("t").topic_id
+    incarnation = cluster.running[topic_id, 1, 2]
+    assert [loss[:3] for loss in replicas_not_running(cluster.state, request)] == [(topic_id, 1, incarnation)]
+
+
+def test_a_lost_lease_shrinks_every_isr_and_elects_in_one_batch() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2, 3], [2, 1, 3])
+    cluster.create("u", [2, 3])
+    records = cluster.lose_broker(1)
+    assert isinstance(records[0], BrokerFenced)
+    assert len(records) == 3
+    assert [cluster.partition("t", number).isr for number in range(2)] == [(2, 3), (2, 3)]
+    assert [cluster.partition("t", number).leader for number in range(2)] == [2, 2]
+    assert fence_broker(cluster.state, cluster.live, 1, "again") == []
+    with pytest.raises(UnknownBroker):
+        fence_broker(cluster.state, cluster.live, 9, "never was")
+
+
+def test_fencing_looks_only_at_the_partitions_of_that_broker() -> None:
+    cluster = SmallCluster(4)
+    for number in range(20):
+        cluster.create(f"t{number}", [1, 2, 3])
+    cluster.create("other", [3, 4])
+    records = cluster.lose_broker(4)
+    assert len(records) == 2
+
+
+def test_a_broker_is_removed_once_it_holds_nothing_and_does_not_run() -> None:
+    cluster = SmallCluster(3)
+    cluster.create("t", [1, 2])
+    with pytest.raises(UnknownBroker):
+        remove_broker(cluster.state, cluster.live, 9)
+    with pytest.raises(BrokerInUse, match="1 replicas"):
+        remove_broker(cluster.state, cluster.live, 2)
+    with pytest.raises(BrokerInUse, match="running"):
+        remove_broker(cluster.state, cluster.live, 3)
+    cluster.lose_broker(3)
+    cluster.apply(remove_broker(cluster.state, cluster.live, 3))
+    with pytest.raises(UnknownBroker):
+        cluster.state.broker(3)
+
+
+def test_a_new_controller_believes_that_all_lives_that_was_not_fenced() -> None:
+    cluster = SmallCluster(3)
+    cluster.create("t", [1, 2, 3])
+    cluster.lose_broker(3)
+    believed = cluster.state.believed_live()
+    assert believed.brokers == {1, 2}
+    assert {key[2] for key in believed.replicas} == {1, 2}

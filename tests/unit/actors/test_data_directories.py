@@ -1,0 +1,97 @@
+"""What a start finds below its data directory, and what it refuses."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, keep_secret, read_secret
+from raylog.actors.data_directories import FoundDirectory, cluster_of, find_directories, secret_in
+from raylog.errors import BrokersLeftOut, DirectoryNotOurs, InvalidConfig, LogDamaged, WrongCluster
+from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+
+
+def make_broker(data_dir: Path, number: int, broker_id: int, cluster: str = "c1") -> str:
+    path = f"{data_dir}/broker-{number}"
+    DataDirectory.open(path, BrokerIdentity(cluster, broker_id)).close()
+    return path
+
+
+def test_a_missing_directory_is_blank_and_stays_missing(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    assert find_directories(str(data_dir), None) == (FoundDirectory(f"{data_dir}/broker-0"),)
+    assert [each.is_blank for each in find_directories(str(data_dir), 3)] == [True] * 3
+    assert not data_dir.exists()
+
+
+def test_other_files_beside_the_brokers_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert len(find_directories(str(tmp_path), 2)) == 2
+
+
+def test_as_many_are_found_as_there_are_and_more_where_more_are_asked_for(tmp_path: Path) -> None:
+    make_broker(tmp_path, 0, broker_id=4)
+    make_broker(tmp_path, 2, broker_id=6)
+    found = find_directories(str(tmp_path), None)
+    assert [each.broker_id for each in found] == [4, 6]
+    assert [each.broker_id for each in find_directories(str(tmp_path), 3)] == [4, -1, 6]
+    assert cluster_of(found) == "c1"
+
+
+def test_fewer_brokers_than_there_are_directories_are_refused(tmp_path: Path) -> None:
+    make_broker(tmp_path, 0, 0)
+    make_broker(tmp_path, 1, 1)
+    with pytest.raises(BrokersLeftOut, match="2 brokers, and 1 were asked for"):
+        find_directories(str(tmp_path), 1)
+
+
+@pytest.mark.parametrize("brokers", [0, -1, 1000])
+def test_an_impossible_number_of_brokers_is_refused(tmp_path: Path, brokers: int) -> None:
+    with pytest.raises(InvalidConfig, match="brokers"):
+        find_directories(str(tmp_path), brokers)
+
+
+def test_the_directory_of_a_single_broker_is_not_taken_for_a_data_directory(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryNotOurs, match="the one it is in"):
+        find_directories(make_broker(tmp_path, 0, 0), None)
+
+
+def test_a_directory_with_foreign_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "broker-0").mkdir()
+    (tmp_path / "broker-0" / "photo.jpg").touch()
+    with pytest.raises(DirectoryNotOurs):
+        find_directories(str(tmp_path), None)
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    make_broker(tmp_path, 0, 0, "c1")
+    make_broker(tmp_path, 1, 0, "c2")
+    with pytest.raises(WrongCluster):
+        cluster_of(find_directories(str(tmp_path), None))
+
+
+def test_a_secret_is_found_again_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    secret = ClusterSecret.draw()
+    path = make_broker(tmp_path, 0, 0)
+    assert read_secret(path) is None
+    keep_secret(path, secret)
+    keep_secret(path, secret)
+    assert read_secret(path) == secret
+    assert secret_in(find_directories(str(tmp_path), None)) == secret
+    assert stat.S_IMODE((Path(path) / SECRET_FILE).stat().st_mode) == 0o600
+
+
+def test_a_secret_does_not_show_itself() -> None:
+    secret = ClusterSecret.draw()
+    assert secret.value.hex() not in f"{secret} {secret!r} {[secret]}"
+    assert secret != ClusterSecret.draw()
+
+
+@pytest.mark.parametrize("text", ["", "zz", "00ff"])
+def test_a_damaged_secret_is_told(tmp_path: Path, text: str) -> None:
+    path = make_broker(tmp_path, 0, 0)
+    (Path(path) / SECRET_FILE).write_text(text)
+    with pytest.raises(LogDamaged, match="not a secret"):
+        read_secret(path)
