@@ -6,6 +6,9 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo 
 VENV ?= .venv
 EXTRAS ?= arrow,test
 WORKERS ?= 2
+CYCLES ?= 30
+SEEDS ?= 1000
+FROM ?= 0
 
 comma := ,
 NEEDS := raylog needs Python 3.10, 3.11 or 3.12
@@ -14,10 +17,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
+# Without its compiled files each process of an actor compiles raylog anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-unit test-thorough test-streams test-cluster test-packaging bench clean
+.PHONY: help install lint test test-unit test-thorough test-simulated test-streams test-cluster test-packaging
+.PHONY: simulate mutations soak bench clean
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,13 +46,16 @@ lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the fold
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: lint test-unit test-thorough test-streams test-cluster test-packaging ## lint, then every test folder
+test: lint test-unit test-thorough test-simulated test-streams test-cluster test-packaging ## lint, then every test folder
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
 	$(PYTEST) -n $(WORKERS) -m 'not thorough' tests/unit
 
 test-thorough: $(STAMP) ## the unit tests that try every position, every step, or many seeds: a minute or two
 	$(PYTEST) -n $(WORKERS) -m thorough tests/unit
+
+test-simulated: $(STAMP) ## a small set of seeds of the simulated cluster, and with each rule switched off: two minutes
+	$(PYTEST) -n $(WORKERS) tests/simulated
 
 test-streams: $(STAMP) ## the streams between processes, over real sockets: seconds
 	$(PYTEST) -n $(WORKERS) tests/streams
@@ -55,6 +65,16 @@ test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging
+
+simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happens in it, SEED=17 [MUTATION=name]
+	$(BIN)/python -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) \
+	    --workers $(WORKERS) $(if $(MUTATION),--mutation $(MUTATION))
+
+mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
+	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
+
+soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost
+	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
 bench: $(STAMP) ## measure the storage layer, as ratios against raw limits of this machine
 	$(BIN)/python -m bench

@@ -1,1 +1,1 @@
-"""The Ray actors and the replication protocol. So far: finding the Ray to run on."""
+"""The Ray actors, the replication protocol, and the streams in between: see docs/replication.md."""

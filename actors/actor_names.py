@@ -27,6 +27,10 @@ def broker_name(broker_id: int) -> str:
     return f"broker-{broker_id}"
 
 
+def housekeeper_name(broker_id: int) -> str:
+    return f"housekeeper-{broker_id}"
+
+
 def broker_id_of(actor_name: str) -> int | None:
     """The id of the broker whose actor has this name; None where it is none's."""
     match = _BROKER.fullmatch(actor_name)

@@ -2,7 +2,8 @@
 
 What must stay true: each is answered exactly once: when the high watermark has reached its end, when its time is over,
 when the in-sync replicas have become too few, or when this replica no longer leads. The last three leave the
-outcome open: the batch is in the log, and its producer repeats it under the same sequence.
+outcome open: the batch is in the log, and its producer repeats it under the same sequence. How many bytes wait has a
+bound, over all streams (rule 31).
 """
 
 from __future__ import annotations
@@ -10,20 +11,27 @@ from __future__ import annotations
 import asyncio
 import heapq
 from functools import partial
+from typing import Final
 
 from raylog.actors.clock import TimerHandle, Timers
 from raylog.actors.hosted_log import PartitionName
 from raylog.actors.messages import Message
 from raylog.actors.stream_interface import Answer, Response
-from raylog.errors import AppendTimedOut, RaylogError
+from raylog.config import MIB
+from raylog.errors import AppendTimedOut, RaylogError, TooManyBytesInFlight
+
+MAX_WAITING_BYTES: Final = 256 * MIB
 
 
 class _Waiting:
-    __slots__ = ("answer", "end_offset", "future", "number", "timer")
+    __slots__ = ("answer", "end_offset", "future", "number", "size", "timer")
 
-    def __init__(self, end_offset: int, number: int, answer: Message, future: asyncio.Future[Answer]) -> None:
+    def __init__(
+        self, end_offset: int, number: int, size: int, answer: Message, future: asyncio.Future[Answer]
+    ) -> None:
         self.end_offset = end_offset
         self.number = number
+        self.size = size
         self.answer = answer
         self.future = future
         self.timer: TimerHandle | None = None
@@ -41,14 +49,21 @@ class AppendWaits:
         self._loop = asyncio.get_running_loop()
         self._heap: list[_Waiting] = []
         self._numbers = 0
+        self._bytes = 0
 
     def __len__(self) -> int:
         return sum(not waiting.future.done() for waiting in self._heap)
 
-    def wait(self, end_offset: int, answer: Message, timeout_ms: int) -> asyncio.Future[Answer]:
+    def check_room(self, size: int) -> None:
+        """Refuse, before it is written, what would have to wait behind too much."""
+        if self._bytes + size > MAX_WAITING_BYTES and self._heap:
+            raise TooManyBytesInFlight(size, self._bytes, MAX_WAITING_BYTES)
+
+    def wait(self, end_offset: int, size: int, answer: Message, timeout_ms: int) -> asyncio.Future[Answer]:
         self._numbers += 1
+        self._bytes += size
         future: asyncio.Future[Answer] = self._loop.create_future()
-        waiting = _Waiting(end_offset, self._numbers, answer, future)
+        waiting = _Waiting(end_offset, self._numbers, size, answer, future)
         waiting.timer = self._timers.after(timeout_ms, partial(self._time_out, waiting, timeout_ms))
         heapq.heappush(self._heap, waiting)
         return future
@@ -58,6 +73,7 @@ class AppendWaits:
         heap = self._heap
         while heap and heap[0].end_offset <= high_watermark:
             waiting = heapq.heappop(heap)
+            self._bytes -= waiting.size
             assert waiting.timer is not None
             self._timers.cancel(waiting.timer)
             if not waiting.future.done():
@@ -65,6 +81,7 @@ class AppendWaits:
 
     def fail_all(self, error: RaylogError) -> None:
         waiting_ones, self._heap = self._heap, []
+        self._bytes = 0
         for waiting in waiting_ones:
             assert waiting.timer is not None
             self._timers.cancel(waiting.timer)

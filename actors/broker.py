@@ -43,6 +43,8 @@ from raylog.actors.control_messages import (
 )
 from raylog.actors.controller_link import ControllerLink, FindController
 from raylog.actors.environment import Environment, Server
+from raylog.actors.housekeeper_watch import HousekeeperWatch
+from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
 from raylog.actors.local_replicas import LocalReplicas, ReplicaSession
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_fold import MetadataFold
@@ -94,9 +96,10 @@ class Broker:
         self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
         self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
         self._service = MetadataService(self._fold, self._timers)
+        self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._usage = (0, 0)
         self._boot_id = ""
-        self._swept_epoch = -1
+        self._swept_under: tuple[int, int | None] = (-1, None)
         self._is_closing = False
         self._link = self._make_link()
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
@@ -109,6 +112,8 @@ class Broker:
             RemoveReplica: self._on_remove,
             StopBroker: self._on_stop,
             GetMetadata: lambda _, message: self._service.answer(message),
+            HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
+            FindHousekeeper: lambda _, __: self._housekeeper.find(),
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------
@@ -134,7 +139,7 @@ class Broker:
         env, spec = self._env, self._spec
         self._boot_id = env.disk.boot_id()
         self._usage = await env.off_loop(self._directories.usage)
-        self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, spec.broker_id)
+        self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, self._link, spec.broker_id)
         self._copy = await MetadataCopy.open(
             env, spec.directory, spec.cluster_id, spec.broker_id, self._on_committed, self._on_snapshot
         )
@@ -149,6 +154,7 @@ class Broker:
             return
         self._is_closing = True
         await self._replicas.stop_all(_STOP_SECONDS)
+        await self._housekeeper.stop()
         await self._tasks.close()
         self._service.close()
         await self._link.close()
@@ -157,6 +163,10 @@ class Broker:
         self._timers.close()
         await self._env.off_loop(self._directories.close)
         self.stopped.set_result(None)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
 
     def _copy_offline(self, offline: asyncio.Future[RaylogError]) -> None:
         if not self._is_closing:
@@ -180,9 +190,14 @@ class Broker:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether it is registered, and its state is as new as its registration at least."""
-        epoch = self._link.broker_epoch
-        return epoch is not None and self._fold.version > epoch
+        """Whether it is registered, and knows all that was decided before its controller began, and its registration.
+
+        The first record of a controller comes after all that it has taken over.
+        """
+        link, fold = self._link, self._fold
+        if link.broker_epoch is None:
+            return False
+        return fold.version > link.broker_epoch and fold.epoch >= link.controller_epoch
 
     # --- streams --------------------------------------------------------------------------------------------------
 
@@ -310,9 +325,9 @@ class Broker:
 
     def _check_caught_up(self) -> None:
         """What only a state as new as the registration can tell: which replicas are here that nobody wants here."""
-        epoch = self._link.broker_epoch
-        if epoch is not None and epoch != self._swept_epoch and self.is_caught_up:
-            self._swept_epoch = epoch
+        registration = self._link.controller_epoch, self._link.broker_epoch
+        if registration != self._swept_under and self.is_caught_up:
+            self._swept_under = registration
             self._dismiss_unwanted(self._replicas.all())
             self._tasks.start(self._sweep())
 

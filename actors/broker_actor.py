@@ -24,7 +24,9 @@ from raylog.actors.actor_names import CONTROLLER, namespace
 from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.cluster_secret import keep_secret
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.housekeeper import HousekeeperSpec
 from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_housekeeper import RayHousekeeper
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
@@ -56,7 +58,7 @@ class BrokerActor:
         self._problem: RaylogError | None = None
         self._core = CoreThread(post.place.cluster_id)
         try:
-            remove_dead_sockets(socket_directory(post.place.cluster_id))
+            remove_dead_sockets(socket_directory(post.place.cluster_id, post.place.host))
             _claim_directory(post)
             self._broker = self._core.do(self._started(), _START_SECONDS)
         except RaylogError as error:
@@ -86,6 +88,9 @@ class BrokerActor:
         )
         broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, self._find_controller)
         await broker.start()
+        housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory)
+        housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place)
+        self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
         return broker
 
     async def _find_controller(self) -> Endpoint:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from raylog.actors.real_environment import Place
 from raylog.errors import BrokerNotAvailable, RaylogError
 
 _LOOK_SECONDS: Final = 0.5
+_SILENT_SECONDS: Final = 5.0
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _FIRST_PAUSE: Final = 0.5
@@ -53,7 +54,8 @@ class BrokerFleet:
         self._secret = secret
         self._later_data_dir = later_data_dir
         self._homes = BrokerHomes()
-        self._searched: set[str] = set()
+        self._searches: dict[str, asyncio.Task[None]] = {}  # by node
+        self._silent_since: dict[int, float] = {}
         self._pauses: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._watched: dict[int, asyncio.Task[None]] = {}  # by broker: its actor is being asked whether it is ready
@@ -90,16 +92,16 @@ class BrokerFleet:
         """Make no more brokers."""
         self._is_ending = True
 
-    async def tend(self, taken_numbers: Callable[[], Iterable[int] | None]) -> None:
-        """Look after the brokers until `end`. `taken_numbers`: of all brokers, None while that is not known yet."""
+    async def tend(self, registered: Callable[[], Sequence[BrokerDescription] | None]) -> None:
+        """Look after the brokers until `end`. `registered`: what the controller knows; None: it does not yet."""
         while not self._is_ending:
             try:
-                await self._look(taken_numbers())
+                await self._look(registered())
             except RayError as error:
                 _log.warning("Ray's control store does not answer: %r", error)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _look(self, taken: Iterable[int] | None) -> None:
+    async def _look(self, registered: Sequence[BrokerDescription] | None) -> None:
         nodes = {node.node_id: node for node in await _beside(living_nodes)}
         named = await _beside(partial(broker_actors, self._cluster))
         for broker_id in self._watched.keys() - named.keys():
@@ -107,27 +109,39 @@ class BrokerFleet:
             self.addresses.pop(broker_id, None)
         for broker_id in named.keys() - self._watched.keys():  # an earlier controller has made them
             self._watch(broker_id, await _beside(partial(_find, self._cluster, broker_id)))
-        await self._search_new(nodes)
-        if taken is not None and not self._homes.are_numbered():
-            self._homes.number({*taken, *named})
+        self._search_new(nodes)
         now = asyncio.get_running_loop().time()
+        if registered is not None:
+            self._homes.number({*named, *(each.broker for each in registered)})
+            await self._end_silent(now, self.addresses.keys() - {each.broker for each in registered if each.alive})
         for home in self._homes.wanted(nodes.keys(), named):
             if now >= self._not_before.get(home.broker_id, now) and not self._is_ending:
                 await self._make(home, nodes[home.node_id])
 
-    async def _search_new(self, nodes: dict[str, RayNode]) -> None:
+    async def _end_silent(self, now: float, silent: Set[int]) -> None:
+        """A process that has been stopped, or hangs, is no broker, though Ray takes it for alive: another is made."""
+        self._silent_since = {broker: self._silent_since.get(broker, now) for broker in silent}
+        for broker_id, since in list(self._silent_since.items()):
+            actor = await _beside(partial(_find, self._cluster, broker_id)) if now - since > _SILENT_SECONDS else None
+            if actor is not None:
+                _log.warning("Broker %d does not register, but its actor lives: it is killed.", broker_id)
+                self._silent_since[broker_id] = now
+                await _beside(partial(ray.kill, actor))
+
+    def _search_new(self, nodes: dict[str, RayNode]) -> None:
         """Nodes with the resource that have come, or have come back under a new id with their directories."""
         for node in nodes.values():
-            if not node.is_for_brokers or node.node_id in self._searched or self._homes.knows(node.node_id):
-                continue
-            self._searched.add(node.node_id)
-            try:
-                search = search_node(node.node_id, self._later_data_dir)
-                found = await asyncio.wait_for(_awaited(search), _READY_SECONDS)
-            except (RayError, RaylogError, asyncio.TimeoutError) as error:
-                _log.error("Node %s cannot have a broker: %s", node.host, error)
-                continue
+            if node.is_for_brokers and node.node_id not in self._searches and not self._homes.knows(node.node_id):
+                self._searches[node.node_id] = asyncio.ensure_future(self._search(node))
+
+    async def _search(self, node: RayNode) -> None:
+        try:
+            found = await asyncio.wait_for(_awaited(search_node(node.node_id, self._later_data_dir)), _READY_SECONDS)
             self.learn(self._usable(node, found.directories))
+        except (RayError, RaylogError, asyncio.TimeoutError) as error:
+            _log.error("Node %s cannot have a broker: %s", node.host, error)
+            await asyncio.sleep(_LONGEST_PAUSE)
+            del self._searches[node.node_id]  # it is searched again, if it is still there
 
     def _usable(self, node: RayNode, found: Iterable[FoundDirectory]) -> list[BrokerHome]:
         homes = []

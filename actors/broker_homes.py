@@ -77,9 +77,6 @@ class BrokerHomes:
     def knows_broker(self, broker_id: int) -> bool:
         return bool(self._of(broker_id))
 
-    def are_numbered(self) -> bool:
-        return all(home.broker_id != UNNUMBERED for home in self._homes.values())
-
     def wanted(self, living_nodes: Collection[str], running: Collection[int]) -> list[BrokerHome]:
         """Where a broker actor is missing."""
         return [

@@ -27,6 +27,7 @@ from raylog.actors.broker_homes import BrokerHome
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.descriptions import BrokerDescription
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_replica_launcher import RayReplicaLauncher
 from raylog.actors.ray_tls import RayTls
@@ -144,7 +145,7 @@ class ControllerActor:
     # --- living ---------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        tending = asyncio.ensure_future(self._fleet.tend(self._taken_numbers))
+        tending = asyncio.ensure_future(self._fleet.tend(self._registered))
         attempt = int(_was_restarted())
         while not self._is_ending:
             # An interrupted formation is tried again, a completed one is recovered: one of the two works.
@@ -186,9 +187,9 @@ class ControllerActor:
         controller = self._controller
         return controller if controller is not None and controller.is_serving else None
 
-    def _taken_numbers(self) -> list[int] | None:
+    def _registered(self) -> Sequence[BrokerDescription] | None:
         controller = self._serving()
-        return None if controller is None else [each.broker for each in controller.admin.list_brokers()]
+        return None if controller is None else controller.admin.list_brokers()
 
     def _not_ready(self, timeout: float) -> ClusterNotReady:
         problems = [f"broker {broker}: {problem}" for broker, problem in sorted(self._fleet.problems.items())]

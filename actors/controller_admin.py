@@ -227,6 +227,8 @@ class ControllerAdmin:
 
         if not await self._changes.until(is_over, deadline - self._now()):
             names = [f"{topic}-{partition}" for partition in self._leaderless(topic)]
+            if not names:  # all are led, but that is not committed yet
+                raise AdminTimedOut(f"electing leaders for topic {topic!r}", _ms(timeout))
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             raise TopicStillStarting(", ".join(names[:_SHOWN]) + more, _ms(timeout))
 

@@ -71,6 +71,7 @@ class ControllerLink:
         on_registered: Callable[[], None],
     ) -> None:
         self.broker_epoch: int | None = None  # while registered
+        self.controller_epoch = -1  # of the controller that it registered with last
         self.refused: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self._env = env
         self._tasks = tasks
@@ -83,7 +84,6 @@ class ControllerLink:
         self._promised_epoch = promised_epoch
         self._on_registered = on_registered
         self._stream: Stream | None = None
-        self._controller_epoch = -1
         self._has_news = asyncio.Event()
         self._reports_in_flight = 0
         self._must_register = False
@@ -188,7 +188,7 @@ class ControllerLink:
         if type(answer) is not BrokerRegistered:
             kind, version, _ = pack(answer)
             raise MessageUnknown(kind, version)
-        self._controller_epoch = answer.controller_epoch
+        self.controller_epoch = answer.controller_epoch
         self._check_controller()
         self.broker_epoch = answer.broker_epoch
         self._registered.set_result(None)
@@ -198,8 +198,8 @@ class ControllerLink:
 
     def _check_controller(self) -> None:
         promised = self._promised_epoch()
-        if promised > self._controller_epoch:
-            raise ControllerFenced(self._controller_epoch, promised)
+        if promised > self.controller_epoch:
+            raise ControllerFenced(self.controller_epoch, promised)
 
     # --- signs of life --------------------------------------------------------------------------------------------
 

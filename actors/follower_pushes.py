@@ -11,16 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from raylog.actors.control_messages import ReplicaId
+from raylog.actors.control_messages import NO_LEADER, ReplicaId
 from raylog.actors.follower_sync import FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
 from raylog.actors.stream_interface import Request, Response, Stream
-from raylog.errors import FrameInvalid, OffsetOutOfRange, RemoteFailed, StaleIncarnation, StaleLeaderEpoch, StreamError
+from raylog.errors import (
+    FrameInvalid,
+    NotLeader,
+    OffsetOutOfRange,
+    RemoteFailed,
+    StaleIncarnation,
+    StaleLeaderEpoch,
+    StreamError,
+)
 from raylog.storage.log_reader import Isolation
 from raylog.storage.record_batch import Bytes
 
@@ -75,7 +83,9 @@ class FollowerPushes:
 
     # --- pulls ---
 
-    def pull(self, request: Request, message: Pull, current_incarnation: int | None) -> Response:
+    def pull(
+        self, request: Request, message: Pull, current_incarnation: int | None
+    ) -> Response | Awaitable[Response]:
         """Answer a follower's pull. `current_incarnation`: what the controller says of it; None: it is no replica."""
         check_epoch(message.leader_epoch, self._epoch)
         if current_incarnation is None or message.incarnation < current_incarnation:
@@ -88,15 +98,34 @@ class FollowerPushes:
             return Response(self._pulled(diverged=diverged))
         if not self._log.log_start_offset <= message.offset <= end:
             raise OffsetOutOfRange(message.offset, self._log.log_start_offset, end)
-        read = self._log.read(message.offset, message.max_bytes, Isolation.LOG_END)
+        self._take_log_start(message.log_start_offset)
         following = self._follow(request.stream, message)
         self._holds(following.cursor.follower, message.offset)
+        if self._hosted.is_cold(message.offset):
+            return self._pull_cold(message)
+        read = self._log.read(message.offset, message.max_bytes, Isolation.LOG_END)
         if read.next_offset >= end:
             following.cursor.next_offset = end
             following.cursor.is_pushing = True
             if read.data:  # nothing more may come for a while: an empty push asks how far it is now
                 self._loop.call_soon(self._tell_marks_to, following)
         return Response(self._pulled(pushing=following.cursor.is_pushing), read.data)
+
+    def _take_log_start(self, offset: int) -> None:
+        """What a leader before this one deleted stays deleted, even if this replica had not heard of it.
+
+        Unless the follower's log begins where this one has nothing yet: that is from another history.
+        """
+        if self._log.log_start_offset < offset <= self._log.high_watermark:
+            self._log.delete_records(offset)
+
+    async def _pull_cold(self, message: Pull) -> Response:
+        """What is in a sealed segment does not reach the log end, so the follower will pull again."""
+        read = await self._hosted.read_cold(message.offset, message.max_bytes, Isolation.LOG_END)
+        if self._ended:
+            name = self._hosted.name
+            raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
+        return Response(self._pulled(), read.data)
 
     def _follow(self, stream: Stream, message: Pull) -> _Following:
         follower = (message.broker_id, message.incarnation)
@@ -201,24 +230,36 @@ class FollowerPushes:
     # --- marks ---
 
     def marks_moved(self) -> None:
-        """Tell followers the high watermark, if no push does so within a few milliseconds."""
+        """Tell followers the high watermark once traffic has stopped for a moment; while it lasts, pushes do."""
         if not self._marks_due and self._following:
-            self._marks_due = True
-            self._hosted.timers.after(_MARKS_AFTER_MS, self._tell_marks)
+            self._tell_marks_later()
 
-    def _tell_marks(self) -> None:
+    def _tell_marks_later(self) -> None:
+        self._marks_due = True
+        self._hosted.timers.after(_MARKS_AFTER_MS, partial(self._tell_marks, self._log.log_end_offset))
+
+    def _tell_marks(self, end_then: int) -> None:
         self._marks_due = False
+        if self._log.log_end_offset != end_then and not self._ended:
+            self._tell_marks_later()
+            return
         for following in list(self._following.values()):
             if following.cursor.told_high_watermark != self._log.high_watermark:
                 self._tell_marks_to(following)
 
-    def tell_marks_now(self) -> list[asyncio.Future[Response]]:
-        """Returns the followers' answers: they then know the high watermark and the log start offset."""
-        if self._ended:
-            return []
-        self._push_out()
-        answers = [self._tell_marks_to(following) for following in list(self._following.values())]
-        return [answer for answer in answers if answer is not None]
+    async def tell_log_start(self, seconds: float) -> set[ReplicaId]:
+        """The followers that say within that time that they have taken over the log start offset.
+
+        One whose log ends before it cannot have.
+        """
+        start = self._log.log_start_offset
+        asked: dict[asyncio.Future[Response], ReplicaId] = {}
+        for following in list(self._following.values()):
+            answer = self._tell_marks_to(following)
+            if answer is not None:
+                asked[answer] = following.cursor.follower
+        done = (await asyncio.wait(asked, timeout=seconds))[0] if asked else ()
+        return {asked[answer] for answer in done if _holds_all_below(answer, start)}
 
     def _tell_marks_to(self, following: _Following) -> asyncio.Future[Response] | None:
         """A push without batches, behind all that was pushed before."""
@@ -236,6 +277,13 @@ class FollowerPushes:
         self._ended = True
         self._following.clear()
         self._unpushed.clear()
+
+
+def _holds_all_below(answer: asyncio.Future[Response], offset: int) -> bool:
+    if answer.cancelled() or answer.exception() is not None:
+        return False
+    message = answer.result().message
+    return isinstance(message, Pushed) and message.accepted and message.log_end_offset >= offset
 
 
 def _joined(runs: list[_Run]) -> list[_Run]:

@@ -25,6 +25,7 @@ from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, trunc
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import Pull, Pulled, Push, Pushed
 from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream
+from raylog.config import NO_LIMIT
 from raylog.errors import FrameInvalid, OffsetOutOfRange, PeerUnreachable, RaylogError, RemoteFailed, StreamError
 from raylog.storage.record_batch import next_offset_of
 
@@ -39,8 +40,11 @@ _log = logging.getLogger(__name__)
 class FollowerRole:
     """`handler` takes what the leader asks over the stream that this dials: its pushes."""
 
-    def __init__(self, hosted: HostedLog, leader_epoch: int, leader: ReplicaAddress, handler: Handler) -> None:
+    def __init__(
+        self, hosted: HostedLog, leader_epoch: int, leader: ReplicaAddress, handler: Handler, in_sync: bool
+    ) -> None:
         self.epoch = leader_epoch
+        self.in_sync = in_sync  # as the controller has it recorded
         self._hosted = hosted
         self._log = hosted.log
         self.leader = leader
@@ -92,18 +96,27 @@ class FollowerRole:
             self._pull_again = self._loop.create_future()
             response = await self._pull(stream)
             pushing = response is not None and self._take(response)
+            if response is not None and not pushing:
+                await self._throttle(len(response.payload))
             if pushing:
                 self._is_pulling = False
                 self._take_early()
                 await self._until_it_has_to_pull(stream)
+
+    async def _throttle(self, size: int) -> None:
+        """Who is not in sync catches up no faster than is allowed, so that those who are can work."""
+        rate = self._log.config.leader_replication_throttled_rate
+        if rate != NO_LIMIT and not self.in_sync:
+            await asyncio.sleep(size / rate)
 
     async def _pull(self, stream: Stream) -> Response | None:
         """None: the leader's log begins later than this one ends, and this one goes on from there."""
         log, name, (broker_id, incarnation) = self._log, self._hosted.name, self._hosted.me
         last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
         pull = Pull(
-            self.epoch, self._session, broker_id, incarnation, log.log_end_offset, last_epoch, MAX_PULL_BYTES
-        )
+            self.epoch, self._session, broker_id, incarnation,
+            log.log_end_offset, last_epoch, log.log_start_offset, MAX_PULL_BYTES,
+        )  # fmt: skip
         try:
             return await stream.request(
                 pull, topic_id=name.topic_id, partition=name.partition, timeout=_PULL_SECONDS

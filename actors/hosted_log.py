@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from raylog.actors.clock import Timers
@@ -17,6 +18,7 @@ from raylog.actors.control_messages import ReplicaId
 from raylog.actors.environment import Environment
 from raylog.errors import DiskError, RaylogError, ReplicaCrashed
 from raylog.storage.log_flush import LogFlush
+from raylog.storage.log_reader import FetchedBatches, Isolation, read_slice, take_slice
 from raylog.storage.partition_log import PartitionLog
 
 _RETRY_SECONDS: Final = 1.0  # after a flush that could not even begin: no file handle to be had
@@ -38,10 +40,13 @@ class PartitionName:
 class HostedLog:
     """A log and its surroundings in one replica process."""
 
-    def __init__(self, log: PartitionLog, name: PartitionName, me: ReplicaId, env: Environment, timers: Timers) -> None:
+    def __init__(
+        self, log: PartitionLog, name: PartitionName, me: ReplicaId, node_id: str, env: Environment, timers: Timers
+    ) -> None:
         self.log = log
         self.name = name
         self.me = me
+        self.node_id = node_id
         self.env = env
         self.timers = timers
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
@@ -74,6 +79,23 @@ class HostedLog:
             _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
             if not self.failed.done():
                 self.failed.set_result(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
+
+    # --- reading ---
+
+    def is_cold(self, offset: int) -> bool:
+        """Whether a read from here may have to wait for the disk: it is not in the segment that is being written."""
+        return offset < self.log.segments.active.base_offset
+
+    async def read_cold(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+        """As `log.read`, with the waiting for the disk beside the event loop, so that no append waits too."""
+        piece = self.log.slice(offset, max_bytes, isolation)
+        if piece is not None:
+            data = await self.env.off_loop(partial(read_slice, self.env.disk, piece))
+            read = None if data is None else take_slice(self.log, piece, data)
+            if read is not None:
+                return read
+        # Compaction or retention was quicker, or nothing is visible, or the file is damaged: the log itself knows.
+        return self.log.read(offset, max_bytes, isolation)
 
     # --- flushing ---
 
@@ -152,4 +174,7 @@ class HostedLog:
         """Wait for the flush that is under way, then close the log, which syncs the rest."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
-        self.log.close()
+        try:
+            self.log.close()
+        except RaylogError as error:  # the next opening finds a log that was not closed cleanly, and checks it
+            _log.error("%s: broker %d could not close its log cleanly: %s", self.name, self.me[0], error)

@@ -5,12 +5,14 @@ Asked in this order, and in each case in the order of the replicas, those on dra
     1  the ISR                          clean: it holds all that was acknowledged
     2  the eligible leavers             clean too (`eligible_leavers.py`)
     3  where ISR and eligible are empty, so that every last member came back with an unproven log, and one of them
-       is alive: of all that are alive the one with the largest (last epoch, log end offset)              in doubt
+       is alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas
+       have come back, or have been waited for long enough                                                in doubt
     4  where the topic allows it, or a person asks for it: whoever is alive and proven                      unclean
        (a person gets the unproven with the largest log too, if there is nobody else)
 
 In 3 those that were not members count too: a log with a larger (last epoch, log end offset) holds all that a smaller
-one holds of what was acknowledged, so it cannot be the worse choice.
+one holds of what was acknowledged, so it cannot be the worse choice. And one that has not come back may hold more than
+those that have: after a power cut of all, who is a member by the record depends on who was heard of first.
 
 The record of an election also takes the dead out of the ISR (rule 4). Elections in doubt and unclean ones may lose
 acknowledged records: `may_have_lost_records` finds them, and whoever writes them says so loudly.
@@ -76,7 +78,7 @@ def elect_if_needed(
 ) -> Election:
     """The partition with a leader that is well; or without one, if none can be had.
 
-    `waited`: let a new partition begin without replicas that have not registered yet, though their brokers are alive.
+    `waited`: do without replicas that have not registered, where a new partition or one in doubt would wait for them.
     `unclean`: a person wants a leader at any price.
     """
     if leader_is_well(partition, situation):
@@ -86,7 +88,7 @@ def elect_if_needed(
     for candidates, how in (
         (_in_order(partition, partition.isr, situation), IN_SYNC),
         (_in_order(partition, partition.elr, situation), ELIGIBLE),
-        (_in_doubt(partition, situation), IN_DOUBT),
+        (_in_doubt(partition, situation, waited), IN_DOUBT),
         (_unclean_candidates(partition, situation, forced=unclean), UNCLEANLY),
     ):
         if candidates:
@@ -127,8 +129,15 @@ def _in_order(partition: PartitionState, brokers: Iterable[int], situation: Situ
     return sorted(alive, key=lambda broker: (broker in situation.draining, partition.replicas.index(broker)))
 
 
-def _in_doubt(partition: PartitionState, situation: Situation) -> list[int]:
-    if partition.last_members or situation.alive.isdisjoint(partition.doubtful_brokers):
+def is_in_doubt(partition: PartitionState) -> bool:
+    """Whether all that surely held what was acknowledged have come back with logs that may have lost their ends."""
+    return not partition.last_members and bool(partition.doubtful)
+
+
+def _in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
+    if not is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
+        return []
+    if not (waited or situation.alive.issuperset(partition.replicas)):
         return []
     return _largest_logs(partition, situation)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.append_waits import AppendWaits
-from raylog.actors.control_messages import ProposeIsr, ReplicaId
+from raylog.actors.control_messages import NO_LEADER, ProposeIsr, ReplicaId
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.follower_sync import check_epoch, divergence
@@ -41,6 +41,7 @@ from raylog.actors.replication_messages import (
 )
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import (
+    DeletionTimedOut,
     IneligibleReplica,
     InvalidRequest,
     LeadershipLost,
@@ -52,11 +53,13 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import FetchedBatches, Isolation
+from raylog.storage.log_reader import Isolation
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
+_MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
+_TELL_AGAIN_SECONDS: Final = 0.02
 _PROPOSAL_RETRY_SECONDS: Final = 0.2
 _PROPOSAL_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
@@ -71,7 +74,6 @@ class LeaderRole:
         self,
         hosted: HostedLog,
         recorded: RecordedPartition,
-        max_lag_ms: int,
         propose: ProposeCall,
         deposed: Callable[[int], None],
     ) -> None:
@@ -80,7 +82,6 @@ class LeaderRole:
         self._log = hosted.log
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
-        self._max_lag_ms = max_lag_ms
         self._propose = propose
         self._appends = AppendWaits(hosted.name, hosted.timers)
         self._fetches = FetchWaits(hosted.timers)
@@ -89,7 +90,7 @@ class LeaderRole:
         )
         self._proposing: asyncio.Task[None] | None = None
         self._ended = False
-        self._lag_timer = hosted.timers.after(max_lag_ms / 2, self._look_for_lag)
+        self._lag_timer = hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
         self._count_own_end()
         self._advance()
         _log.info(
@@ -97,14 +98,20 @@ class LeaderRole:
             hosted.name, hosted.me[0], self.epoch, self._log.log_end_offset,
         )
 
+    @property
+    def _max_lag_ms(self) -> int:
+        return self._log.config.replica_lag_time_max_ms
+
     # --- appending ---
 
     def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
         check_epoch(message.leader_epoch, self.epoch)
         if message.acks not in _ACKS or not 0 <= message.timeout_ms <= _MAX_TIMEOUT_MS:
             raise InvalidRequest(f"acks {message.acks} with a time-out of {message.timeout_ms} ms cannot be.")
-        if message.acks == ACKS_ALL and self._leadership.recorded.is_under_min_isr:
-            raise NotEnoughReplicas(*self._isr_shortage())
+        if message.acks == ACKS_ALL:
+            if self._leadership.recorded.is_under_min_isr:
+                raise NotEnoughReplicas(*self._isr_shortage())
+            self._appends.check_room(len(request.payload))
         now_ms = self._hosted.env.wall_ms()
         appended = self._log.append_as_leader(request.payload, self.epoch, now_ms)
         end = appended.last_offset + 1
@@ -116,7 +123,7 @@ class LeaderRole:
         answer = Appended(appended.first_offset, now_ms if stamped else -1, self._log.log_start_offset)
         if message.acks != ACKS_ALL or end <= self._log.high_watermark:
             return Response(answer)
-        return self._appends.wait(end, answer, message.timeout_ms)
+        return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)
 
     def _isr_shortage(self) -> tuple[str, int, int, int]:
         name, recorded = self._hosted.name, self._leadership.recorded
@@ -152,7 +159,7 @@ class LeaderRole:
 
     # --- followers and the ISR ---
 
-    def pull(self, request: Request, message: Pull) -> Answer:
+    def pull(self, request: Request, message: Pull) -> Answer | Awaitable[Answer]:
         incarnation = dict(self._leadership.recorded.incarnations).get(message.broker_id)
         return self._followers.pull(request, message, incarnation)
 
@@ -216,39 +223,57 @@ class LeaderRole:
         end = self._log.log_end_offset
         diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
         if diverged is not None:
-            return Response(self._fetched(message.offset, diverged=diverged))
+            return Response(self._fetched(message, message.offset, diverged=diverged))
+        if self._hosted.is_cold(message.offset) and not self._reads_files(message):
+            return self._fetch_cold(message)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
             return answer
         return self._fetches.wait(partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
 
     def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
-        isolation = Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK
-        if not must_answer and message.min_bytes > 1:
+        isolation = _isolation(message)
+        there = None
+        if self._reads_files(message) or (message.min_bytes > 1 and not must_answer):
             there = self._log.slice(message.offset, message.max_bytes, isolation)
-            if there is None or there.length < min(message.min_bytes, message.max_bytes):
+            length = 0 if there is None else there.length
+            if length < min(message.min_bytes, message.max_bytes) and not must_answer:
                 return None
+        if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
+            piece = (there.path, there.inode, there.position, there.length)
+            return Response(self._fetched(message, there.base_offset, piece))
         read = self._log.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
-        aborted = self._aborted(message, read) if message.committed else ()
-        return Response(self._fetched(read.next_offset, aborted=aborted), read.data)
+        return Response(self._fetched(message, read.next_offset), read.data)
 
-    def _aborted(self, message: Fetch, read: FetchedBatches) -> tuple[tuple[int, int], ...]:
-        found = self._log.aborted_between(message.offset, read.next_offset, self._hosted.env.wall_ms())
+    def _reads_files(self, message: Fetch) -> bool:
+        """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
+        return bool(message.node_id) and message.node_id == self._hosted.node_id
+
+    async def _fetch_cold(self, message: Fetch) -> Answer:
+        read = await self._hosted.read_cold(message.offset, message.max_bytes, _isolation(message))
+        if self._ended:
+            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
+        return Response(self._fetched(message, read.next_offset), read.data)
+
+    def _aborted(self, message: Fetch, next_offset: int) -> tuple[tuple[int, int], ...]:
+        found = self._log.aborted_between(message.offset, next_offset, self._hosted.env.wall_ms())
         return tuple((entry.producer_id, entry.first_offset) for entry in found)
 
     def _fetched(
         self,
+        message: Fetch,
         next_offset: int,
-        *,
+        file: tuple[str, int, int, int] | None = None,
         diverged: tuple[int, int] | None = None,
-        aborted: tuple[tuple[int, int], ...] = (),
     ) -> Fetched:
         log = self._log
+        end = log.last_stable_offset if file is not None else next_offset
+        aborted = self._aborted(message, end) if message.committed and diverged is None else ()
         return Fetched(
             next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self.epoch,
-            diverged, aborted, None,
+            diverged, aborted, file,
         )  # fmt: skip
 
     def list_offset(self, message: ListOffset) -> Answer:
@@ -277,12 +302,21 @@ class LeaderRole:
     # --- deleting ---
 
     async def delete_records(self, message: DeleteRecords) -> Answer:
-        """Answered when the followers in reach have it too; the others hear of it when they come back."""
+        """Answered when all that are in sync have it too, so that whoever leads next begins there as well."""
+        loop, name = asyncio.get_running_loop(), self._hosted.name
+        timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
+        deadline = loop.time() + timeout_ms / 1000
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
         start = self._log.delete_records(before)
-        answers = self._followers.tell_marks_now()
-        if answers:
-            await asyncio.wait(answers, timeout=min(message.timeout_ms, _MAX_TIMEOUT_MS) / 1000)
+        told = {self._hosted.me}
+        while not told.issuperset(self._leadership.recorded.isr):
+            left = deadline - loop.time()
+            if left <= 0:
+                raise DeletionTimedOut(name.topic, name.partition, start, timeout_ms)
+            told |= await self._followers.tell_log_start(left)
+            if self._ended:
+                raise LeadershipLost(name.topic, name.partition, self.epoch)
+            await asyncio.sleep(min(left, _TELL_AGAIN_SECONDS))
         return Response(RecordsDeleted(start))
 
     # --- ending ---
@@ -297,3 +331,7 @@ class LeaderRole:
         name = self._hosted.name
         self._appends.fail_all(LeadershipLost(name.topic, name.partition, leader_epoch))
         self._fetches.fail_all(NotLeader(name.topic, name.partition, leader, leader_epoch))
+
+
+def _isolation(message: Fetch) -> Isolation:
+    return Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK

@@ -1,7 +1,8 @@
-"""Elections that no event asks for: the first one of a new partition, and preferred ones where leaders are unbalanced.
+"""Elections that no event asks for: of new partitions, of those in doubt, and preferred ones for balance.
 
 What must stay true:
-- A new partition waits for its replicas, but not for ever: after a while those that are there are enough.
+- A new partition waits for its replicas, and one in doubt (rule 7) for all of its own, but not for ever: after a while
+  those that are there are enough.
 - A preferred replica that has come back leads again only after it was able to for some time; so one that comes and goes
   does not move its leadership each time.
 """
@@ -15,11 +16,12 @@ from typing import Final
 
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.control_messages import NO_LEADER
-from raylog.actors.leader_election import PREFERRED, elect, elect_leaders
+from raylog.actors.leader_election import PREFERRED, elect, elect_leaders, is_in_doubt
 from raylog.actors.partition_state import PartitionId, PartitionState
 from raylog.errors import TooManyBytesInFlight
 
 _FIRST_ELECTION_SECONDS: Final = 2.0
+_DOUBT_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
 _BALANCE_SECONDS: Final = 5.0
 
@@ -33,37 +35,40 @@ class LeadershipUpkeep:
         self._changes = changes
         self._balances = balance_leaders
         self._loop = asyncio.get_running_loop()
-        self._never_led: dict[PartitionId, float] = {}  # since when
+        self._waiting: dict[PartitionId, float] = {}  # new, or in doubt: since when
         self._unbalanced: dict[PartitionId, float] = {}
         self._balanced_version = -1
 
     def begin(self) -> None:
-        self._note_new(each for each, state in self._changes.state.partitions.items() if state.never_led)
+        self._note(self._changes.state.partitions)
 
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
-        self._note_new(change.partition for change in changes if not change.before)
+        self._note(change.partition for change in changes)
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                self._elect_first()
+                self._elect_waiting()
                 if self._balances:
                     self._balance()
             except TooManyBytesInFlight as error:
                 _log.warning("Elections have to wait: %s", error)
 
-    def _note_new(self, partitions: Iterable[PartitionId]) -> None:
+    def _note(self, partitions: Iterable[PartitionId]) -> None:
         for partition in partitions:
-            self._never_led.setdefault(partition, self._loop.time())
-
-    def _elect_first(self) -> None:
-        now = self._loop.time()
-        for partition, since in list(self._never_led.items()):
             state = self._changes.state.partitions.get(partition)
-            if state is None or not state.never_led:
-                del self._never_led[partition]
-            elif now - since >= _FIRST_ELECTION_SECONDS:
+            if state is not None and _patience(state):
+                self._waiting.setdefault(partition, self._loop.time())
+
+    def _elect_waiting(self) -> None:
+        now = self._loop.time()
+        for partition, since in list(self._waiting.items()):
+            state = self._changes.state.partitions.get(partition)
+            patience = 0.0 if state is None else _patience(state)
+            if not patience:
+                del self._waiting[partition]
+            elif now - since >= patience:
                 self._changes.submit(elect(self._changes.state, self._changes.live, *partition, waited=True))
 
     def _balance(self) -> None:
@@ -97,3 +102,10 @@ class LeadershipUpkeep:
             and preferred in state.isr
             and self._changes.state.is_usable(preferred, self._changes.live)
         )
+
+
+def _patience(state: PartitionState) -> float:
+    """How long to wait for replicas that are missing; 0: its elections wait for nobody."""
+    if state.never_led:
+        return _FIRST_ELECTION_SECONDS
+    return _DOUBT_SECONDS if is_in_doubt(state) else 0.0

@@ -1,7 +1,9 @@
-"""What a replica does for its log now and then: checkpoints, due flushes, retention, forgotten producers.
+"""What a replica does for its log now and then: checkpoints, due flushes, retention, forgotten producers, compaction.
 
-What must stay true: none of it is needed for an acknowledged record to survive, and each of it may fail and be done
-again the next time. Steps that take long run beside the event loop.
+What must stay true:
+- None of it is needed for an acknowledged record to survive, and each of it may fail and be done again the next time.
+- What waits for the disk is done beside the event loop: a checkpoint syncs twice (5 ms on the disk of a laptop), and
+  freeing the blocks of a file of 1 GiB took 0.1 to 0.2 s.
 """
 
 from __future__ import annotations
@@ -10,45 +12,78 @@ import asyncio
 import logging
 from typing import Final
 
+from raylog.actors.beside_log import beside, date_segments
 from raylog.actors.hosted_log import HostedLog
-from raylog.errors import DiskError, LogOffline
+from raylog.actors.housekeeper_calls import HousekeeperCalls
+from raylog.actors.log_compaction import LogCompaction
+from raylog.errors import DiskError, LogDamaged, LogOffline
 from raylog.storage.partition_directory import LogCheckpoint
 
 _ROUND_SECONDS: Final = 1.0
 _CHECKPOINT_ROUNDS: Final = 5
 _RETENTION_ROUNDS: Final = 60
+_DELETED_AT_ONCE: Final = 8  # segments, in one turn of the loop
+_LOOK_AGAIN_SECONDS: Final = 0.1
+_LET_GO_LOOKS: Final = 20
 _log = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """One replica's round."""
+    """One replica's rounds."""
 
-    def __init__(self, hosted: HostedLog) -> None:
+    def __init__(self, hosted: HostedLog, housekeeper: HousekeeperCalls) -> None:
         self._hosted = hosted
+        self._files = asyncio.Lock()  # held by whoever replaces or removes segments
+        self._compaction = LogCompaction(hosted, housekeeper, self._files)
         self._written: LogCheckpoint | None = None
 
     async def run(self) -> None:
         """For as long as the log is online."""
+        self._hosted.start(self._compaction.run())
         number = 0
         while not self._hosted.failed.done():
             await asyncio.sleep(_ROUND_SECONDS * (0.5 + self._hosted.env.random.random()))
             number += 1
             try:
-                self._round(number)
+                await self._round(number)
             except LogOffline:
                 break
-            except DiskError as error:
+            except (DiskError, LogDamaged) as error:
                 _log.warning("%s: its upkeep waits: %s", self._hosted.name, error)
         self._hosted.check_offline()
 
-    def _round(self, number: int) -> None:
-        log, now_ms = self._hosted.log, self._hosted.env.wall_ms()
+    async def _round(self, number: int) -> None:
         self._hosted.appended()  # flush.ms
-        if number % _CHECKPOINT_ROUNDS == 0 and log.marks() != self._written:
-            log.checkpoint()
-            self._written = log.marks()
-        if number % _RETENTION_ROUNDS == 0:
-            for expired in log.delete_old_segments(now_ms):
-                _log.info("%s: %s", self._hosted.name, expired)
-            log.expire_producers(now_ms)
-        log.remove_deleted_files(now_ms)
+        if number % _CHECKPOINT_ROUNDS == 0:
+            await self._checkpoint()
+        if number % _RETENTION_ROUNDS == 0 and not self._files.locked():
+            async with self._files:
+                await self._delete_old_segments()
+            self._hosted.log.expire_producers(self._hosted.env.wall_ms())
+        await self._remove_files()
+
+    async def _checkpoint(self) -> None:
+        marks = self._hosted.log.marks()
+        if marks != self._written:
+            write = self._hosted.log.begin_checkpoint()
+            if await beside(self._hosted, write.carry_out):
+                self._written = marks
+
+    async def _delete_old_segments(self) -> None:
+        log, is_done = self._hosted.log, False
+        while not is_done:
+            await date_segments(self._hosted, log.segments.sealed[:_DELETED_AT_ONCE])
+            expired = log.delete_old_segments(self._hosted.env.wall_ms(), _DELETED_AT_ONCE)
+            is_done = len(expired) < _DELETED_AT_ONCE
+
+    async def _remove_files(self) -> None:
+        log = self._hosted.log
+        due = log.begin_removal(self._hosted.env.wall_ms())
+        if not due.removals:
+            return
+        for _ in range(_LET_GO_LOOKS):
+            if not log.is_letting_go:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        await beside(self._hosted, due.carry_out)
+        log.removals.finish(due)

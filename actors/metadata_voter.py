@@ -171,7 +171,7 @@ class MetadataCopy:
                 if isinstance(error, DiskFailed):
                     await self._env.off_loop(partial(self._files.remember_failure, error))
                 _refuse(answer, error)
-            except BaseException as error:
+            except Exception as error:
                 _log.critical("The copy of the metadata log cannot go on: %r", error)
                 self._go_offline(MetadataCopyOffline(f"{error!r}."))
                 _refuse(answer, self.offline.result())

@@ -50,7 +50,7 @@ def join_or_start_ray(**settings: Any) -> str:
             address = _named_address() or running_ray()
             _init(address or _START_NEW, settings)
             if address is None:
-                _own_address_file().write_text(str(ray.get_runtime_context().gcs_address))
+                _note_address(str(ray.get_runtime_context().gcs_address))
     return str(ray.get_runtime_context().gcs_address)
 
 
@@ -66,14 +66,11 @@ def join_ray(**settings: Any) -> str:
 
 def running_ray() -> str | None:
     """The address of the cluster last started on this machine, by `ray start` or by raylog, if something answers."""
-    for file in (address_file(), _own_address_file()):
-        try:
-            address = file.read_text().strip()
-        except FileNotFoundError:
-            continue
-        if _answers(address):
+    for address in (_noted_by_ray(), _noted_by_raylog()):
+        if address and _answers(address):
             return address
-        _log.info("%s names a Ray at %s that does not answer; it is taken for the trace of an end.", file, address)
+        if address:
+            _log.info("A Ray was started at %s and does not answer: the trace of an end, or of a crash.", address)
     return None
 
 
@@ -83,9 +80,35 @@ def address_file() -> Path:
     return Path(folder) / "ray" / "ray_current_cluster"
 
 
-def _own_address_file() -> Path:
-    """Where raylog notes the address of a Ray that it has started: Ray itself does so for `ray start` only."""
-    return address_file().with_name(f"raylog_started_{os.geteuid()}")
+def _noted_by_ray() -> str:
+    try:
+        return address_file().read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _noted_by_raylog() -> str:
+    """Ray notes what `ray start` started, and nothing of what a program did. The folder may be open to everybody."""
+    try:
+        fd = os.open(_own_file("address"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return ""
+    with open(fd) as file:
+        return file.read().strip() if os.fstat(fd).st_uid == os.geteuid() else ""
+
+
+def _note_address(address: str) -> None:
+    file = _own_file("address")
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as opened:
+        opened.write(address)
+    temporary.replace(file)
+
+
+def _own_file(purpose: str) -> Path:
+    """Not in Ray's own folder, which Ray has to make itself for others to share it."""
+    return address_file().parent.parent / f"raylog-{os.geteuid()}-ray.{purpose}"
 
 
 def _is_connected() -> bool:
@@ -147,9 +170,8 @@ def _asks_for_token(address: str) -> bool:
 @contextmanager
 def _one_process_at_a_time() -> Iterator[None]:
     """Two that look for Ray at once, and find none, would start one each."""
-    lock = _own_address_file().with_suffix(".lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _own_file("lock").parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(_own_file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         _lock(fd)
         yield

@@ -14,9 +14,10 @@ from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.environment import Server
 from raylog.actors.own_processes import kill_own
 from raylog.actors.ray_tls import RayTls
-from raylog.actors.socket_directory import socket_directory, socket_path
+from raylog.actors.socket_directory import is_of_this_host, socket_directory, socket_path
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.actors.streams import StreamServer, connect
+from raylog.errors import PeerUnreachable
 from raylog.storage.disk import Disk, LocalDisk
 
 _DISK_THREADS: Final = 4
@@ -40,7 +41,7 @@ class RealEnvironment:
         self.random = Random()
         self._place = place
         self._tls = tls
-        self._sockets = socket_directory(place.cluster_id)
+        self._sockets = socket_directory(place.cluster_id, place.host)
         self._threads = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="off-loop")
 
     def wall_ms(self) -> int:
@@ -50,6 +51,8 @@ class RealEnvironment:
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def dial(self, endpoint: Endpoint, role: str, handler: Handler) -> Stream:
+        if endpoint.is_unix and not is_of_this_host(endpoint.path, self._sockets):
+            raise PeerUnreachable(str(endpoint), "it is a socket of another host")
         tls = None if endpoint.is_unix or self._tls is None else self._tls.dialling()
         return await connect(endpoint, secret=self._place.secret.value, role=role, handler=handler, tls=tls)
 

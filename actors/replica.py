@@ -40,7 +40,6 @@ from raylog.actors.stream_interface import Answer, Request
 from raylog.config import TopicConfig
 from raylog.errors import MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 
-MAX_LAG_MS: Final = 10_000
 _RETRY_MS: Final = 500
 _log = logging.getLogger(__name__)
 _M = TypeVar("_M", bound=Message)
@@ -49,10 +48,9 @@ _M = TypeVar("_M", bound=Message)
 class Replica:
     """`propose` carries an ISR proposal to the controller, and returns once it is durable."""
 
-    def __init__(self, hosted: HostedLog, propose: ProposeCall, max_lag_ms: int = MAX_LAG_MS) -> None:
+    def __init__(self, hosted: HostedLog, propose: ProposeCall) -> None:
         self._hosted = hosted
         self._propose = propose
-        self._max_lag_ms = max_lag_ms
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
@@ -91,7 +89,7 @@ class Replica:
         leader = NO_LEADER if assigned is None or assigned.leader == self._hosted.me[0] else assigned.leader
         raise NotLeader(name.topic, name.partition, leader, self._known_epoch)
 
-    def _pull(self, request: Request) -> Answer:
+    def _pull(self, request: Request) -> Answer | Awaitable[Answer]:
         message = _as(Pull, request)
         self._learn(message.leader_epoch)
         return self._leader().pull(request, message)
@@ -158,21 +156,22 @@ class Replica:
             self._end_role()
         else:
             leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
-            self._follow(assigned.leader_epoch, leader)
+            self._follow(assigned.leader_epoch, leader, in_sync=self._hosted.me in assigned.isr)
 
     def _lead(self, recorded: RecordedPartition) -> None:
         if isinstance(self._role, LeaderRole) and self._role.epoch == recorded.leader_epoch:
             self._role.record(recorded)
             return
         self._end_role()
-        self._role = LeaderRole(self._hosted, recorded, self._max_lag_ms, self._propose, self._learn)
+        self._role = LeaderRole(self._hosted, recorded, self._propose, self._learn)
 
-    def _follow(self, leader_epoch: int, leader: ReplicaAddress) -> None:
+    def _follow(self, leader_epoch: int, leader: ReplicaAddress, *, in_sync: bool) -> None:
         role = self._role
         if isinstance(role, FollowerRole) and role.epoch == leader_epoch and role.leader == leader:
+            role.in_sync = in_sync
             return
         self._end_role()
-        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle)
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, in_sync)
 
     def _learn(self, leader_epoch: int) -> None:
         """A replica knows of this epoch, so the controller has made it durable (rule 13)."""

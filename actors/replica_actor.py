@@ -17,6 +17,7 @@ import shutil
 
 from raylog.actors.actor_exit import end_process
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.kept_memory import keep_memory
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
@@ -31,6 +32,7 @@ class ReplicaActor:
 
     def __init__(self, spec: ReplicaSpec, place: Place) -> None:
         outlive_others()
+        keep_memory()
         self._spec = spec
         env = RealEnvironment(place, RayTls.from_environment())
         core = CoreThread(place.cluster_id)

@@ -23,12 +23,13 @@ from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaFailed, Re
 from raylog.actors.environment import Environment, Server
 from raylog.actors.follower_sync import epoch_before
 from raylog.actors.hosted_log import HostedLog, PartitionName
+from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.actors.log_upkeep import LogUpkeep
-from raylog.actors.messages import pack
-from raylog.actors.replica import MAX_LAG_MS, Replica
+from raylog.actors.messages import Message, pack
+from raylog.actors.replica import Replica
 from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
-from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError, StreamNotOpen
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
 
@@ -49,11 +50,10 @@ class Ending:
 class ReplicaProcess:
     """`run` returns when the replica is over."""
 
-    def __init__(self, env: Environment, spec: ReplicaSpec, pid: int, max_lag_ms: int = MAX_LAG_MS) -> None:
+    def __init__(self, env: Environment, spec: ReplicaSpec, pid: int) -> None:
         self._env = env
         self._spec = spec
         self._pid = pid
-        self._max_lag_ms = max_lag_ms
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[Ending] = self._loop.create_future()
         self._broker: Stream | None = None
@@ -70,10 +70,11 @@ class ReplicaProcess:
         _log.info("%s: opened [%d, %d).", self._spec, log.log_start_offset, log.log_end_offset)
         timers = Timers(self._loop)
         name = PartitionName(self._spec.topic, self._spec.topic_id, self._spec.partition)
-        hosted = self._hosted = HostedLog(log, name, (self._spec.broker_id, self._spec.incarnation), self._env, timers)
-        self._replica = Replica(hosted, self._propose, self._max_lag_ms)
+        me = (self._spec.broker_id, self._spec.incarnation)
+        hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers)
+        self._replica = Replica(hosted, self._propose)
         server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
-        hosted.start(LogUpkeep(hosted).run())
+        hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._ask_broker)).run())
         hosted.start(self._keep_broker(hosted, endpoints))
         ending = await self._until_over(hosted)
         await self._end(hosted, server)
@@ -139,6 +140,11 @@ class ReplicaProcess:
         broker = self._broker
         if broker is not None:  # whoever proposes tries again
             await broker.request(proposal, timeout=_ASK_SECONDS)
+
+    async def _ask_broker(self, message: Message) -> Response:
+        if self._broker is None:
+            raise StreamNotOpen("the broker", "it is looked for again")
+        return await self._broker.request(message, timeout=_ASK_SECONDS)
 
     # --- ending ---
 

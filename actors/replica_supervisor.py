@@ -24,19 +24,19 @@ from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import PrepareReplica
+from raylog.actors.incarnations import incarnation_of
 from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.stream_interface import Endpoint, Stream
 from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
-_STARTS_AT_ONCE: Final = 8  # for each broker
+_STARTS_AT_ONCE: Final = 4  # for each broker: Ray starts no more processes of a node at once than it has CPUs
 _PREPARE_SECONDS: Final = 6.0
 _LAUNCH_SECONDS: Final = 15.0
-_REGISTER_SECONDS: Final = 15.0
+_REGISTER_SECONDS: Final = 30.0  # a process that ends is noticed at once; one that is slow is not to be begun anew
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0  # a process that has run for so long did not fail to start
-_COUNTER_BITS: Final = 32
 
 _log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ class ReplicaSupervisor:
 
     def _next_incarnation(self) -> int:
         self._counter += 1
-        return self._changes.epoch << _COUNTER_BITS | self._counter
+        return incarnation_of(self._changes.epoch, self._counter)
 
     def _stream(self, broker_id: int) -> Stream | None:
         session = None if self._sessions is None else self._sessions.get(broker_id)

@@ -17,7 +17,9 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.control_messages import PrepareReplica, RemoveReplica
+from raylog.actors.controller_link import ControllerLink
 from raylog.actors.environment import Environment
+from raylog.actors.incarnations import NO_INCARNATION, epoch_of
 from raylog.actors.local_replicas import LocalReplicas
 from raylog.actors.metadata_fold import MetadataFold
 from raylog.actors.partition_state import PartitionId
@@ -41,25 +43,31 @@ class ReplicaTurnover:
         directories: ReplicaDirectories,
         replicas: LocalReplicas,
         fold: MetadataFold,
+        link: ControllerLink,
         broker_id: int,
     ) -> None:
         self._env = env
         self._directories = directories
         self._replicas = replicas
         self._fold = fold
+        self._link = link
         self._broker_id = broker_id
         self._turns: dict[PartitionId, asyncio.Lock] = {}
         self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller last asked to make room for
 
     def is_expected(self, partition: PartitionId) -> bool:
-        """Whether the controller wants a replica here, as far as is known: by its state, or by its word."""
-        return partition in self._prepared or is_wanted(self._fold.state, *partition, self._broker_id)
+        """Whether the controller wants a replica here, as far as is known: by its state, or by its word.
+
+        The word of an earlier controller counts for nothing: what it led to is in the state.
+        """
+        by_its_word = epoch_of(self._prepared.get(partition, NO_INCARNATION)) == self._link.controller_epoch
+        return by_its_word or is_wanted(self._fold.state, *partition, self._broker_id)
 
     async def prepare(self, order: PrepareReplica) -> None:
         """ReplicaNotFree where the directory does not become free, StaleIncarnation where a later process has it."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
-            newest = self._prepared.get(partition, -1)
+            newest = self._prepared.get(partition, NO_INCARNATION)
             if order.incarnation < newest:
                 raise StaleIncarnation(order.topic, order.partition, self._broker_id, order.incarnation, newest)
             self._prepared[partition] = order.incarnation

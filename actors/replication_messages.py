@@ -59,7 +59,11 @@ class Fetch(Message):
 @message(kind=19)
 @dataclass(frozen=True, slots=True)
 class Fetched(Message):
-    """The batches are the payload, or in a file. `diverged`: the client's last epoch did not end where it thinks."""
+    """The batches are the payload, or in a file. `diverged`: the client's last epoch did not end where it thinks.
+
+    Whoever reads the file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
+    where the first of them begins.
+    """
 
     next_offset: int
     high_watermark: int
@@ -139,6 +143,7 @@ class Pull(Message):
     incarnation: int
     offset: int
     last_epoch: int
+    log_start_offset: int
     max_bytes: int
 
 

@@ -1,8 +1,11 @@
 """Where the unix sockets of a cluster's processes on this machine are.
 
-A socket's path has room for 107 bytes, so it cannot be below the data directory. The directory is named after the user
-and the cluster, and only its owner can enter it (`streams.private_directory`). A listener's name gives the same path
-in every process: so replicas find the next process of their broker where they found the one before.
+A socket's path has room for 107 bytes, so it cannot be below the data directory. The directory is named after the user,
+the cluster and the host, and only its owner can enter it (`streams.private_directory`). A listener's name gives the
+same path in every process: so replicas find the next process of their broker where they found the one before.
+
+What must stay true: a socket of another host is never dialled, though two hosts may share a file system, and a network
+between them that is cut would not keep it from answering.
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ _MAX_NAME: Final = 40
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-def socket_directory(cluster_id: str) -> str:
-    """The directory, made if it was missing. DirectoryNotOurs where others may enter it."""
+def socket_directory(cluster_id: str, host: str) -> str:
+    """The directory, made if it was missing; `host` is the address of the Ray node. DirectoryNotOurs."""
     user = os.geteuid()
-    tag = hashlib.blake2s(cluster_id.encode(), digest_size=5).hexdigest()
+    tag = hashlib.blake2s(f"{cluster_id} {host}".encode(), digest_size=5).hexdigest()
     return private_directory(f"{_base_directory(user)}/raylog-{user}-{tag}")
 
 
@@ -34,6 +37,11 @@ def socket_path(directory: str, name: str) -> str:
     if len(name) > _MAX_NAME or not _PLAIN.fullmatch(name):
         name = hashlib.blake2s(name.encode(), digest_size=10).hexdigest()
     return f"{directory}/{name}"
+
+
+def is_of_this_host(path: str, directory: str) -> bool:
+    """Whether a socket's path is one of the host of this directory. (The folder around it follows the environment.)"""
+    return Path(path).parent.name == Path(directory).name
 
 
 def remove_dead_sockets(directory: str) -> None:

@@ -18,6 +18,7 @@ from raylog.errors import RaylogError
 
 CALL_SECONDS: Final = 30.0
 SHUTDOWN_SECONDS: Final = 60.0
+_INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
 class Cluster:
@@ -26,24 +27,25 @@ class Cluster:
     def __init__(self, name: str) -> None:
         self.name = name
         self._calls = ControllerCalls(name)
-        self._access: ClusterAccess | None = None
+        self._cluster_id = ""
 
     def __repr__(self) -> str:
         return f"Cluster({self.name!r})"
 
     @property
     def cluster_id(self) -> str:
-        return self.access().cluster_id
+        if not self._cluster_id:
+            self._cluster_id = self.access().cluster_id
+        return self._cluster_id
 
     def access(self, timeout: float = CALL_SECONDS) -> ClusterAccess:
         """What a client of this cluster needs to open streams. It holds the cluster's secret."""
-        if self._access is None:
-            self._access = self._calls.ask("access", timeout=timeout, repeatable=True)
-        return self._access
+        answer: ClusterAccess = self._calls.ask("access", timeout=timeout, repeatable=True)
+        return answer
 
     def wait_until_ready(self, timeout: float = CALL_SECONDS) -> None:
         """Until there is a controller that takes calls. ClusterNotFound, ClusterNotReady."""
-        self._calls.ask("wait_until_ready", timeout, timeout=timeout, repeatable=True)
+        self._calls.ask("wait_until_ready", _INSIDE * timeout, timeout=timeout, repeatable=True)
 
     def shutdown(self, timeout: float = SHUTDOWN_SECONDS) -> None:
         """Stop all of its actors, cleanly as far as they let themselves be stopped so. The data stays."""
@@ -125,7 +127,7 @@ class Cluster:
     ) -> dict[tuple[str, int], int]:
         """Let these (topic, partition) begin at an offset, −1: at the high watermark. Where they begin now."""
         answer: dict[tuple[str, int], int] = self._calls.ask(
-            "delete_records", dict(before), timeout, timeout=timeout, repeatable=True
+            "delete_records", dict(before), _INSIDE * timeout, timeout=timeout, repeatable=True
         )
         return answer
 
@@ -196,12 +198,12 @@ class Cluster:
 
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
         """Stop a drained broker for good, and forget it."""
-        self._calls.ask("remove_broker", broker, timeout, timeout=timeout)
+        self._calls.ask("remove_broker", broker, _INSIDE * timeout, timeout=timeout)
 
     # --- in general -----------------------------------------------------------------------------------------------
 
     def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        return self._calls.ask("admin", call, arguments, timeout, timeout=timeout, repeatable=True)
+        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, repeatable=True)
 
     def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
-        return self._calls.ask("admin", call, arguments, timeout, timeout=timeout)
+        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout)

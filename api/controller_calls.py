@@ -3,7 +3,7 @@
     answered                              the answer, or the typed error that the controller raised
     the controller is gone, or going      asked again if asking twice does no harm; else ControllerLost (rule 27)
     none serves yet                       asked again: nothing was done
-    out of time                           AdminTimedOut, or ClusterNotReady where it was never asked
+    out of time                           AdminTimedOut, or ClusterNotReady where that leaves no doubt
 
 A controller that has been started again is found under the same name.
 """
@@ -50,6 +50,8 @@ class ControllerCalls:
             except ControllerNotReady as error:
                 reason = error.describe()
             except GetTimeoutError:
+                if repeatable:  # it changes nothing
+                    raise ClusterNotReady(self.cluster, round(timeout * 1000), f"{call} is not answered") from None
                 raise AdminTimedOut(call, round(timeout * 1000)) from None
             except _GONE as error:
                 if not repeatable:

@@ -37,7 +37,7 @@ from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
 
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
-_GRACE: Final = 2.0  # so that the controller's own word on what is missing comes first
+_GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is missing comes first
 
 
 def start(
@@ -60,8 +60,8 @@ def start(
     data_dir = str(Path(data_dir).expanduser().absolute())
     deadline = time.monotonic() + timeout
     search(data_dir, brokers)
-    join_or_start_ray(log_to_driver=False, include_dashboard=False)
-    return _Start(name, data_dir, brokers, deadline).run(form)
+    join_or_start_ray(include_dashboard=False)
+    return _Start(name, data_dir, brokers, timeout, deadline).run(form)
 
 
 def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cluster:
@@ -79,10 +79,11 @@ def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cl
 class _Start:
     """One call of `start`."""
 
-    def __init__(self, name: str, data_dir: str, brokers: int | None, deadline: float) -> None:
+    def __init__(self, name: str, data_dir: str, brokers: int | None, timeout: float, deadline: float) -> None:
         self._name = name
         self._data_dir = data_dir
         self._brokers = brokers
+        self._timeout_ms = round(timeout * 1000)
         self._deadline = deadline
         self._calls = ControllerCalls(name)
 
@@ -90,12 +91,12 @@ class _Start:
         nodes = living_nodes()
         here = ray.get_runtime_context().get_node_id()
         places = nodes_for_brokers(nodes, here)
-        if not self._is_running():
-            self._make_controller(nodes, places, self._search(places, here), form)
+        awaited = [node for node in places if node.node_id == here]
+        if not self._is_running() and self._make_controller(nodes, places, self._search(places, here), form):
+            awaited = list(places)
         cluster = Cluster(self._name)
         cluster.wait_until_ready(self._left())
-        if here in [node.node_id for node in places]:
-            self._join(cluster, search(self._data_dir, self._brokers), here)
+        self._join(cluster, awaited, self._search(awaited, here))
         return cluster
 
     def _left(self) -> float:
@@ -118,15 +119,16 @@ class _Start:
         try:
             answers = dict(zip(tasks, ray.get(list(tasks.values()), timeout=self._left()), strict=True))
         except GetTimeoutError:
-            raise ClusterNotReady(self._name, 0, "not all nodes told in time what is on their disks") from None
+            reason = "not all nodes told in time what is on their disks"
+            raise ClusterNotReady(self._name, self._timeout_ms, reason) from None
         except RayError as error:
             raise plain_error(error) from error
         return [answers.get(node.node_id) or search(self._data_dir, self._brokers) for node in places]
 
     def _make_controller(
         self, nodes: Sequence[RayNode], places: Sequence[RayNode], found: Sequence[Found], form: bool | None
-    ) -> None:
-        """Make its actor, unless another process is quicker."""
+    ) -> bool:
+        """Make its actor, unless another process is quicker. Whether it is to form a cluster."""
         directories = tuple(each for one in found for each in one.directories)
         cluster_id = cluster_of(directories)
         if cluster_id is None:
@@ -146,6 +148,7 @@ class _Start:
         )
         options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)
+        return post.forms
 
     def _check_may_form(self, form: bool | None, nodes: Sequence[RayNode]) -> None:
         if form or (form is None and len(nodes) == 1):
@@ -155,13 +158,15 @@ class _Start:
             reason += f", and on a Ray cluster of {len(nodes)} nodes a new one is formed only with form=True"
         raise ClusterNotFound(self._name, reason)
 
-    def _join(self, cluster: Cluster, found: Found, here: str) -> None:
-        """Have brokers on this node's directories, and wait for them."""
-        owner = cluster_of(found.directories)
+    def _join(self, cluster: Cluster, places: Sequence[RayNode], found: Sequence[Found]) -> None:
+        """Have brokers in the directories of these nodes, and wait for them."""
+        owner = cluster_of(tuple(each for one in found for each in one.directories))
         own = cluster.cluster_id
         if owner is not None and owner != own:
             raise WrongCluster(self._data_dir, f"cluster {owner}", f"cluster {own}, which runs as {self._name!r}")
-        self._calls.ask("join", _homes(here, found), self._left(), timeout=self._left() + _GRACE, repeatable=True)
+        homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
+        left = self._left()
+        self._calls.ask("join", homes, left, timeout=left + _GRACE_SECONDS, repeatable=True)
 
 
 def _homes(node_id: str, found: Found) -> list[BrokerHome]:

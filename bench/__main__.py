@@ -16,7 +16,15 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import codec_bench, log_bench, replication_bench, stream_bench, timer_bench
+from bench import (
+    codec_bench,
+    housekeeping_bench,
+    log_bench,
+    replication_bench,
+    stream_bench,
+    sustained_bench,
+    timer_bench,
+)
 from bench.measuring import Figure
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -25,6 +33,8 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "timers": timer_bench.run,
     "streams": stream_bench.run,
     "replication": replication_bench.run,
+    "sustained": sustained_bench.run,
+    "housekeeping": housekeeping_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 

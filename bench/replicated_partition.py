@@ -17,6 +17,7 @@ import uvloop
 
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.control_messages import Assign, ReplicaHello
+from raylog.actors.kept_memory import keep_memory
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
@@ -72,6 +73,8 @@ async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> A
 
 
 def _replica(spec: ReplicaSpec, place: Place) -> None:
+    keep_memory()
+
     async def live() -> None:
         await ReplicaProcess(RealEnvironment(place, None), spec, os.getpid()).run()
 

@@ -12,6 +12,7 @@ import uvloop
 
 from bench.measuring import ROUNDS, Figure, rounds_of
 from bench.replicated_partition import TOPIC_ID, replicated_partition
+from raylog.actors.kept_memory import keep_memory
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended
 from raylog.actors.stream_interface import Stream
 from raylog.config import KIB, MIB
@@ -30,6 +31,7 @@ def run() -> Iterator[Figure]:
 
 
 async def _measure() -> list[Figure]:
+    keep_memory()
     async with replicated_partition({"max.message.bytes": str(2 * MIB)}) as (leader, folder):
         figures = await _latency(leader)
         for size, (count, window) in _PIPELINED.items():

@@ -15,7 +15,7 @@ What stays true here:
     ├── ReplicationError
     │   ├── NotLeader, NotEnoughReplicas                                               nothing was done
     │   ├── OffsetNotAvailable, InvalidRequest, ReplicaCrashed
-    │   └── NotEnoughReplicasAfterAppend, AppendTimedOut, LeadershipLost               outcome unknown
+    │   └── NotEnoughReplicasAfterAppend, AppendTimedOut, LeadershipLost, DeletionTimedOut   outcome unknown
     ├── FencedError               StalePartitionEpoch, StaleBrokerEpoch, StaleIncarnation, DuplicateBroker,
     │                             IneligibleReplica
     ├── AdminError
@@ -38,7 +38,8 @@ What stays true here:
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline
-    ├── CompactionError           CompactionMemoryTooSmall (CompactionMemoryTaken), CompactionOutdated
+    ├── CompactionError           CompactionMemoryTooSmall (CompactionMemoryTaken), CompactionOutdated,
+    │                             CompactionAbandoned, HousekeeperBusy
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
     │   ├── MessageUnknown
@@ -365,6 +366,27 @@ class AppendTimedOut(ReplicationError):
 
     def describe(self) -> str:
         return f"A batch of {self.topic}-{self.partition} was not replicated within {self.timeout_ms} ms."
+
+
+class DeletionTimedOut(ReplicationError):
+    """The leader's log begins later now, but not all replicas in sync have followed in time."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "Ask again: what is deleted already stays so, and the others follow."
+
+    def __init__(self, topic: str, partition: int, offset: int, timeout_ms: int) -> None:
+        super().__init__(topic, partition, offset, timeout_ms)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return (
+            f"Not all replicas in sync of {self.topic}-{self.partition} have deleted what is before {self.offset} "
+            f"within {self.timeout_ms} ms."
+        )
 
 
 class OffsetNotAvailable(ReplicationError):
@@ -1120,6 +1142,34 @@ class CompactionOutdated(CompactionError):
 
     def describe(self) -> str:
         return f"The segments from offset {self.base_offset} to {self.end_offset} are not those that were compacted."
+
+
+class CompactionAbandoned(CompactionError):
+    """Whoever asked for a compaction does not wait for it any more."""
+
+    retriable = True
+    advice = "The log's owner asks again when it is there again."
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.directory = directory
+
+    def describe(self) -> str:
+        return f"Nobody waits for the compaction of {self.directory} any more."
+
+
+class HousekeeperBusy(CompactionError):
+    """The broker's housekeeping process has as many compactions waiting as it takes."""
+
+    retriable = True
+    advice = "The log's owner asks again later; nothing is lost but time."
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.waiting = waiting
+
+    def describe(self) -> str:
+        return f"{self.waiting} compactions wait already."
 
 
 # --- streams ------------------------------------------------------------------------------------------------------

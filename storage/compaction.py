@@ -11,16 +11,17 @@ new ones are synced (see `compaction_swap.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from raylog.errors import BatchError, CompactionOutdated, DiskError, LogDamaged
+from raylog.errors import BatchError, CompactionAbandoned, CompactionOutdated, DiskError, LogDamaged
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.batch_filter import emptied, only_records
 from raylog.storage.batch_scan import ChainBroken, scan_file
+from raylog.storage.compaction_aborts import aborted_transactions
 from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment
-from raylog.storage.compaction_swap import CLEANED_SUFFIX
+from raylog.storage.compaction_swap import draft_suffix
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk
 from raylog.storage.key_map import KeyMap, MemoryBudget, bytes_for
@@ -51,7 +52,8 @@ class CompactionReport:
     records_after: int = 0
     keys: int = 0
     map_bytes: int = 0
-    made_for: tuple[str, int] = ("", 0)
+    made_for: tuple[str, int] = ("", 0)  # as the plan says, so that it can be told whether it is outdated
+    run: str = ""
 
     @property
     def bytes_of_map_per_key(self) -> float:
@@ -70,27 +72,70 @@ def compact(
     return report
 
 
-def run_compaction(disk: Disk, plan: CompactionPlan, budget: MemoryBudget) -> CompactionReport:
-    """Write the compacted segments beside the old ones. Touches nothing else, so it can stop at any point."""
-    report = CompactionReport(made_for=plan.made_for)
+def run_compaction(
+    disk: Disk, plan: CompactionPlan, budget: MemoryBudget, is_wanted: Callable[[], bool] = lambda: True
+) -> CompactionReport:
+    """Write the compacted segments beside the old ones. Touches nothing else, so it can stop at any point.
+
+    CompactionAbandoned: `is_wanted`, which is asked at every batch, has said no.
+    """
+    try:
+        return _run(_Source(disk, plan, is_wanted), budget)
+    except FileNotFoundError:  # the whole directory is gone: its topic was deleted
+        raise CompactionOutdated(plan.segments[0].base_offset, plan.limit) from None
+
+
+def _run(source: _Source, budget: MemoryBudget) -> CompactionReport:
+    disk, plan = source.disk, source.plan
+    report = CompactionReport(made_for=plan.made_for, run=plan.run)
+    aborted = aborted_transactions(disk, plan)
     with budget.grant(bytes_for(plan.dirty_offsets), bytes_for(min(plan.dirty_offsets, _LEAST_KEYS))) as granted:
         keys = KeyMap(granted)
-        report.cleaned_to = _map_dirty_keys(disk, plan, keys, budget)
+        report.cleaned_to = _map_dirty_keys(source, aborted, keys, budget)
         report.keys, report.map_bytes = len(keys), keys.memory_bytes
-        cleaner = _Cleaner(disk, plan, keys, report)
+        cleaner = _Cleaner(source, aborted, keys, report)
         for group in _groups(plan, report.cleaned_to):
             cleaner.clean(group)
     return report
 
 
-def _map_dirty_keys(disk: Disk, plan: CompactionPlan, keys: KeyMap, budget: MemoryBudget) -> int:
+@dataclass(frozen=True)
+class _Source:
+    """What is read."""
+
+    disk: Disk
+    plan: CompactionPlan
+    is_wanted: Callable[[], bool]
+
+    def batches(self, segment: PlannedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
+        try:
+            file = self.disk.open(f"{self.plan.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
+        except FileNotFoundError:  # retention or a truncation was quicker
+            raise CompactionOutdated(segment.base_offset, segment.next_offset) from None
+        try:
+            for _, header, batch in scan_file(file, segment.base_offset, None, end=segment.size):
+                if not self.is_wanted():
+                    raise CompactionAbandoned(self.plan.directory)
+                yield header, batch
+        except ChainBroken as broken:
+            if file.size() < segment.size:
+                raise CompactionOutdated(segment.base_offset, segment.next_offset) from broken
+            raise LogDamaged(file.path, broken.position, broken.reason) from broken
+        finally:
+            file.close()
+
+
+def _map_dirty_keys(
+    source: _Source, aborted: Sequence[AbortedTransaction], keys: KeyMap, budget: MemoryBudget
+) -> int:
     """Fill the map with as much of the dirty part as fits; returns the offset after it."""
+    plan = source.plan
     dirty = [segment for segment in plan.segments if segment.next_offset > plan.first_dirty_offset]
     # Of a transaction whose marker lies before, this walk would never see the end.
-    transactions = TransactionFilter([each for each in plan.aborted if each.last_offset >= dirty[0].base_offset])
+    transactions = TransactionFilter([each for each in aborted if each.last_offset >= dirty[0].base_offset])
     mapped_to = plan.first_dirty_offset
     for segment in dirty:
-        for header, batch in _batches(disk, plan, segment):
+        for header, batch in source.batches(segment):
             if header.is_control:
                 transactions.ends(header, decode_marker(header, batch))
             elif not transactions.is_aborted(header) and header.base_offset >= plan.first_dirty_offset:
@@ -121,24 +166,6 @@ def _decoded(header: BatchHeader, batch: memoryview) -> DecodedBatch | None:
         return None
 
 
-def _batches(
-    disk: Disk, plan: CompactionPlan, segment: PlannedSegment
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    try:
-        file = disk.open(f"{plan.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
-    except FileNotFoundError:  # retention or a truncation was quicker
-        raise CompactionOutdated(segment.base_offset, segment.next_offset) from None
-    try:
-        for _, header, batch in scan_file(file, segment.base_offset, None, end=segment.size):
-            yield header, batch
-    except ChainBroken as broken:
-        if file.size() < segment.size:
-            raise CompactionOutdated(segment.base_offset, segment.next_offset) from broken
-        raise LogDamaged(file.path, broken.position, broken.reason) from broken
-    finally:
-        file.close()
-
-
 def _groups(plan: CompactionPlan, cleaned_to: int) -> list[list[PlannedSegment]]:
     """Neighbours that fit into one new segment even if nothing of them goes."""
     groups: list[list[PlannedSegment]] = []
@@ -159,12 +186,16 @@ def _groups(plan: CompactionPlan, cleaned_to: int) -> list[list[PlannedSegment]]
 class _Cleaner:
     """Writes the new segments of one compaction, in order."""
 
-    def __init__(self, disk: Disk, plan: CompactionPlan, keys: KeyMap, report: CompactionReport) -> None:
-        self._disk = disk
-        self._plan = plan
+    def __init__(
+        self, source: _Source, aborted: Sequence[AbortedTransaction], keys: KeyMap, report: CompactionReport
+    ) -> None:
+        self._source = source
+        self._disk = source.disk
+        self._plan = source.plan
+        self._suffix = draft_suffix(source.plan.run)
         self._keys = keys
         self._report = report
-        self._transactions = TransactionFilter(plan.aborted)
+        self._transactions = TransactionFilter(aborted)
 
     def clean(self, group: list[PlannedSegment]) -> None:
         try:
@@ -177,20 +208,20 @@ class _Cleaner:
         """Nobody installs a part of a compaction, and on a full disk its files are in the way."""
         for name in [file_name(base, kind) for base in bases for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]:
             try:
-                self._disk.remove(f"{self._plan.directory}/{name}{CLEANED_SUFFIX}")
+                self._disk.remove(f"{self._plan.directory}/{name}{self._suffix}")
             except DiskError as error:
                 _log.warning("A file of a failed compaction stays until the next opening: %s", error)
 
     def _write_segment(self, group: list[PlannedSegment]) -> None:
         base_offset, end_offset = group[0].base_offset, group[-1].next_offset
         target = Segment.create(
-            self._disk, self._plan.directory, base_offset, self._plan.index_interval_bytes, None, CLEANED_SUFFIX
+            self._disk, self._plan.directory, base_offset, self._plan.index_interval_bytes, None, self._suffix
         )
         try:
             writer = _ChainWriter(target)
             for segment in group:
                 self._report.bytes_before += segment.size
-                for header, batch in _batches(self._disk, self._plan, segment):
+                for header, batch in self._source.batches(segment):
                     self._put(writer, header, batch)
             writer.finish()
             if target.next_offset != end_offset:

@@ -1,5 +1,7 @@
 """Deciding what to compact. The plan says all that the work needs, so that it can be done in another process.
 
+Planning looks at what the log has in memory, at one small file, and at a few headers: it is quick however long the log.
+
     0 … removable below … cleaned to ……………… limit ………………… log end
         tombstones may go   │  dirty: its keys  │  not to be touched: the growing segment, what is not yet
                             │  go into the map  │  replicated or decided, what is younger than min.compaction.lag.ms
@@ -7,13 +9,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.config import INT64_MAX
 from raylog.storage.compaction_progress import CompactionProgress
-from raylog.storage.log_reader import aborted_between
 from raylog.storage.producer_state import LastWrite
 from raylog.storage.segment import Segment
 from raylog.storage.transaction_index import AbortedTransaction
@@ -36,12 +38,14 @@ class CompactionPlan:
     segments: tuple[PlannedSegment, ...]  # from the log's beginning to the limit
     first_dirty_offset: int
     removable_below: int
-    aborted: tuple[AbortedTransaction, ...]
+    later: tuple[PlannedSegment, ...]  # the sealed ones after the limit, for their markers
+    aborted_later: tuple[AbortedTransaction, ...]  # by markers in the growing segment
     last_writes: Mapping[int, LastWrite]
     segment_bytes: int
     index_interval_bytes: int
     planned_at_ms: int
     made_for: tuple[str, int]  # the opening of the log, and how often it had been cut: what else could look the same
+    run: str  # in the names of what is written for this plan, and for no other
 
     @property
     def limit(self) -> int:
@@ -65,17 +69,20 @@ def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> C
     if not dirty or not (force or _is_worth_while(log, cleanable, dirty, now_ms)):
         return None
     limit = cleanable[-1].next_offset
+    sealed = [PlannedSegment(each.base_offset, each.next_offset, each.size) for each in log.segments.sealed]
     return CompactionPlan(
         directory=log.directory.path,
-        segments=tuple(PlannedSegment(each.base_offset, each.next_offset, each.size) for each in cleanable),
+        segments=tuple(sealed[: len(cleanable)]),
         first_dirty_offset=first_dirty,
         removable_below=progress.removable_below(now_ms, log.config.delete_retention_ms),
-        aborted=tuple(aborted_between(log, cleanable[0].base_offset, limit, now_ms)),
+        later=tuple(sealed[len(cleanable) :]),
+        aborted_later=tuple(log.segments.active.transactions.overlapping(cleanable[0].base_offset, limit)),
         last_writes=log.producers.last_writes(),
         segment_bytes=log.config.segment_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
         planned_at_ms=now_ms,
         made_for=log.shape,
+        run=secrets.token_hex(8),
     )
 
 

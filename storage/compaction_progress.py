@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from raylog.errors import LogDamaged
 from raylog.storage.checkpoints import read_checkpoint, write_checkpoint
 from raylog.storage.disk import Disk
+from raylog.storage.partition_directory import PartitionDirectory
 
 FILE_NAME: Final = "compaction-checkpoint"
 _VERSION: Final = 1
@@ -69,8 +70,9 @@ class CompactionProgress:
         write_checkpoint(disk, f"{directory}/{FILE_NAME}", _VERSION, {"passes": [list(each) for each in self.passes]})
 
 
-def cut_progress(disk: Disk, directory: str, log_end_offset: int) -> None:
+def cut_progress(directory: PartitionDirectory, log_end_offset: int) -> None:
     """What is appended from here on has not been compacted, whatever stood at those offsets before."""
-    progress = CompactionProgress.load(disk, directory)
-    if progress.cleaned_to > log_end_offset:
-        progress.cut(log_end_offset).save(disk, directory)
+    with directory.progress_lock:
+        progress = CompactionProgress.load(directory.disk, directory.path)
+        if progress.cleaned_to > log_end_offset:
+            progress.cut(log_end_offset).save(directory.disk, directory.path)

@@ -1,13 +1,17 @@
 """Putting a compacted segment in the place of the segments it was made from, so that a crash at any step loses nothing.
 
-    1. the compactor writes  B.log.cleaned, B.index.cleaned, …     and syncs them
-    2. the owner renames     B.index.cleaned -> B.index.swap, …, and last B.log.cleaned -> B.log.swap; syncs the names
-    3. it renames            the old segments' files -> .deleted; syncs the directory
-    4. it renames            B.index.swap -> B.index, …, and last B.log.swap -> B.log; syncs the directory
+    1. the compactor writes  B.log.R.cleaned, B.index.R.cleaned, …  and syncs them; R is drawn anew for each plan
+    2. the owner renames     B.index.R.cleaned -> B.index.swap, …, and last B.log.R.cleaned -> B.log.swap
+    3. it renames            the old segments' files -> .deleted
+    4. it renames            B.index.swap -> B.index, …, and last B.log.swap -> B.log
+       and after each of 2, 3 and 4 it syncs the directory before it goes on
 
 The rename of the log file in step 2 is the point of no return: before it, an opening forgets the new files; after it,
-an opening goes on with step 3. What must stay true: the new file spans exactly the offsets of the old ones (removed
-batches leave fillers), so which segments are old can be told from it alone.
+an opening goes on with step 3. What must stay true:
+- The new file spans exactly the offsets of the old ones (removed batches leave fillers), so which segments are old can
+  be told from it alone.
+- No two compactions write under one name. One that nobody waits for any more, since its log was opened again or its
+  owner has asked anew, may write on for as long as it likes: nobody will ever rename its files.
 """
 
 from __future__ import annotations
@@ -18,31 +22,33 @@ from typing import Final
 from raylog.errors import LogDamaged
 from raylog.storage.batch_scan import ChainBroken, scan_file
 from raylog.storage.disk import Disk
-from raylog.storage.partition_directory import DELETED_SUFFIX, PartitionDirectory
+from raylog.storage.partition_directory import CLEANED_SUFFIX, DELETED_SUFFIX, PartitionDirectory
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name
 
-CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 
 
-def is_written(directory: PartitionDirectory, base_offset: int) -> bool:
+def draft_suffix(run: str) -> str:
+    """Of the files that the compaction of this name writes."""
+    return f".{run}{CLEANED_SUFFIX}"
+
+
+def is_written(directory: PartitionDirectory, base_offset: int, run: str) -> bool:
     """Whether all that step 2 renames is there. An opening in between has removed it."""
-    names = [file_name(base_offset, kind) + CLEANED_SUFFIX for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]
+    names = [file_name(base_offset, kind) + draft_suffix(run) for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]
     return all(directory.disk.exists(directory.file(name)) for name in names)
 
 
-def commit_swap(directory: PartitionDirectory, base_offset: int) -> None:
-    """Step 2: from here on the new segment stands."""
-    disk = directory.disk
+def commit_swap(directory: PartitionDirectory, base_offset: int, run: str) -> None:
+    """Step 2 but its sync: from here on the new segment stands."""
     for kind in (*INDEX_SUFFIXES, LOG_SUFFIX):
         path = directory.file(file_name(base_offset, kind))
-        disk.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-    disk.sync_directory(directory.path)
+        directory.disk.rename(path + draft_suffix(run), path + SWAP_SUFFIX)
 
 
-def finish_swap(directory: PartitionDirectory, base_offset: int, old: Sequence[int]) -> list[str]:
-    """Steps 3 and 4; returns the files that wait for their removal."""
+def retire_old(directory: PartitionDirectory, base_offset: int, old: Sequence[int]) -> list[str]:
+    """Step 3 but its sync; returns the files that wait for their removal."""
     disk = directory.disk
     retired = []
     for base in old:
@@ -53,14 +59,31 @@ def finish_swap(directory: PartitionDirectory, base_offset: int, old: Sequence[i
             if disk.exists(path):
                 disk.rename(path, path + DELETED_SUFFIX)
                 retired.append(path + DELETED_SUFFIX)
-    # An old segment that came back after a power cut, beside a new one that had lost its suffix, would overlap it.
-    disk.sync_directory(directory.path)
+    return retired
+
+
+def put_in_place(directory: PartitionDirectory, base_offset: int) -> None:
+    """Step 4 but its sync.
+
+    Step 3 has been synced: an old segment that came back after a power cut, beside a new one that had lost its suffix,
+    would overlap it.
+    """
+    disk = directory.disk
     for kind in (*INDEX_SUFFIXES, LOG_SUFFIX):
         path = directory.file(file_name(base_offset, kind))
         if disk.exists(path + SWAP_SUFFIX):
             disk.rename(path + SWAP_SUFFIX, path)
-    disk.sync_directory(directory.path)
-    return retired
+
+
+def remove_drafts(directory: PartitionDirectory, suffix: str = CLEANED_SUFFIX) -> int:
+    """Remove what compactions have written that came to nothing; returns how many files. Callable from any thread.
+
+    While the log is open only with the suffix of its own compaction: by then another process may be its owner.
+    """
+    drafts = [name for name in directory.disk.list_directory(directory.path) if name.endswith(suffix)]
+    for name in drafts:
+        directory.disk.remove(directory.file(name))
+    return len(drafts)
 
 
 def finish_swaps(directory: PartitionDirectory) -> None:
@@ -70,14 +93,17 @@ def finish_swaps(directory: PartitionDirectory) -> None:
     committed = [
         int(name[: -len(LOG_SUFFIX + SWAP_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)
     ]
+    remove_drafts(directory)
     for name in names:
-        half_committed = name.endswith(SWAP_SUFFIX) and int(name.partition(".")[0]) not in committed
-        if name.endswith(CLEANED_SUFFIX) or half_committed:
+        if name.endswith(SWAP_SUFFIX) and int(name.partition(".")[0]) not in committed:
             disk.remove(directory.file(name))
     for base_offset in committed:
         end = _end_of_swap(disk, directory.file(file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX), base_offset)
         old = [base for base in directory.segment_bases() if base_offset <= base < end]
-        finish_swap(directory, base_offset, old)
+        retire_old(directory, base_offset, old)
+        disk.sync_directory(directory.path)
+        put_in_place(directory, base_offset)
+        disk.sync_directory(directory.path)
 
 
 def _end_of_swap(disk: Disk, path: str, base_offset: int) -> int:

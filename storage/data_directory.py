@@ -11,6 +11,7 @@ back with its directory is the same broker, and no broker ever writes into the d
 
 from __future__ import annotations
 
+import os.path
 import re
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -64,7 +65,8 @@ class DataDirectory:
         """Lock the directory for this broker; a blank one becomes this broker's."""
         disk = disk or LocalDisk()
         found = cls.read_identity(path, disk)  # before anything is written into what may be somebody else's
-        disk.make_directory(path)
+        if found is None:
+            _make_durably(disk, path)
         directory = cls(disk, path, identity, disk.lock_directory(path))
         try:
             found = found or cls.read_identity(path, disk)  # somebody may have been quicker
@@ -97,3 +99,14 @@ class DataDirectory:
 
     def close(self) -> None:
         self._lock.release()
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    """Make the directory, so that not even a power cut takes its name away, and with it all that was synced in it."""
+    parent = os.path.dirname(path.rstrip("/")) or "."
+    unsure = [parent]  # even if `path` is there: whoever made it may not have come to the sync
+    while not disk.exists(unsure[-1]):
+        unsure.append(os.path.dirname(unsure[-1]) or ".")
+    disk.make_directory(path)
+    for each in reversed(unsure):
+        disk.sync_directory(each)

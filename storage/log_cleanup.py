@@ -1,18 +1,24 @@
 """Getting rid of old records: whole segments by retention, outdated values by compaction, and in the end the files.
 
-What must stay true: segments leave the log at once, but their files stay for `file.delete.delay.ms`, since readers on
-this machine may be in the middle of them.
+What must stay true:
+- Segments leave the log at once, but their files stay for `file.delete.delay.ms`, since readers on this machine may be
+  in the middle of them.
+- What takes the disk long (syncing names, freeing a large file's blocks) can be done on another thread, while the log's
+  owner goes on. So each of these jobs has steps: begin or go on, on the owner's thread; the slow work, anywhere; go on
+  or finish, on the owner's thread.
+- A log whose files are half swapped is cut or closed only after the swap has been finished (`Installation.settle`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.errors import CompactionOutdated
 from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.compaction_swap import commit_swap, finish_swap, is_written
+from raylog.storage.compaction_swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
 from raylog.storage.disk import Disk
 from raylog.storage.partition_directory import DELETED_SUFFIX
 from raylog.storage.retention import Expired, SegmentFacts, expired_segments, is_past
@@ -33,6 +39,20 @@ class Removal(NamedTuple):
     paths: Sequence[str]
 
 
+class DueRemoval(NamedTuple):
+    """Files whose time is over."""
+
+    removals: Sequence[Removal]
+    disk: Disk
+
+    def carry_out(self) -> int:
+        """Remove them; returns how many. On any thread: freeing the blocks of a large file takes long."""
+        paths = [path for removal in self.removals for path in removal.paths]
+        for path in paths:
+            self.disk.remove(path)
+        return len(paths)
+
+
 class Removals:
     """What is to be removed later."""
 
@@ -42,16 +62,18 @@ class Removals:
     def add(self, removal: Removal) -> None:
         self._waiting.append(removal)
 
-    def carry_out(self, disk: Disk, now_ms: int, let_go: Callable[[Segment], None]) -> int:
-        """Remove what is due; returns the number of files."""
-        due = [removal for removal in self._waiting if removal.due_ms <= now_ms]
-        for removal in due:
-            for path in removal.paths:
-                disk.remove(path)
-            self._waiting.remove(removal)  # not before: a refusal is tried again next time
-            for segment in removal.segments:
-                let_go(segment)
-        return sum(len(removal.paths) for removal in due)
+    def begin(self, disk: Disk, now_ms: int, let_go: Callable[[Segment], None]) -> DueRemoval:
+        """What is due. Its segments are let go first: a file's blocks are freed by whoever has it last."""
+        for at, removal in enumerate(self._waiting):
+            if removal.due_ms <= now_ms:
+                for segment in removal.segments:
+                    let_go(segment)
+                self._waiting[at] = removal._replace(segments=())
+        return DueRemoval([removal for removal in self._waiting if removal.due_ms <= now_ms], disk)
+
+    def finish(self, due: DueRemoval) -> None:
+        """It was carried out. What was not is due again the next time."""
+        self._waiting = [removal for removal in self._waiting if removal not in due.removals]
 
     def close(self) -> None:
         """Let go of the files; the next opening removes them."""
@@ -60,18 +82,16 @@ class Removals:
                 segment.close()
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Expired]:
+def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None) -> list[Expired]:
     active = log.segments.active
     if active.size and log.config.deletes_old_segments and is_past(active.largest_timestamp, log.config, now_ms):
         log.roll()  # an idle partition gives up its last segment too, once all in it is too old
-    facts = [
+    facts = (
         SegmentFacts(segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp)
-        for segment in log.segments.sealed
-    ]
-    keep_from = min(log.high_watermark, log.last_stable_offset)
-    expired = expired_segments(
-        facts, log.segments.active.size, log.config, now_ms, log.log_start_offset, keep_from
+        for segment in islice(log.segments.sealed, at_most)
     )
+    keep_from = min(log.high_watermark, log.last_stable_offset)
+    expired = expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
         log.advance_log_start(gone[-1].next_offset)
@@ -88,17 +108,81 @@ def check_current(log: PartitionLog, report: CompactionReport) -> None:
     for base_offset, end_offset in report.replaced:
         old = _segments_between(log, base_offset, end_offset)
         same = old and old[0].base_offset == base_offset and old[-1].next_offset == end_offset
-        if not same or not is_written(log.directory, base_offset) or report.made_for != log.shape:
+        if not same or not is_written(log.directory, base_offset, report.run) or report.made_for != log.shape:
             raise CompactionOutdated(base_offset, end_offset)
 
 
-def install_compaction(log: PartitionLog, report: CompactionReport, now_ms: int) -> None:
-    """Swap the new segments in; see `compaction_swap.py` for what a crash in between leaves."""
-    for base_offset, end_offset in report.replaced:
-        _install(log, base_offset, end_offset, now_ms)
-    progress = CompactionProgress.load(log.disk, log.directory.path)
-    done = progress.after(Pass(report.cleaned_to, now_ms), log.config.delete_retention_ms)
-    done.save(log.disk, log.directory.path)
+class Installation:
+    """Putting the segments of one compaction in the place of the old ones, one after the other.
+
+        go_on (owner)  →  sync (anywhere)  →  go_on  →  sync  →  …  →  go_on returns None: it is over
+
+    Between two steps the log may be appended to, read and flushed. `compaction_swap.py` says what a crash leaves.
+    """
+
+    def __init__(self, log: PartitionLog, report: CompactionReport, now_ms: int) -> None:
+        self._log = log
+        self._report = report
+        self._now_ms = now_ms
+        self._steps = self._install()
+        self._sync: Callable[[], None] | None = None  # that the next step relies upon
+        self._is_between = True  # segments: none is half in place
+        self._is_settled = False
+
+    def check_current(self) -> None:
+        """CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
+        if self._is_settled or self._report.made_for != self._log.shape:
+            raise CompactionOutdated(0, self._report.cleaned_to)
+
+    def go_on(self) -> Callable[[], None] | None:
+        """Take the next step; returns what has to be synced before the one after it."""
+        self._sync = next(self._steps, None)
+        return self._sync
+
+    def settle(self) -> None:
+        """Finish the segment that is half in place, if one is, and go no further."""
+        while not self._is_between:
+            if self._sync is not None:
+                self._sync()
+            self.go_on()
+        self._is_settled = True
+
+    def _install(self) -> Generator[Callable[[], None], None, None]:
+        for base_offset, end_offset in self._report.replaced:
+            self._is_between = False
+            yield from self._swap(base_offset, end_offset)
+            self._is_between = True
+        yield self._save_progress
+        _tell(self._log, self._report)
+
+    def _swap(self, base_offset: int, end_offset: int) -> Generator[Callable[[], None], None, None]:
+        log = self._log
+        old = _segments_between(log, base_offset, end_offset)
+        commit_swap(log.directory, base_offset, self._report.run)
+        yield self._sync_names
+        retired = retire_old(log.directory, base_offset, [segment.base_offset for segment in old])
+        new = log.opened_segment(base_offset, end_offset, SWAP_SUFFIX)
+        log.segments.replace(old, new)
+        _remove_later(log, old, retired, self._now_ms)
+        yield self._sync_names
+        put_in_place(log.directory, base_offset)
+        new.has_lost_suffix()
+
+    def _sync_names(self) -> None:
+        self._log.disk.sync_directory(self._log.directory.path)
+
+    def _save_progress(self) -> None:
+        """Unless a cut or the end has overtaken it; a cut writes down what is left of the progress before it."""
+        self._sync_names()
+        log, directory = self._log, self._log.directory
+        with directory.progress_lock:
+            if self._report.made_for == log.shape and not directory.is_released:
+                progress = CompactionProgress.load(log.disk, directory.path)
+                done = Pass(self._report.cleaned_to, self._now_ms)
+                progress.after(done, log.config.delete_retention_ms).save(log.disk, directory.path)
+
+
+def _tell(log: PartitionLog, report: CompactionReport) -> None:
     _log.info(
         "%s: compacted to offset %d; %d of %d records stay, %d bytes became %d.",
         log.directory.path,
@@ -110,16 +194,10 @@ def install_compaction(log: PartitionLog, report: CompactionReport, now_ms: int)
     )
 
 
-def _install(log: PartitionLog, base_offset: int, end_offset: int, now_ms: int) -> None:
-    old = _segments_between(log, base_offset, end_offset)
-    commit_swap(log.directory, base_offset)
-    retired = finish_swap(log.directory, base_offset, [segment.base_offset for segment in old])
-    log.segments.replace(old, log.opened_segment(base_offset, end_offset))
-    _remove_later(log, old, retired, now_ms)
-
-
 def _segments_between(log: PartitionLog, base_offset: int, end_offset: int) -> list[Segment]:
-    return [segment for segment in log.segments.sealed if base_offset <= segment.base_offset < end_offset]
+    """Those that begin there; never the growing one."""
+    found = takewhile(lambda each: each.base_offset < end_offset, log.segments.from_offset(base_offset))
+    return [each for each in found if each.base_offset >= base_offset and each is not log.segments.active]
 
 
 def _remove_later(log: PartitionLog, segments: Sequence[Segment], paths: Sequence[str], now_ms: int) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.errors import BatchError, OffsetOutOfRange
 from raylog.storage.batch_codec import decode_checked
+from raylog.storage.batch_scan import ChainBroken, walk_chain
+from raylog.storage.disk import Disk
 from raylog.storage.producer_replay import know_transactions
 from raylog.storage.record_batch import BatchHeader, check_batch
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
@@ -103,6 +105,35 @@ def file_slice(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolat
         )
     path = segment.path(LOG_SUFFIX)
     return FileSlice(path, segment.file.inode(), place.position, limit - place.position, place.base_offset)
+
+
+def read_slice(disk: Disk, piece: FileSlice) -> bytes | None:
+    """The bytes of a slice, on any thread; None where that file is not there any more, or is another one now.
+
+    They are not checked: `take_slice` does that.
+    """
+    try:
+        file = disk.open(piece.path)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read_at(piece.length, piece.position) if file.inode() == piece.inode else b""
+    finally:
+        file.close()
+    return data if len(data) == piece.length else None
+
+
+def take_slice(log: PartitionLog, piece: FileSlice, data: bytes) -> FetchedBatches | None:
+    """What was read of a slice, as `read` would have answered it; None where it is not the chain of this log."""
+    try:
+        size, next_offset = walk_chain(data, piece.base_offset, log.epochs)
+    except ChainBroken:
+        return None
+    if size != len(data) or piece.base_offset < log.segments[0].base_offset:
+        return None
+    return FetchedBatches(
+        data, next_offset, log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
+    )
 
 
 def _check_range(log: PartitionLog, offset: int, isolation: Isolation) -> int:

@@ -317,7 +317,7 @@ class LogRecovery:
         )
         if self._checkpoint != before:
             self._directory.write_checkpoint(self._checkpoint)
-        cut_progress(self._disk, self._directory.path, end)
+        cut_progress(self._directory, end)
         self._directory.forget_clean_shutdown()
         self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
 

@@ -59,6 +59,7 @@ def prepare_restart(log: PartitionLog, base_offset: int, log_start_offset: int) 
 
 
 def carry_out_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
+    log.truncations += 1
     for segment in log.segments:
         _remove(log, segment)
     marks = finish_restart(log.directory, log.epochs, replace(log.marks(), restart=(base_offset, log_start_offset)))
@@ -66,7 +67,6 @@ def carry_out_restart(log: PartitionLog, base_offset: int, log_start_offset: int
     log.producers = ProducerStates()
     log.log_start_offset, log.high_watermark = marks.log_start_offset, marks.high_watermark
     log.recovery_point = marks.recovery_point
-    log.truncations += 1
     log.name_changes += 1
 
 
@@ -77,7 +77,7 @@ def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: L
     directory.remove_segment_files()
     directory.disk.sync_directory(directory.path)
     epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
-    cut_progress(directory.disk, directory.path, base_offset)
+    cut_progress(directory, base_offset)
     empty = replace(
         marks,
         recovery_point=base_offset,
@@ -114,4 +114,4 @@ def _forget_after_end(log: PartitionLog, now_ms: int) -> None:
     log.producers = states_before(log.segments, len(log.segments) - 1, now_ms)
     replay(log.producers, [log.segments.active], now_ms)
     log.producers.settle(log.high_watermark)
-    cut_progress(log.disk, log.directory.path, end)
+    cut_progress(log.directory, end)

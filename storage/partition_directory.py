@@ -15,6 +15,7 @@ what has been deleted, so a first segment that begins after it is missing data.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -33,13 +34,16 @@ CHECKPOINT_FILE: Final = "log-checkpoint"
 CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
 QUARANTINE_FILE: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
 CREATED: Final = "creation"
 _VERSION: Final = 1
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
 _OF_A_SEGMENT: Final = re.compile(r"\d{20}\.")
-# What a creation that was interrupted may have left behind.
+# What a creation that was interrupted may have left behind, or a compaction of an earlier topic of the same name that
+# has not heard of its end yet.
 _BEFORE_CREATION: Final = frozenset((LOCK_FILE, CHECKPOINT_FILE, LEADER_EPOCHS_FILE))
+_ALSO_BEFORE_CREATION: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ class PartitionDirectory:
         self.path = path
         self.identity = identity
         self._lock = lock
+        self._writing = threading.Lock()
+        self._checkpoints = 0
+        self.is_released = False
+        self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
 
     @classmethod
     def open(
@@ -118,7 +126,7 @@ class PartitionDirectory:
 
     def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
         for name in self.disk.list_directory(self.path):
-            if name not in _BEFORE_CREATION and not name.endswith(TEMPORARY_SUFFIX):
+            if name not in _BEFORE_CREATION and not name.endswith(_ALSO_BEFORE_CREATION):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
         self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=CREATED))
         self.write_identity(overrides)
@@ -129,7 +137,11 @@ class PartitionDirectory:
         write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
 
     def release(self) -> None:
-        self._lock.release()
+        """Give up the lock. What other threads were still to write here stays unwritten."""
+        with self._writing, self.progress_lock:
+            self._checkpoints += 1
+            self.is_released = True
+            self._lock.release()
 
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -166,7 +178,19 @@ class PartitionDirectory:
             raise LogDamaged(path, 0, "the file is missing") from None
 
     def write_checkpoint(self, checkpoint: LogCheckpoint) -> None:
-        write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), _VERSION, asdict(checkpoint))
+        self.begin_checkpoint(checkpoint).carry_out()
+
+    def begin_checkpoint(self, checkpoint: LogCheckpoint) -> CheckpointWrite:
+        """The next write of the marks. From now on those that were begun before it are overtaken."""
+        self._checkpoints += 1
+        return CheckpointWrite(self, checkpoint, self._checkpoints)
+
+    def carry_out(self, write: CheckpointWrite) -> bool:
+        with self._writing:
+            if write.number != self._checkpoints:
+                return False
+            write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), _VERSION, asdict(write.checkpoint))
+            return True
 
     def read_clean_shutdown(self) -> CleanShutdown | None:
         try:
@@ -195,6 +219,23 @@ class PartitionDirectory:
         except FileNotFoundError:
             return
         raise damage
+
+
+@dataclass(frozen=True)
+class CheckpointWrite:
+    """Marks on their way to the disk, which may be carried out on another thread: it takes two syncs.
+
+    One that was overtaken leaves the file alone. So marks that a truncation has lowered are never raised again by a
+    write that began before it, and the owner, who overtakes, waits for no more than the one that is being written.
+    """
+
+    directory: PartitionDirectory
+    checkpoint: LogCheckpoint
+    number: int
+
+    def carry_out(self) -> bool:
+        """Whether it was written."""
+        return self.directory.carry_out(self)
 
 
 def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigValue]]:

@@ -38,12 +38,13 @@ from raylog.storage import compaction_plan, log_cleanup, log_reader, log_truncat
 from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk, LocalDisk
-from raylog.storage.log_cleanup import Removals
+from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
 from raylog.storage.log_flush import FlushSchedule, LogFlush, sync_indexes
 from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, TimestampOffset
 from raylog.storage.log_recovery import LogRecovery, RecoveredLog
 from raylog.storage.partition_directory import (
     DELETED_SUFFIX,
+    CheckpointWrite,
     CleanShutdown,
     LogCheckpoint,
     PartitionDirectory,
@@ -167,6 +168,7 @@ class PartitionLog:
         self._flushes_out = 0
         self._let_go: list[Segment] = []
         self.removals = Removals()
+        self._installation: Installation | None = None
         self.producers.settle(self.high_watermark)
 
     @classmethod
@@ -385,10 +387,10 @@ class PartitionLog:
             self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
         )
 
-    def opened_segment(self, base_offset: int, next_offset: int) -> Segment:
+    def opened_segment(self, base_offset: int, next_offset: int, suffix: str) -> Segment:
         """A sealed segment whose files are there already."""
         segment = Segment.open(
-            self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
+            self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs, suffix
         )
         segment.next_offset = next_offset
         return segment
@@ -472,6 +474,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             self.epochs.cut_end(self.log_end_offset)  # an epoch of ours that wrote nothing is not the leader's history
             return self.log_end_offset
+        self._settle()
         cut = log_truncation.find_cut(self, offset)
         if cut is None:
             self._restart(self.log_start_offset, self.log_start_offset)
@@ -492,6 +495,7 @@ class PartitionLog:
         self._restart(offset, offset)
 
     def _restart(self, base_offset: int, log_start_offset: int) -> None:
+        self._settle()
         log_truncation.prepare_restart(self, base_offset, log_start_offset)
         self._carry_out_restart(base_offset, log_start_offset)
 
@@ -502,9 +506,10 @@ class PartitionLog:
     # --- getting rid of old records ---
 
     @_while_open
-    def delete_old_segments(self, now_ms: int) -> list[Expired]:
+    def delete_old_segments(self, now_ms: int, at_most: int | None = None) -> list[Expired]:
         """Take out of the log what retention allows; `remove_deleted_files` frees the space later."""
-        return log_cleanup.delete_old_segments(self, now_ms)
+        self._settle()
+        return log_cleanup.delete_old_segments(self, now_ms, at_most)
 
     @property
     def shape(self) -> tuple[str, int]:
@@ -519,17 +524,47 @@ class PartitionLog:
     @_while_open
     def install_compaction(self, report: CompactionReport, now_ms: int) -> None:
         """Put the segments that a compaction wrote in the place of the old ones."""
+        installation = self.begin_installation(report, now_ms)
+        while (sync := self.go_on_installing(installation)) is not None:
+            sync()
+
+    @_while_open
+    def begin_installation(self, report: CompactionReport, now_ms: int) -> Installation:
+        """The same in steps, of which the slow ones may run on another thread; see `Installation`."""
         log_cleanup.check_current(self, report)
-        self._install(report, now_ms)
+        self._settle()
+        self._installation = Installation(self, report, now_ms)
+        return self._installation
+
+    @_while_open
+    def go_on_installing(self, installation: Installation) -> Callable[[], None] | None:
+        """What has to be synced before this is called again; None: all is in place. CompactionOutdated after a cut."""
+        installation.check_current()
+        return self._next_step(installation)
 
     @_all_or_offline
-    def _install(self, report: CompactionReport, now_ms: int) -> None:
-        log_cleanup.install_compaction(self, report, now_ms)
+    def _next_step(self, installation: Installation) -> Callable[[], None] | None:
+        return installation.go_on()
+
+    @_all_or_offline
+    def _settle(self) -> None:
+        """Leave no segment half in place."""
+        installation, self._installation = self._installation, None
+        if installation is not None:
+            installation.settle()
 
     @_while_open
     def remove_deleted_files(self, now_ms: int) -> int:
         """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
-        return self.removals.carry_out(self.disk, now_ms, self.let_go)
+        due = self.begin_removal(now_ms)
+        removed = due.carry_out()
+        self.removals.finish(due)
+        return removed
+
+    @_while_open
+    def begin_removal(self, now_ms: int) -> DueRemoval:
+        """The same in steps: what is to be removed, on any thread. Then `removals.finish`."""
+        return self.removals.begin(self.disk, now_ms, self.let_go)
 
     @_while_open
     def expire_producers(self, now_ms: int) -> list[int]:
@@ -588,6 +623,11 @@ class PartitionLog:
         if not self._flushes_out:
             self._close_let_go()
 
+    @property
+    def is_letting_go(self) -> bool:
+        """Whether files of segments that the log has no more are still open, for a flush."""
+        return bool(self._let_go)
+
     def _close_let_go(self) -> None:
         while self._let_go:
             self._let_go.pop().close()
@@ -608,6 +648,11 @@ class PartitionLog:
     def checkpoint(self) -> None:
         """Put recovery point, high watermark and log start offset on disk."""
         self.directory.write_checkpoint(self.marks())
+
+    @_while_open
+    def begin_checkpoint(self) -> CheckpointWrite:
+        """The same for another thread to carry out."""
+        return self.directory.begin_checkpoint(self.marks())
 
     def marks(self) -> LogCheckpoint:
         return LogCheckpoint(
@@ -642,6 +687,7 @@ class PartitionLog:
 
     @_while_open
     def _close_cleanly(self) -> None:
+        self._settle()
         self.segments.active.save_indexes()
         end = self.log_end_offset
         snapshot = self.directory.file(file_name(end, SNAPSHOT_SUFFIX))

@@ -6,7 +6,7 @@ watermark and last stable offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from raylog.config import NO_LIMIT, TopicConfig
@@ -26,16 +26,19 @@ class Expired(NamedTuple):
 
 
 def expired_segments(
-    sealed: Sequence[SegmentFacts],
-    active_size: int,
+    sealed: Iterable[SegmentFacts],
+    total_bytes: int,
     config: TopicConfig,
     now_ms: int,
     log_start_offset: int,
     keep_from: int,
 ) -> list[Expired]:
-    """The oldest segments that are to be deleted, in order, each with the reason for an operator to read."""
+    """The oldest segments that are to be deleted, in order, each with the reason for an operator to read.
+
+    `total_bytes` is what the log holds now. No more of `sealed` is looked at than the first segment that stays.
+    """
     expired = []
-    total = sum(facts.size for facts in sealed) + active_size
+    total = total_bytes
     for facts in sealed:
         if facts.next_offset > keep_from:
             break

@@ -83,6 +83,7 @@ class Segment:
         self.size = 0
         self.file: DiskFile
         self.is_sealed = False
+        self.is_dated = False  # its largest timestamp is in memory
         self.transactions_known = False  # the transaction index is in memory and complete
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -112,14 +113,21 @@ class Segment:
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
         segment.transactions_known = True
+        segment.is_dated = True
         return segment
 
     @classmethod
     def open(
-        cls, disk: Disk, directory: str, base_offset: int, index_interval: int, epochs: LeaderEpochs
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        epochs: LeaderEpochs | None,
+        suffix: str = "",
     ) -> Segment:
         """A segment that is on disk, taken as sealed; its indexes are looked at when they are needed."""
-        segment = cls(disk, directory, base_offset, index_interval, epochs)
+        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
         segment.file = disk.open(segment.path(LOG_SUFFIX))
         segment.size = segment.file.size()
         segment.is_sealed = True
@@ -127,6 +135,10 @@ class Segment:
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{file_name(self.base_offset, kind)}{self._suffix}"
+
+    def has_lost_suffix(self) -> None:
+        """Its owner has renamed its files to what they are to be called."""
+        self._suffix = ""
 
     def index_paths(self) -> list[str]:
         return [self.path(kind) for kind in INDEX_SUFFIXES]
@@ -215,7 +227,7 @@ class Segment:
     def _resume_noting(self) -> None:
         """Take up the index intervals where the last entries left them."""
         self._start_noting()
-        self.is_sealed = False
+        self.is_sealed, self.is_dated = False, True
         if self.size == 0:
             return
         self.first_timestamp = self.oldest_timestamp()
@@ -325,11 +337,37 @@ class Segment:
                 valid_bytes, next_offset = position + header.size, header.next_offset
         except ChainBroken as error:
             broken = error
+        self.is_dated = True
         return Reindexed(valid_bytes, next_offset, broken)
 
     @property
     def largest_timestamp(self) -> int:
-        return self.time_index.largest_timestamp if self.is_sealed else self._largest_timestamp
+        if not self.is_dated:
+            self.date(self.time_index.largest_timestamp)
+        return self._largest_timestamp
+
+    def date(self, largest_timestamp: int) -> None:
+        """What `find_largest_timestamp` has found."""
+        self._largest_timestamp = largest_timestamp
+        self.is_dated = True
+
+    def find_largest_timestamp(self) -> int:
+        """Of a sealed segment, from its files alone: it takes a while, and may be done on another thread.
+
+        FileNotFoundError: the segment has gone meanwhile. LogDamaged: or it was cut, or it is damaged.
+        """
+        try:
+            path = self.path(time_index.SUFFIX)
+            return TimeIndex.load(self._disk, path, self.base_offset, self.size).largest_timestamp
+        except SealBroken:
+            file = self._disk.open(self.path(LOG_SUFFIX))
+        try:
+            batches = scan_file(file, self.base_offset, None, end=self.size)
+            return max((header.max_timestamp for _, header, _ in batches), default=NO_TIMESTAMP)
+        except ChainBroken as broken:
+            raise self.damaged(broken.position, broken.reason) from broken
+        finally:
+            file.close()
 
     def oldest_timestamp(self) -> int:
         """The largest timestamp of the first batch that has any: fillers have none."""

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from raylog.errors import DiskReadOnly, RaylogError
 from raylog.storage import compaction_progress, leader_epochs, offset_index, time_index, transaction_index
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
-from raylog.storage.compaction_swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from raylog.storage.compaction_swap import SWAP_SUFFIX
 from raylog.storage.data_directory import IDENTITY_FILE, SET_ASIDE
 from raylog.storage.disk import LocalDisk, LocalFile, disk_error
 from raylog.storage.leader_epochs import LeaderEpochs
@@ -27,6 +27,7 @@ from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.partition_directory import (
     CHECKPOINT_FILE,
     CLEAN_SHUTDOWN_FILE,
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOCK_FILE,
     PARTITION_FILE,
@@ -63,13 +64,14 @@ _FATES: Final = {
     DELETED_SUFFIX: " (deleted, to be removed)",
 }
 _SEGMENT_FILE: Final = re.compile(
-    r"(\d{20})(" + "|".join(map(re.escape, KINDS)) + ")(" + "|".join(map(re.escape, _FATES)) + ")"
+    r"(\d{20})(" + "|".join(map(re.escape, KINDS)) + r")((?:\.[0-9a-f]+(?=\.cleaned))?"
+    "(?:" + "|".join(map(re.escape, _FATES)) + "))"
 )
 _SEAL_COVERS: Final = struct.Struct(">8xQ")  # see sealed_file.py
 
 
 class SegmentFile(NamedTuple):
-    """A file of a segment, by its name. `suffix` is empty while it is in use."""
+    """A file of a segment, by its name. `suffix` is empty while it is in use; that of a draft names the compaction."""
 
     base_offset: int
     kind: str
@@ -81,12 +83,16 @@ class SegmentFile(NamedTuple):
 
     @property
     def holds(self) -> str:
-        return KINDS[self.kind].format(self.base_offset) + _FATES[self.suffix]
+        return KINDS[self.kind].format(self.base_offset) + _FATES[self.fate]
+
+    @property
+    def fate(self) -> str:
+        return self.suffix[self.suffix.rfind(".") :] if self.suffix else ""
 
     @property
     def is_left_over(self) -> bool:
         """No opening will ever look into it."""
-        return self.suffix in (CLEANED_SUFFIX, DELETED_SUFFIX)
+        return self.fate in (CLEANED_SUFFIX, DELETED_SUFFIX)
 
     def beside(self, kind: str) -> SegmentFile:
         return self._replace(kind=kind)

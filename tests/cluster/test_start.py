@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
+import ray
 
 import raylog
+from raylog.actors.actor_names import CONTROLLER, namespace
 from raylog.api.cluster_shutdown import actor_names
 from raylog.errors import (
     BrokersLeftOut,
@@ -132,18 +136,31 @@ def test_a_start_that_may_not_form_a_cluster_says_so_and_leaves_nothing(tmp_path
     assert not (tmp_path / "data").exists()
 
 
-def test_a_killed_broker_and_a_killed_controller_are_replaced(tmp_path: Path) -> None:
-    import ray
+def pid_of_broker(directory: Path) -> int:
+    """Who holds its lock."""
+    return int((directory / ".lock").read_text().removeprefix("pid "))
 
-    from raylog.actors.actor_names import CONTROLLER, broker_name, namespace
 
+def test_killed_processes_are_replaced(tmp_path: Path) -> None:
     name = "killed"
     cluster = raylog.start(tmp_path, name=name)
     cluster.create_topic("clicks")
     epoch = cluster.describe_cluster().controller_epoch
-    for actor, no_restart in ((broker_name(0), True), (CONTROLLER, False)):
-        ray.kill(ray.get_actor(actor, namespace=namespace(name)), no_restart=no_restart)
-    until(lambda: cluster.describe_cluster(timeout=30).controller_epoch > epoch)
+    os.kill(pid_of_broker(tmp_path / "broker-0"), signal.SIGKILL)
+    ray.kill(ray.get_actor(CONTROLLER, namespace=namespace(name)), no_restart=False)
+    until(lambda: cluster.describe_cluster().controller_epoch > epoch)
     until(lambda: all_in_sync(cluster, "clicks") and cluster.describe_cluster().brokers[0].alive)
     cluster.create_topic("more")
+    cluster.shutdown()
+
+
+def test_a_broker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    cluster = raylog.start(tmp_path, brokers=3, name="hanging")
+    cluster.create_topic("clicks", replication_factor=3)
+    until(lambda: all_in_sync(cluster, "clicks"))
+    stopped = pid_of_broker(tmp_path / "broker-2")
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: not cluster.describe_cluster().brokers[2].alive)
+    until(lambda: cluster.describe_cluster().brokers[2].alive and all_in_sync(cluster, "clicks"))
+    assert pid_of_broker(tmp_path / "broker-2") != stopped
     cluster.shutdown()

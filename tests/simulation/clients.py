@@ -4,7 +4,11 @@ A writer under acks=1 is promised nothing: it has no producer id, and never repe
 
 A writer sends numbered batches under a producer id, several in flight. After a refusal or an unknown outcome it waits
 until nothing of it is in flight, and sends the unresolved batches again in their order, unchanged (rules 19, 27). A
-reader reads on from where it was, and looks at the end of the partition in between.
+reader reads on from where it was, with the epoch of what it has read last, and looks at the end of the partition in
+between; now and then one deletes what it has read.
+
+Where records were lost, because that was more than was promised to survive, a leader may not know a producer's last
+sequences any more. Then that producer gives up what is unresolved, and goes on as another one.
 """
 
 from __future__ import annotations
@@ -19,25 +23,31 @@ from typing import Final
 from raylog.actors.control_messages import GetMetadata, Metadata
 from raylog.actors.environment import Environment
 from raylog.actors.replication_messages import (
+    EARLIEST,
     LATEST,
     NO_EPOCH,
     Append,
     Appended,
+    DeleteRecords,
     Fetch,
     Fetched,
     ListedOffset,
     ListOffset,
+    RecordsDeleted,
 )
 from raylog.actors.stream_interface import Endpoint, Request, Response, Stream
-from raylog.errors import RaylogError, UnknownPartition
+from raylog.errors import OffsetOutOfRange, OutOfOrderSequence, RaylogError, RemoteFailed, UnknownPartition
 from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.record_batch import split_batches
+from raylog.storage.record_batch import read_header, split_batches
 from tests.simulation.history import PartitionHistory
 
 ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.15
 _MAX_IN_FLIGHT: Final = 3
+_OTHER_PRODUCER: Final = 10_000
+_DELETES: Final = 0.1
+_EARLIEST: Final = -1  # as a reader's offset: it has to ask where the log begins
 
 
 def refuse(request: Request) -> None:
@@ -66,9 +76,9 @@ class PartitionClient:
         if stream is not None:
             await stream.close(0)
 
-    def request(self, stream: Stream, message: Append | Fetch | ListOffset, payload: bytes | bytearray = b"") -> (
-        asyncio.Future[Response]
-    ):
+    def request(
+        self, stream: Stream, message: Append | Fetch | ListOffset | DeleteRecords, payload: bytes | bytearray = b""
+    ) -> asyncio.Future[Response]:
         return stream.request(
             message, payload, topic_id=self.topic_id, partition=self._partition, timeout=_ASK_SECONDS
         )
@@ -117,6 +127,7 @@ class Writer:
     acknowledged: int = 0
     last_error: str = ""
     _sequence: int = 0
+    _is_known: bool = False  # its present producer id has had something acknowledged
     _unresolved: deque[_Batch] = field(default_factory=deque)
 
     async def run(self) -> None:
@@ -127,6 +138,8 @@ class Writer:
             except RaylogError as error:
                 self.last_error = str(error)
                 await self._start_over()
+                if self.history.may_have_lost and isinstance(_cause(error), OutOfOrderSequence):
+                    self._go_on_as_another()
             await asyncio.sleep(_PAUSE_SECONDS * self.random.random())
 
     def _next_batch(self) -> _Batch:
@@ -134,7 +147,7 @@ class Writer:
         values = [b"%d-%d" % (self.producer_id, self._sequence + number) for number in range(count)]
         batch = _Batch(values, self._sequence)
         self._sequence += count
-        self.history.will_send(values)
+        self.history.will_send(b"%d" % self.producer_id, values, ordered=self.acks == ACKS_ALL)
         return batch
 
     async def _fill(self) -> None:
@@ -142,7 +155,7 @@ class Writer:
         stream = await self.client.leader()
         # A leader takes the first batch of a producer that it does not know at any sequence (KIP-360). So nothing
         # may be in flight behind the first one: were that refused, the second would take its place.
-        most = self.random.randint(1, _MAX_IN_FLIGHT) if self.acknowledged else 1
+        most = self.random.randint(1, _MAX_IN_FLIGHT) if self._is_known else 1
         while not self.is_stopped and len(self._unresolved) < most:
             self._unresolved.append(self._next_batch())
         for batch in self._unresolved:
@@ -170,6 +183,7 @@ class Writer:
         if self.acks == ACKS_ALL:
             self.history.was_acknowledged(first.values, answer.base_offset)
         self.acknowledged += len(first.values)
+        self._is_known = True
 
     async def _start_over(self) -> None:
         """Nothing of this writer is in flight any more when it sends again, or only where nobody hears its answer."""
@@ -182,6 +196,12 @@ class Writer:
         if self.acks != ACKS_ALL:
             self._unresolved.clear()
 
+    def _go_on_as_another(self) -> None:
+        self._unresolved.clear()
+        self.producer_id += _OTHER_PRODUCER
+        self._sequence = 0
+        self._is_known = False
+
 
 @dataclass
 class Reader:
@@ -190,8 +210,10 @@ class Reader:
     client: PartitionClient
     history: PartitionHistory
     random: Random
+    may_delete: bool = False
     is_stopped: bool = False
     offset: int = 0
+    last_epoch: int = NO_EPOCH  # of the last batch that it has read, if it has read the one before `offset`
     end_seen: int = 0
     last_error: str = ""
 
@@ -200,30 +222,72 @@ class Reader:
             try:
                 await self._look_at_end()
                 await self._read_on()
+                if self.may_delete and self.random.random() < _DELETES:
+                    await self._delete()
             except RaylogError as error:
                 self.last_error = str(error)
+                if isinstance(_cause(error), OffsetOutOfRange):
+                    self.history.was_out_of_range(self.offset)
+                    self.last_epoch = NO_EPOCH
+                    self.offset = _EARLIEST
                 await self.client.forget()
             await asyncio.sleep(2 * _PAUSE_SECONDS * self.random.random())
 
+    def loses_from(self, offset: int) -> None:
+        """What it has seen from there on is known to be lost."""
+        self.end_seen = min(self.end_seen, offset)
+        if self.offset > offset:
+            self.offset, self.last_epoch = 0, NO_EPOCH
+
     async def _look_at_end(self) -> None:
+        self.end_seen, before = await self._list(LATEST), self.end_seen
+        self.history.end_was_seen(self.end_seen, before)
+
+    async def _list(self, which: int) -> int:
         stream = await self.client.leader()
-        asked = ListOffset(LATEST, self.client.leader_epoch, False)
-        answer = (await self.client.request(stream, asked)).message
+        answer = (await self.client.request(stream, ListOffset(which, self.client.leader_epoch, False))).message
         assert isinstance(answer, ListedOffset)
-        self.history.end_was_seen(answer.offset, self.end_seen)
-        self.end_seen = answer.offset
+        return answer.offset
 
     async def _read_on(self) -> None:
+        if self.offset == _EARLIEST:
+            self.offset = await self._list(EARLIEST)
         stream = await self.client.leader()
-        asked = Fetch(self.offset, self.client.leader_epoch, NO_EPOCH, 1, 64 * 1024, 300, False, "")
+        asked = Fetch(self.offset, self.client.leader_epoch, self.last_epoch, 1, 64 * 1024, 300, False, "")
         response = await self.client.request(stream, asked)
         assert isinstance(response.message, Fetched)
-        for offset, value in records_of(response.payload):
-            if offset >= self.offset:
-                self.history.was_read(offset, value)
-        self.offset = max(self.offset, response.message.next_offset)
+        if self.offset == asked.offset:  # else it has been told meanwhile to begin again
+            self._take(response.message, response.payload)
         if self.random.random() < 0.05:
-            self.offset = 0
+            self.offset, self.last_epoch = 0, NO_EPOCH
+
+    def _take(self, answer: Fetched, data: bytes | bytearray | memoryview) -> None:
+        if answer.diverged is not None:
+            self.history.has_diverged(self.offset)
+            self.offset, self.last_epoch = 0, NO_EPOCH
+            return
+        expected = self.offset
+        for offset, value in records_of(data):
+            if offset >= self.offset:
+                if offset != expected:
+                    self.history.was_out_of_order(expected, offset)
+                self.history.was_read(offset, value)
+                expected = offset + 1
+        if data:
+            self.last_epoch = read_header(split_batches(data)[-1]).leader_epoch
+        self.offset = max(self.offset, answer.next_offset)
+
+    async def _delete(self) -> None:
+        before = self.random.randint(0, self.offset)
+        self.history.will_delete(before)
+        stream = await self.client.leader()
+        answer = (await self.client.request(stream, DeleteRecords(before, 1_000))).message
+        assert isinstance(answer, RecordsDeleted)
+        self.history.was_deleted(answer.log_start_offset)
+
+
+def _cause(error: RaylogError) -> BaseException | None:
+    return error.error if isinstance(error, RemoteFailed) else error
 
 
 def records_of(data: bytes | bytearray | memoryview) -> list[tuple[int, bytes]]:

@@ -1,8 +1,8 @@
 """What happens to a simulated cluster: a seeded series of faults, and then their end.
 
-What is spared: the machine crashes and disk errors that would take more than what is promised to survive. With
-`flush.policy=replicated` a power cut takes what was not synced, so a second machine may lose its power only once
-the replicas of the first have all come back into the ISR. Killing, stopping and cutting off have no such bound.
+Here are those that take no bytes, and so have no bound: processes are killed and paused, streams cut, machines cut off,
+clocks jump, disks are full or slow, and controllers come in twos. What takes bytes is in `losses.py`, where it is
+bounded by what the plan promises.
 """
 
 from __future__ import annotations
@@ -11,28 +11,60 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from raylog.errors import DiskFailed
+from tests.simulation.losses import Losses
 from tests.simulation.machines import Process
-from tests.simulation.simulated_cluster import BrokerHome, SimulatedCluster
+from tests.simulation.plan import Plan
+from tests.simulation.simulated_cluster import SimulatedCluster
 
-_BETWEEN_SECONDS = (0.05, 1.5)
+_SHORTEST_PAUSE = 0.05
+_LOOK_SECONDS = 0.001
+_LOOKS_FOR_CHANGE = 2_000
 
 
 @dataclass
 class Faults:
-    """`begin`, and in the end `stop`, after which nothing is broken any more."""
+    """`begin`, and in the end `stop`, after which nothing is broken any more.
+
+    `lost` is told of each partition and offset from which on everything was lost by all machines at once.
+    """
 
     cluster: SimulatedCluster
     random: Random
-    may_crash_machines: bool = True
-    may_crash_all: bool = False  # flush.policy=fsync: nothing that counts is lost by any power cut
+    plan: Plan
+    lost: Callable[[int, int], None]
     counts: dict[str, int] = field(default_factory=dict)
-    _crashed: set[int] = field(default_factory=set)
     _paused: list[Process] = field(default_factory=list)
     _stopped: bool = False
 
+    def __post_init__(self) -> None:
+        self.losses = Losses(self.cluster, self.random, self.plan, self.lost)
+        faults: list[tuple[int, Callable[[], bool]]] = [
+            (6, self._kill_replica),
+            (3, self._kill_leader),
+            (4, self._kill_at_change),
+            (4, self._see_saw),
+            (3, self._kill_broker),
+            (3, self._kill_controller),
+            (4, self._kill_at_disk),
+            (5, self._pause),
+            (5, self._cut_off),
+            (2, self._flap),
+            (3, self._slow_links),
+            (3, self._cut_streams),
+            (2, self._heal),
+            (1, self._fill_disk),
+            (1, self._slow_disk),
+            (1, self._jump_clock),
+            (2, self._second_controller),
+            *self.losses.faults(),
+        ]
+        self._weights = [weight for weight, _ in faults]
+        self._faults = [fault for _, fault in faults]
+
     def begin(self) -> None:
-        self._later(self._strike)
+        for home in self.cluster.homes.values():
+            home.machine.slow_disk(self.plan.disk_slowness)
+        self._later()
 
     def stop(self) -> None:
         """Let everything work again; what is down comes back by itself."""
@@ -48,35 +80,18 @@ class Faults:
             if home.machine.is_up and not home.is_running and (home.process is None or not home.process.is_alive):
                 self.cluster.start_broker(home)
 
-    def _later(self, action: Callable[[], None]) -> None:
-        self.cluster.world.after(self.random.uniform(*_BETWEEN_SECONDS), action)
+    def _later(self) -> None:
+        self.cluster.world.after(self.random.uniform(_SHORTEST_PAUSE, self.plan.longest_pause), self._strike)
 
     def _strike(self) -> None:
         if self._stopped:
             return
-        faults: list[tuple[int, Callable[[], bool]]] = [
-            (6, self._kill_replica),
-            (3, self._kill_leader),
-            (3, self._kill_broker),
-            (3, self._kill_controller),
-            (4, self._kill_at_disk),
-            (5, self._pause),
-            (5, self._cut_off),
-            (2, self._flap),
-            (3, self._cut_streams),
-            (2, self._heal),
-            (3, self._crash_machine),
-            (2, self._fail_disk),
-            (1, self._fill_disk),
-            (1, self._slow_disk),
-            (1, self._jump_clock),
-            (2, self._second_controller),
-        ]
-        action = self.random.choices([fault for _, fault in faults], [weight for weight, _ in faults])[0]
-        if action():
-            name = action.__name__.strip("_")
-            self.counts[name] = self.counts.get(name, 0) + 1
-        self._later(self._strike)
+        if not self.losses.are_being_counted:
+            fault = self.random.choices(self._faults, self._weights)[0]
+            if fault():
+                name = fault.__name__.strip("_")
+                self.counts[name] = self.counts.get(name, 0) + 1
+        self._later()
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -90,6 +105,46 @@ class Faults:
 
     def _kill_leader(self) -> bool:
         return self._kill([each.process for each in self.cluster.replicas if each.leads_epoch is not None])
+
+    def _kill_at_change(self) -> bool:
+        """The leader of a partition, as soon as the controller has decided anything about that."""
+        controller = self.cluster.serving()
+        partitions = [] if controller is None else list(controller._changes.state.partitions.values())
+        if partitions:
+            partition = self.random.choice(partitions)
+            self._await_change(partition.partition, partition.partition_epoch, _LOOKS_FOR_CHANGE)
+        return bool(partitions)
+
+    def _await_change(self, partition: int, epoch: int, looks: int) -> None:
+        controller = self.cluster.serving()
+        for state in [] if controller is None else controller._changes.state.partitions.values():
+            if state.partition == partition and state.partition_epoch > epoch:
+                soon = self.random.choice((0.0, 0.0005, 0.002, 0.01))
+                self.cluster.world.after(soon, self._kill_leader_of, partition)
+                return
+        if looks and not self._stopped:
+            self.cluster.world.after(_LOOK_SECONDS, self._await_change, partition, epoch, looks - 1)
+
+    def _kill_leader_of(self, partition: int) -> None:
+        leaders = [each for each in self.cluster.replicas if each.leads_epoch is not None]
+        if not self._stopped:
+            self._kill([each.process for each in leaders if each.spec.partition == partition])
+
+    def _see_saw(self) -> bool:
+        """Whoever leads a partition is killed, again and again, before the others have got what it wrote."""
+        partition = self.random.randrange(self.plan.partitions)
+        network, seconds = self.cluster.world.network, self.random.choice((0.01, 0.03, 0.1))
+        machines = [home.machine for home in self.cluster.homes.values()]
+        for one in machines:
+            for other in machines:
+                if one is not other:
+                    network.slow_down(one, other, seconds)
+        when = 0.0
+        for _ in range(self.random.randint(2, 6)):
+            when += self.random.uniform(0.05, 0.6)
+            self.cluster.world.after(when, self._kill_leader_of, partition)
+        self.cluster.world.after(when, self._heal)
+        return True
 
     def _kill_broker(self) -> bool:
         return self._kill([home.process for home in self.cluster.homes.values() if home.process and home.is_running])
@@ -148,6 +203,16 @@ class Faults:
         self.cluster.world.network.flap(one, other, self.random.uniform(0.5, 4.0))
         return True
 
+    def _slow_links(self) -> bool:
+        """To or from one machine."""
+        network, one = self.cluster.world.network, self.random.choice(self.cluster.world.machines)
+        seconds, outward = self.random.choice((0.02, 0.1, 0.5)), self.random.random() < 0.5
+        for other in self.cluster.world.machines:
+            if other is not one:
+                network.slow_down(*((one, other) if outward else (other, one)), seconds)
+        self.cluster.world.after(self.random.choice((1.0, 3.0)), self._heal)
+        return True
+
     def _cut_streams(self) -> bool:
         self.cluster.world.network.cut_some(self.random.choice((0.1, 0.5, 1.0)))
         return True
@@ -156,59 +221,7 @@ class Faults:
         self.cluster.world.network.heal()
         return True
 
-    # --- machines and disks -------------------------------------------------------------------------------------
-
-    def _crash_machine(self) -> bool:
-        """Where that cannot take the last copy of what was acknowledged."""
-        up = [home for home in self.cluster.homes.values() if home.machine.is_up]
-        if not self.may_crash_machines or not up:
-            return False
-        if self.may_crash_all:
-            victims = up if self.random.random() < 0.3 else [self.random.choice(up)]
-        else:
-            self._crashed = {broker_id for broker_id in self._crashed if not self._is_whole(broker_id)}
-            victims = [] if self._crashed else [self.random.choice(up)]
-        for home in victims:
-            self._crashed.add(home.broker_id)
-            self.cluster.crash_machine(home)
-        return bool(victims)
-
-    def _is_whole(self, broker_id: int) -> bool:
-        """Whether all its replicas are in sync again, as the newest controller has it recorded."""
-        controller = self.cluster.serving()
-        if controller is None:
-            return False
-        state = controller._changes.state
-        running = {
-            (each.spec.topic_id, each.spec.partition): each.spec.incarnation
-            for each in self.cluster.replicas
-            if each.spec.broker_id == broker_id and each.log is not None and not each.log.unproven
-        }
-        # In sync as the process that runs: right after a crash the record still speaks of the one that died.
-        return all(
-            broker_id in each.isr and running.get(each.id) == state.incarnation(*each.id, broker_id)
-            for each in state.partitions_on(broker_id)
-        )
-
-    def _fail_disk(self) -> bool:
-        """An error that goes by. What was not synced on that disk may be lost, as in a power cut."""
-        homes = [home for home in self.cluster.homes.values() if home.machine.is_up]
-        if not homes or not self._may_lose(homes):
-            return False
-        home = self.random.choice(homes)
-        self._crashed.add(home.broker_id)
-        operation = self.random.choice(("sync", "write_at", "read_at", ""))
-        place = self.random.choice((".log", "topic", ""))
-        seconds = self.random.uniform(0.1, 2.0)
-        home.machine.fail_disk(operation, place, seconds=seconds, error=DiskFailed("simulated"))
-        # After a failed sync the page cache is not to be trusted, so a broker whose metadata log met one stays away
-        # until somebody has rebooted the machine.
-        self.cluster.world.after(seconds + 1.0, self.cluster.crash_machine, home)
-        return True
-
-    def _may_lose(self, homes: list[BrokerHome]) -> bool:
-        self._crashed = {broker_id for broker_id in self._crashed if not self._is_whole(broker_id)}
-        return self.may_crash_machines and not self._crashed and bool(homes)
+    # --- disks and clocks ---------------------------------------------------------------------------------------
 
     def _fill_disk(self) -> bool:
         home = self.random.choice(list(self.cluster.homes.values()))
@@ -219,7 +232,7 @@ class Faults:
     def _slow_disk(self) -> bool:
         home = self.random.choice(list(self.cluster.homes.values()))
         home.machine.slow_disk(self.random.choice((10.0, 100.0)))
-        self.cluster.world.after(self.random.uniform(0.2, 3.0), home.machine.slow_disk, 1.0)
+        self.cluster.world.after(self.random.uniform(0.2, 3.0), home.machine.slow_disk, self.plan.disk_slowness)
         return True
 
     def _jump_clock(self) -> bool:

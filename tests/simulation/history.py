@@ -7,7 +7,7 @@ What it demands (of a partition in which the promised minimum of replicas surviv
 - what was acknowledged under acks=all is there, at its offset, once;
 - what any reader has seen is there, at its offset, with the same value;
 - no value is there twice, none that nobody sent, and the offsets have no gaps;
-- the records of one producer stand in the order in which it sent them;
+- the records of an idempotent producer stand in the order in which it sent them;
 - an end offset once seen is never lower afterwards, for the same client or for whoever looks when all is at rest. (A
   leader that is cut off and does not know that it was replaced may show others what it knew.)
 - nothing is deleted but what somebody asked to delete.
@@ -30,6 +30,7 @@ class InvariantBroken(AssertionError):
 class PartitionHistory:
     name: str
     sent: set[bytes] = field(default_factory=set)
+    ordered: set[bytes] = field(default_factory=set)  # producers whose records stand in the order of their numbers
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     seen: dict[int, bytes] = field(default_factory=dict)
     highest_end: int = 0
@@ -44,8 +45,10 @@ class PartitionHistory:
 
     # --- what clients do and hear ---
 
-    def will_send(self, values: Iterable[bytes]) -> None:
+    def will_send(self, producer: bytes, values: Iterable[bytes], *, ordered: bool) -> None:
         self.sent.update(values)
+        if ordered:
+            self.ordered.add(producer)
 
     def was_acknowledged(self, values: Iterable[bytes], base_offset: int) -> None:
         for offset, value in enumerate(values, base_offset):
@@ -63,6 +66,11 @@ class PartitionHistory:
         """A reader asked for `expected` and got what begins later."""
         if offset > self.may_start_at:
             self._broken(f"offset {expected} is missing for a reader: {offset} follows")
+
+    def was_out_of_range(self, offset: int) -> None:
+        """A reader that has read everything below `offset` was told that there is no such place."""
+        if offset >= self.may_start_at:
+            self._broken(f"a reader at offset {offset} was told that this is out of range")
 
     def has_diverged(self, offset: int) -> None:
         """A leader says that what a reader has read up to there is not what its log holds."""
@@ -126,7 +134,7 @@ class PartitionHistory:
         last: dict[bytes, int] = {}
         for value, offset in found.items():
             producer, _, number = value.partition(b"-")
-            if int(number) < last.get(producer, -1):
+            if producer in self.ordered and int(number) < last.get(producer, -1):
                 self._broken(f"{value!r} stands at {offset}, behind number {last[producer]} of the same producer")
             last[producer] = int(number)
 

@@ -1,6 +1,6 @@
 """One seed: a cluster, its clients, a safety phase under faults, a liveness phase without, and the reckoning.
 
-    python -m tests.simulation.simulate SEED      replays one
+    python -m tests.simulation.simulate --seed 123      replays one
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raylog.storage.partition_log import PartitionLog
 from tests.simulation.clients import ACKS_ALL, PartitionClient, Reader, Writer, records_of
 from tests.simulation.faults import Faults
 from tests.simulation.history import InvariantBroken, PartitionHistory
+from tests.simulation.operator import Operator
+from tests.simulation.plan import TOPIC, Plan
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.watcher import Watcher
 from tests.simulation.world import World
 
-TOPIC = "topic"
-_FAULT_SECONDS = (4.0, 12.0)
 _RECOVERY_SECONDS = 60.0
 _MAX_EVENTS = 2_000_000
 
@@ -40,49 +40,62 @@ class Scenario:
 
     world: World
     random: Random = field(init=False)
+    plan: Plan = field(init=False)
     cluster: SimulatedCluster = field(init=False)
+    watcher: Watcher = field(init=False)
     histories: list[PartitionHistory] = field(default_factory=list)
     writers: list[Writer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(self.world.random.getrandbits(64))
+        self.plan = Plan.drawn(self.random)
         self.cluster = SimulatedCluster(self.world)
-        self.brokers = self.random.choice((3, 3, 3, 4, 5))
-        self.partitions = self.random.choice((1, 1, 2))
-        self.is_fsync = self.random.random() < 0.2
-        # Clocks jump by a day here, and a batch that is refused for its timestamp would be refused for ever.
-        self.settings = {"message.timestamp.after.max.ms": str(10**15)}
-        if self.is_fsync:
-            self.settings["flush.policy"] = "fsync"
-        if self.random.random() < 0.3:
-            self.settings["segment.bytes"] = "2000"
+        self.watcher = Watcher(self.cluster)
 
     def run(self) -> Outcome:
-        cluster, world = self.cluster, self.world
-        cluster.form(self.brokers)
-        cluster.create_topic(TOPIC, self.partitions, 3, self.settings)
-        watcher = Watcher(cluster)
-        watcher.begin()
+        cluster, world, plan = self.cluster, self.world, self.plan
+        world.trace("{}", plan)
+        cluster.form(plan.brokers)
+        cluster.create_topic(TOPIC, plan.partitions, plan.replication, plan.settings)
         self._start_clients()
-        faults = Faults(cluster, self.random, may_crash_all=self.is_fsync)
+        self.watcher.begin()
+        faults = Faults(cluster, self.random, plan, self._was_lost_from)
+        operator = Operator(cluster, self.random, plan)
         faults.begin()
-        world.run_for(self.random.uniform(*_FAULT_SECONDS), max_events=_MAX_EVENTS)
+        if plan.has_operator:
+            operator.begin()
+        world.run_for(plan.fault_seconds, max_events=_MAX_EVENTS)
         faults.stop()
+        operator.stop()
         self._recover()
-        self._reckon(watcher)
+        self._reckon()
         cluster.is_over = True
         acknowledged = sum(len(history.acknowledged) for history in self.histories)
-        return Outcome(world.seed, world.scheduler.events, acknowledged, world.fingerprint, faults.counts)
+        counts = faults.counts | operator.counts
+        return Outcome(world.seed, world.scheduler.events, acknowledged, world.fingerprint, counts)
+
+    def _was_lost_from(self, partition: int, offset: int) -> None:
+        """By all machines at once: no disk held it."""
+        if partition >= len(self.histories):  # nobody writes to what the operator has added
+            return
+        self.histories[partition].was_lost_from(offset)
+        self.watcher.was_lost_from(TOPIC, partition, offset)
+        for reader in self.readers:
+            if reader.history is self.histories[partition]:
+                reader.loses_from(offset)
 
     def _start_clients(self) -> None:
         machine = self.world.add_machine("clients")
-        for partition in range(self.partitions):
+        for partition in range(self.plan.partitions):
             history = PartitionHistory(f"{TOPIC}-{partition}")
             self.histories.append(history)
+            if self.plan.is_unclean:
+                history.forgiven = "elections may be unclean"
+                self.watcher.forgiven.add((TOPIC, partition))
             for number in range(self.random.choice((1, 2))):
                 producer_id = 100 * (partition + 1) + number
-                acks = 1 if number and self.random.random() < 0.5 else ACKS_ALL
+                acks = self.random.choice((0, 1)) if number and self.random.random() < 0.5 else ACKS_ALL
                 machine.start(f"writer-{producer_id}", self._write, partition, history, producer_id, acks)
             machine.start(f"reader-{partition}", self._read, partition, history)
 
@@ -97,7 +110,7 @@ class Scenario:
         await writer.run()
 
     async def _read(self, env: Environment, partition: int, history: PartitionHistory) -> None:
-        reader = Reader(self._client(env, partition), history, env.random)
+        reader = Reader(self._client(env, partition), history, env.random, self.plan.may_delete)
         self.readers.append(reader)
         await reader.run()
 
@@ -137,7 +150,9 @@ class Scenario:
         if controller is None:
             return False
         partitions = controller._changes.state.partitions.values()
-        return all(p.leader >= 0 and sorted(p.isr) == sorted(p.replicas) and not p.adding for p in partitions)
+        return all(
+            p.leader >= 0 and sorted(p.isr) == sorted(p.replicas) and not p.is_reassigning for p in partitions
+        )
 
     def _logs(self, partition: int) -> list[tuple[PartitionLog, bool]]:
         """(log, whether it leads) of each running replica."""
@@ -148,12 +163,19 @@ class Scenario:
         ]
 
     def _is_at_rest(self) -> bool:
-        if not self._is_in_sync():
+        """Each partition is on the brokers that it is to be on, and all of it everywhere below the high watermark."""
+        controller = self.cluster.serving()
+        if controller is None or not self._is_in_sync():
             return False
-        for partition in range(self.partitions):
-            logs = self._logs(partition)
-            marks = {(log.high_watermark, log.log_end_offset) for log, _ in logs}
-            if len(logs) != 3 or len(marks) != 1 or any(high != end for high, end in marks):
+        for partition in controller._changes.state.partitions.values():
+            running = [each for each in self.cluster.replicas if each.spec.partition == partition.partition]
+            if sorted(each.spec.broker_id for each in running) != sorted(partition.replicas):
+                return False
+            marks = {(each.log.high_watermark, each.log.log_end_offset) for each in running if each.log is not None}
+            logs = self._logs(partition.partition)
+            if len(logs) != len(running) or len(marks) != 1 or any(high != end for high, end in marks):
+                return False
+            if sum(leads for _, leads in logs) != 1:
                 return False
         return True
 
@@ -174,15 +196,22 @@ class Scenario:
 
     # --- the reckoning ------------------------------------------------------------------------------------------
 
-    def _reckon(self, watcher: Watcher) -> None:
-        watcher.look()
+    def _reckon(self) -> None:
+        self.watcher.look()
         self.world.check()
         for partition, history in enumerate(self.histories):
-            contents = [_contents(log) for log, _ in self._logs(partition)]
-            if any(each != contents[0] for each in contents):
+            logs = self._logs(partition)
+            contents = [_records(log) for log, _ in logs]
+            leader = next(number for number, (_, leads) in enumerate(logs) if leads)
+            start = max(log.log_start_offset for log, _ in logs)  # one that was deleted from while it led may be ahead
+            if any(_from(start, each) != _from(start, contents[leader]) for each in contents):
                 raise InvariantBroken(f"{history.name}: its replicas differ: {[len(each) for each in contents]}")
-            leader = next(log for log, leads in self._logs(partition) if leads)
-            history.check_final(_records(leader), leader.high_watermark)
+            log = logs[leader][0]
+            history.check_final(contents[leader], log.log_start_offset, log.high_watermark)
+
+
+def _from(start: int, records: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    return [record for record in records if record[0] >= start]
 
 
 def _contents(log: PartitionLog) -> bytes:
@@ -196,6 +225,12 @@ def _contents(log: PartitionLog) -> bytes:
 
 def _records(log: PartitionLog) -> list[tuple[int, bytes]]:
     return records_of(_contents(log))
+
+
+def plan_of(seed: int) -> Plan:
+    """What this seed would set up."""
+    with World(seed) as world:
+        return Scenario(world).plan
 
 
 def run_seed(seed: int, *, trace_lines: int = 200, look: Callable[[World], None] | None = None) -> Outcome:

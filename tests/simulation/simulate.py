@@ -135,12 +135,12 @@ def simulate(seeds: range, workers: int, mutation: str = "") -> int:
     for run in run_seeds(seeds, workers, mutation):
         totals.add(run)
         if run.failure:
-            _say(f"seed {run.seed} FAILED: {run.failure}\n    {_replay_command(run.seed, mutation)}")
+            say(f"seed {run.seed} FAILED: {run.failure}\n    {replay_command(run.seed, mutation)}")
         if time.monotonic() - said_at >= _PROGRESS_SECONDS:
             said_at = time.monotonic()
-            _say(_progress(totals, len(seeds), said_at - began))
-    _say(_progress(totals, len(seeds), time.monotonic() - began))
-    _say("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(totals.faults.items())))
+            say(_progress(totals, len(seeds), said_at - began))
+    say(_progress(totals, len(seeds), time.monotonic() - began))
+    say("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(totals.faults.items())))
     return 1 if totals.failed else 0
 
 
@@ -152,7 +152,7 @@ def _progress(totals: Totals, wanted: int, seconds: float) -> str:
     )
 
 
-def _replay_command(seed: int, mutation: str) -> str:
+def replay_command(seed: int, mutation: str = "") -> str:
     return f"make simulate SEED={seed}" + (f" MUTATION={mutation}" if mutation else "")
 
 
@@ -164,18 +164,18 @@ def replay(seed: int, mutation: str = "") -> int:
         with switched_off(mutation), _bounded():
             outcome = run_seed(seed, trace_lines=_TRACE_LINES, look=_print_trace)
     except AssertionError as error:
-        _say(f"\nseed {seed} FAILED: {summary_of(error)}\n")
-        _say(str(error).split("\nSeed ")[0])
+        say(f"\nseed {seed} FAILED: {summary_of(error)}\n")
+        say(str(error).split("\nSeed ")[0])
         return 1
-    _say(f"\nseed {seed} passed: {outcome}")
+    say(f"\nseed {seed} passed: {outcome}")
     return 0
 
 
 def _print_trace(world: World) -> None:
-    _say(world.trace_text())
+    say(world.trace_text())
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -19,12 +19,20 @@ from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.environment import Environment
 from raylog.actors.hosted_log import HostedLog
+from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.leader_role import LeaderRole
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
-from raylog.errors import ControllerFenced, PeerUnreachable, RaylogError
+from raylog.errors import (
+    ControllerFenced,
+    DiskFailed,
+    MetadataQuorumUnavailable,
+    PeerUnreachable,
+    RaylogError,
+    ReplicaCrashed,
+)
 from raylog.storage.partition_log import PartitionLog
 from tests.simulation.machines import Machine, Process, SimEnvironment
 from tests.simulation.world import World
@@ -32,6 +40,7 @@ from tests.simulation.world import World
 CLUSTER_ID = "simulated-cluster"
 _RESTART_SECONDS = (0.2, 2.0)
 _START_SECONDS = (0.01, 0.3)
+_BOOT_SECONDS = (0.5, 6.0)
 _ORDER_LOST = 0.02
 _CONTROLLER_TIMEOUT = 10.0
 
@@ -44,6 +53,8 @@ class BrokerHome:
     machine: Machine
     process: Process | None = None
     broker: Broker | None = None
+    housekeeper: Process | None = None
+    needs_reboot: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -87,6 +98,10 @@ class RunningController:
     def serves(self) -> bool:
         return self.process.is_alive and self.controller is not None and self.controller.is_serving
 
+    @property
+    def epoch(self) -> int:
+        return -1 if self.controller is None else self.controller._changes.epoch
+
 
 @dataclass
 class SimulatedCluster:
@@ -97,7 +112,7 @@ class SimulatedCluster:
     replicas: list[RunningReplica] = field(default_factory=list)  # whose processes live
     controllers: list[RunningController] = field(default_factory=list)  # whose processes live
     is_over: bool = False
-    max_lag_ms: int = 2_000
+    has_housekeepers: bool = False
     _runs: int = 0
     _is_formed: bool = False
 
@@ -143,12 +158,17 @@ class SimulatedCluster:
             await broker.start()
         except RaylogError as error:
             self.world.trace("broker {} cannot start: {}", home.broker_id, error)
+            home.needs_reboot = isinstance(error, DiskFailed)
             return
         home.broker = broker
+        self._keep_housekeeper(home)
         ends: list[asyncio.Future[Any]] = [broker.failed, broker.stopped]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if broker.failed.done():
-            self.world.trace("broker {} gives up: {!r}", home.broker_id, broker.failed.result())
+            reason = broker.failed.result()
+            self.world.trace("broker {} gives up: {!r}", home.broker_id, reason)
+            if not isinstance(reason, RaylogError):
+                self.world.fail(f"broker {home.broker_id} met an error that nobody foresaw", reason)
 
     def _broker_gone(self, process: Process) -> None:
         for home in self.homes.values():
@@ -156,8 +176,37 @@ class SimulatedCluster:
                 self.world.after(self._pause(_RESTART_SECONDS), self._start_again, home, process)
 
     def _start_again(self, home: BrokerHome, ended: Process) -> None:
-        if not self.is_over and home.machine.is_up and home.process is ended:
+        if self.is_over or not home.machine.is_up or home.process is not ended:
+            return
+        if home.needs_reboot:
+            self._reboot(home)
+        else:
             self.start_broker(home)
+
+    def _reboot(self, home: BrokerHome) -> None:
+        """In good order: what is written gets to the disk. A metadata log that has failed asks for that (rule 2)."""
+        home.needs_reboot = False
+        home.machine.disk.sync_everything()
+        self.crash_machine(home)
+
+    # --- housekeeping -------------------------------------------------------------------------------------------
+
+    def _keep_housekeeper(self, home: BrokerHome) -> None:
+        """As a broker's process does it: started when there is none, and again after a while when it has ended."""
+        is_there = home.housekeeper is not None and home.housekeeper.is_alive
+        if self.has_housekeepers and not is_there and home.is_running and not self.is_over:
+            home.housekeeper = home.machine.start(
+                f"housekeeper-{home.broker_id}", self._housekeeper_main, home, on_exit=self._housekeeper_gone
+            )
+
+    async def _housekeeper_main(self, env: SimEnvironment, home: BrokerHome) -> None:
+        assert home.endpoint is not None
+        await Housekeeper(env, HousekeeperSpec(home.broker_id, home.endpoint, "/data"), env.process.pid).run()
+
+    def _housekeeper_gone(self, process: Process) -> None:
+        for home in self.homes.values():
+            if home.housekeeper is process:
+                self.world.after(self._pause(_RESTART_SECONDS), self._keep_housekeeper, home)
 
     async def _find_controller(self) -> Endpoint:
         """As Ray's names do it: the newest process under the name, whether it is well or not."""
@@ -169,10 +218,12 @@ class SimulatedCluster:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def serving(self) -> Controller | None:
-        for running in reversed(self.controllers):
-            if running.serves:
-                return running.controller
-        return None
+        """Of those that believe to be in office the one with the highest epoch."""
+        running = self.in_office()
+        return None if running is None else running.controller
+
+    def in_office(self) -> RunningController | None:
+        return max((each for each in self.controllers if each.serves), key=lambda each: each.epoch, default=None)
 
     def start_controller(self, machine: Machine) -> None:
         self._runs += 1
@@ -192,7 +243,7 @@ class SimulatedCluster:
         else:
             await asyncio.wait([controller.stopped])
             reason = controller.stopped.result()
-            if reason is not None and not isinstance(reason, ControllerFenced):
+            if reason is not None and not isinstance(reason, ControllerFenced | MetadataQuorumUnavailable):
                 self.world.fail(f"{spec.name} is over", reason)
         await controller.close()
 
@@ -216,7 +267,7 @@ class SimulatedCluster:
 
     # --- machines -----------------------------------------------------------------------------------------------
 
-    def crash_machine(self, home: BrokerHome) -> None:
+    def crash_machine(self, home: BrokerHome, boot_after: tuple[float, float] = _BOOT_SECONDS) -> None:
         """And let it boot again after a while. Nobody's `on_exit` is called."""
         if not home.machine.is_up:
             return
@@ -224,7 +275,7 @@ class SimulatedCluster:
         home.machine.crash()
         self.controllers = [running for running in self.controllers if running.process.is_alive]
         self.replicas = [running for running in self.replicas if running.process.is_alive]
-        self.world.after(self._pause((0.5, 6.0)), self.boot, home)
+        self.world.after(self._pause(boot_after), self.boot, home)
         if had_controller:
             self.world.after(self._pause(_RESTART_SECONDS), self._replace_controller)
 
@@ -245,10 +296,13 @@ class SimulatedCluster:
 
     async def _replica_main(self, env: SimEnvironment, spec: ReplicaSpec) -> None:
         process = env.process
-        replica = ReplicaProcess(env, spec, process.pid, self.max_lag_ms)
+        replica = ReplicaProcess(env, spec, process.pid)
         self.replicas.append(RunningReplica(spec, process, replica))
         ending = await replica.run()
         self.world.trace("{} is over: {}", spec, ending.reason)
+        hosted = replica._hosted
+        if hosted is not None and hosted.failed.done() and isinstance(hosted.failed.result(), ReplicaCrashed):
+            self.world.fail(f"{spec} met an error that nobody foresaw", hosted.failed.result())
 
     def _replica_gone(self, process: Process) -> None:
         gone = [running for running in self.replicas if running.process is process]

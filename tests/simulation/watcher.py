@@ -1,6 +1,7 @@
 """Looks into all processes of a simulated cluster, as no client can, for what must never be there.
 
 - One leader per epoch: no two replicas lead the same partition in the same epoch.
+- A leader's high watermark does not go back within its epoch, and no log's does as long as it is not cut (rule 3).
 - The same bytes below the high watermark: whatever any replica has had below its high watermark, every other one has
   there too, now and ever after.
 
@@ -41,6 +42,7 @@ class _Seen:
 
     offset: int
     cuts: tuple[str, int]
+    high_watermark: int = 0
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Watcher:
     cluster: SimulatedCluster
     forgiven: set[tuple[str, int]] = field(default_factory=set)
     _leaders: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
+    _high_watermarks: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
@@ -79,6 +82,16 @@ class Watcher:
         other = self._leaders.setdefault((spec.topic, spec.partition, epoch), me)
         if other != me:
             self._broken(f"{spec.topic}-{spec.partition}: epoch {epoch} is led by {me} and was led by {other}")
+        if running.log is not None:
+            before = self._high_watermarks.get((spec.topic, spec.partition, epoch), 0)
+            now = self._high_watermarks[spec.topic, spec.partition, epoch] = running.log.high_watermark
+            if now < before:
+                self._broken(f"{spec}: its high watermark went back from {before} to {now} in epoch {epoch}")
+
+    def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
+        """All machines lost their power, and no disk held anything from there on."""
+        committed = self._committed.get((topic, partition), {})
+        self._committed[topic, partition] = {at: found for at, found in committed.items() if at < offset}
 
     def _check_bytes(self, running: RunningReplica, log: PartitionLog) -> None:
         name = (running.spec.topic, running.spec.partition)
@@ -87,6 +100,9 @@ class Watcher:
         seen = self._seen.get(running.spec.incarnation)
         if seen is None or seen.cuts != log.shape or seen.offset < log.log_start_offset:
             seen = self._seen[running.spec.incarnation] = _Seen(log.log_start_offset, log.shape)
+        if log.high_watermark < seen.high_watermark:
+            self._broken(f"{running.spec}: its high watermark went back from {seen.high_watermark} without a cut")
+        seen.high_watermark = log.high_watermark
         committed = self._committed.setdefault(name, {})
         while seen.offset < log.high_watermark:
             read = log.read(seen.offset, _MAX_BYTES, Isolation.HIGH_WATERMARK)

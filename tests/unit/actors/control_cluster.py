@@ -28,7 +28,14 @@ from raylog.actors.partition_state import PartitionState
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
 from raylog.actors.topic_admin import NewTopic
-from raylog.errors import ControllerFenced, ControllerNotReady, RaylogError, ReplicaNotStarted, StreamError
+from raylog.errors import (
+    ControllerFenced,
+    ControllerNotReady,
+    DirectoryLocked,
+    RaylogError,
+    ReplicaNotStarted,
+    StreamError,
+)
 from raylog.storage.checkpoints import write_checkpoint
 from raylog.storage.partition_directory import PARTITION_FILE
 from tests.simulation.fake_network import NetworkSettings
@@ -68,7 +75,10 @@ class StandIn:
     async def run(self, env: SimEnvironment, pid: int) -> None:
         spec = self.spec
         env.disk.make_directory(spec.directory)
-        env.disk.lock_directory(spec.directory)
+        try:
+            env.disk.lock_directory(spec.directory)
+        except DirectoryLocked:
+            return  # another one, that another controller has asked for, was quicker
         self.has_lock = True
         write_checkpoint(env.disk, f"{spec.directory}/{PARTITION_FILE}", 1, {"topic_id": spec.topic_id.hex()})
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

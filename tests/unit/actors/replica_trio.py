@@ -22,7 +22,6 @@ from tests.simulation.machines import Machine, Process
 from tests.simulation.world import World
 
 TOPIC_ID = b"sixteen bytes id"
-LAG_MS = 2_000
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Trio:
     """Give it a world; `start` what you need, `assign`, and ask."""
 
     world: World
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=lambda: {"replica.lag.time.max.ms": "2000"})
     min_insync: int = 2
     members: dict[int, Member] = field(default_factory=dict)
     proposals: list[ProposeIsr] = field(default_factory=list)
@@ -92,7 +91,7 @@ class Trio:
             "cluster", "topic", TOPIC_ID, 0, member.broker_id, member.incarnation, tuple(self.settings.items()),
             "/data/topic-0", f"node-{member.broker_id}", member.broker_endpoint,
         )  # fmt: skip
-        member.replica = ReplicaProcess(env, spec, 1, LAG_MS)
+        member.replica = ReplicaProcess(env, spec, 1)
         member.ending = await member.replica.run()
 
     # --- the controller ---

@@ -11,7 +11,7 @@ from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import broker_id_of, broker_name, is_replica, namespace, replica_name
 from raylog.actors.own_processes import is_own
 from raylog.actors.ray_tls import RayTls
-from raylog.actors.socket_directory import remove_dead_sockets, socket_directory, socket_path
+from raylog.actors.socket_directory import is_of_this_host, remove_dead_sockets, socket_directory, socket_path
 from raylog.actors.stream_interface import Endpoint
 from raylog.errors import InvalidConfig, PeerUnreachable
 
@@ -47,20 +47,29 @@ def test_a_sockets_path_fits_however_long_the_folders_and_names_are(
     monkeypatch.setattr("tempfile.tempdir", None)
     path = socket_path("/tmp/raylog-4294967295-0123456789", "n" * 200)
     assert len(path) < 107
-    directory = socket_directory("a test's cluster")
+    directory = socket_directory("a test's cluster", "10.0.0.1")
     assert len(directory) <= 70
     Path(directory).rmdir()
 
 
 def test_the_sockets_of_two_clusters_lie_apart() -> None:
-    first, second = socket_directory("a test's c1"), socket_directory("a test's c2")
+    first, second = socket_directory("a test's c1", "10.0.0.1"), socket_directory("a test's c2", "10.0.0.1")
     assert first != second
     for directory in (first, second):
         Path(directory).rmdir()
 
 
+def test_a_socket_of_another_host_is_known_by_its_path() -> None:
+    here, there = (socket_directory("a test's c3", host) for host in ("10.0.0.1", "10.0.0.2"))
+    assert is_of_this_host(socket_path(here, "broker-1"), here)
+    assert is_of_this_host(socket_path(f"/run/user/{Path(here).name}", "broker-1"), here)
+    assert not is_of_this_host(socket_path(there, "broker-1"), here)
+    for directory in (here, there):
+        Path(directory).rmdir()
+
+
 def test_only_sockets_that_nobody_listens_at_are_removed() -> None:
-    directory = Path(socket_directory("a test's dead sockets"))
+    directory = Path(socket_directory("a test's dead sockets", "10.0.0.1"))
     with socket.socket(socket.AF_UNIX) as living, socket.socket(socket.AF_UNIX) as dead:
         living.bind(f"{directory}/living")
         living.listen()

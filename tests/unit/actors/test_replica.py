@@ -11,6 +11,7 @@ from raylog.actors.replication_messages import (
     LATEST,
     NO_EPOCH,
     DeleteRecords,
+    Fetch,
     Fetched,
     ListedOffset,
     ListOffset,
@@ -76,6 +77,21 @@ def test_acks_all_times_out_and_says_that_the_outcome_is_open(trio: Trio) -> Non
     process.pause()
     assert failure(trio, trio.append(1, b"a", timeout_ms=300)) == "AppendTimedOut"
     process.resume()
+
+
+def test_what_waits_for_acknowledgement_has_a_bound(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raylog.actors.append_waits.MAX_WAITING_BYTES", 1_000)
+    led_by_one(trio)
+    process = trio.members[3].process
+    assert process is not None
+    process.pause()
+    waiting = trio.append(1, bytes(800), timeout_ms=60_000)
+    trio.world.run_for(0.1)
+    assert failure(trio, trio.append(1, bytes(800))) == "TooManyBytesInFlight"
+    assert trio.log(1).log_end_offset == 1
+    process.resume()
+    assert trio.offset_of(waiting) == 0
+    assert trio.offset_of(trio.append(1, bytes(800))) == 1
 
 
 def test_acks_one_waits_for_nobody(trio: Trio) -> None:
@@ -350,3 +366,79 @@ def test_a_batch_larger_than_a_pull_reaches_a_follower(trio: Trio) -> None:
     trio.offset_of(trio.append(1, bytes(3 << 20)))
     trio.until(lambda: trio.isr == (1, 2))
     assert trio.values(2) == [bytes(3 << 20)]
+
+
+def test_a_follower_far_behind_reads_sealed_segments(trio: Trio) -> None:
+    trio.settings["segment.bytes"] = "300"
+    trio.start(1, 2)
+    trio.min_insync = 1
+    trio.elect(1, (1,), 1)
+    trio.world.run_for(0.5)
+    for number in range(20):
+        trio.offset_of(trio.append(1, b"%d" % number))
+    assert len(trio.log(1).segments) > 5
+    trio.tell(2)
+    trio.until(lambda: trio.isr == (1, 2))
+    assert trio.values(2) == trio.values(1)
+
+
+def test_a_reader_of_sealed_segments_waits_beside_the_loop(trio: Trio) -> None:
+    trio.settings["segment.bytes"] = "300"
+    trio.start(1)
+    trio.min_insync = 1
+    trio.elect(1, (1,))
+    trio.world.run_for(0.5)
+    for number in range(20):
+        trio.offset_of(trio.append(1, b"%d" % number))
+    trio.members[1].machine.slow_disk(10_000.0)
+    cold = trio.fetch(1, 0)
+    trio.world.run_for(0.01)
+    assert trio.offset_of(trio.append(1, b"x")) == 20
+    assert not cold.done()
+    trio.members[1].machine.slow_disk(1.0)
+    assert records_of(trio.answer(cold).payload)[0] == (0, b"0")
+
+
+def test_a_reader_on_the_leaders_node_is_shown_the_file(trio: Trio) -> None:
+    trio.settings["max.message.bytes"] = str(1 << 20)
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, bytes(100_000)))
+    near = trio.answer(trio.ask(1, Fetch(0, NO_EPOCH, -1, 1, 1 << 20, 0, False, "node-1")))
+    assert isinstance(near.message, Fetched)
+    assert near.message.file is not None
+    path, inode, position, length = near.message.file
+    disk = trio.members[1].machine.disk
+    assert not near.payload
+    file = disk.open(path)
+    assert file.inode() == inode
+    assert records_of(file.read_at(length, position)) == [(0, bytes(100_000))]
+    far = trio.answer(trio.ask(1, Fetch(0, NO_EPOCH, -1, 1, 1 << 20, 0, False, "node-2")))
+    assert isinstance(far.message, Fetched)
+    assert far.message.file is None
+    assert records_of(far.payload) == [(0, bytes(100_000))]
+
+
+def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: Trio) -> None:
+    trio.settings["leader.replication.throttled.rate"] = "100000"
+    trio.settings["max.message.bytes"] = str(1 << 20)
+    trio.start(1, 2)
+    trio.min_insync = 1
+    trio.elect(1, (1,), 1)
+    trio.world.run_for(0.5)
+    for _ in range(10):
+        trio.offset_of(trio.append(1, bytes(300_000)))
+    began = trio.world.now
+    trio.tell(2)
+    trio.until(lambda: trio.isr == (1, 2), 60.0)
+    assert 15 < trio.world.now - began < 40  # 3 MB at 0.1 MB/s, the last MB of it without a wait
+
+
+def test_a_replica_that_cannot_close_its_log_cleanly_ends_all_the_same(trio: Trio) -> None:
+    trio.start(1)
+    member = trio.members[1]
+    assert member.replica is not None
+    member.machine.fail_disk("sync", seconds=1.0)
+    member.replica.stop("the test says so", delete=True)
+    trio.until(lambda: member.ending is not None)
+    assert member.ending is not None
+    assert member.ending.delete

@@ -8,6 +8,7 @@ import pytest
 
 from raylog.config import ConfigValue
 from raylog.errors import (
+    CompactionAbandoned,
     CompactionMemoryTaken,
     CompactionMemoryTooSmall,
     CompactionOutdated,
@@ -21,7 +22,7 @@ from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.compaction import CompactionReport, compact, run_compaction
 from raylog.storage.compaction_plan import CompactionPlan, plan_compaction
 from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.control_records import Marker, MarkerType
+from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.key_map import MemoryBudget, bytes_for
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import read_header, seal
@@ -488,13 +489,13 @@ def test_a_compaction_that_ends_after_a_reopening_is_refused() -> None:
     assert committed_records(again) == history
 
 
-@pytest.mark.parametrize("suffix", [".index.cleaned", ".log.cleaned"])
-def test_a_compaction_whose_files_are_gone_is_refused_before_anything_is_renamed(suffix: str) -> None:
+@pytest.mark.parametrize("kind", [".index.", ".log."])
+def test_a_compaction_whose_files_are_gone_is_refused_before_anything_is_renamed(kind: str) -> None:
     disk = FaultyDisk()
     log = open_log(disk)
     history = fill(log, 30)
     report = run_compaction(disk, planned(log), BUDGET)
-    disk.remove(next(path for path in reversed(cleaned_files(disk)) if path.endswith(suffix)))
+    disk.remove(next(path for path in reversed(cleaned_files(disk)) if kind in path))
     before = disk.files()
     with pytest.raises(CompactionOutdated):
         log.install_compaction(report, NOW_MS)
@@ -516,20 +517,155 @@ def test_a_file_that_became_shorter_makes_the_compaction_outdated_and_a_broken_o
         run_compaction(disk, plan, BUDGET)
 
 
-def test_planning_is_refused_offline_and_damage_found_by_it_takes_the_log_offline() -> None:
-    disk = FaultyDisk()
+def with_transaction_indexes_lost(disk: FaultyDisk) -> tuple[PartitionLog, list[Written]]:
     log = open_log(disk)
-    fill(log, 30, transactions=True)
+    history = fill(log, 30, transactions=True)
     log.roll()
     log.close()
-    log = open_log(disk)
     for path in [path for path in disk.files() if path.endswith(transaction_index.SUFFIX)]:
         disk.remove(path)
-    disk.flip_bit(f"{DIRECTORY}/{file_name(0, LOG_SUFFIX)}", 8 * (log.segments.sealed[0].size - 1))
+    return open_log(disk), history
+
+
+def test_transaction_indexes_that_are_lost_are_made_again_by_the_compaction() -> None:
+    log, history = with_transaction_indexes_lost(FaultyDisk())
+    compacted(log)
+    assert newest(committed_records(log)) == newest(history)
+
+
+def test_damage_that_a_compaction_meets_is_told_and_a_cut_is_not_taken_for_it() -> None:
+    disk = FaultyDisk()
+    log, _ = with_transaction_indexes_lost(disk)
+    plan = planned(log)
+    path = f"{DIRECTORY}/{file_name(0, LOG_SUFFIX)}"
+    disk.flip_bit(path, 8 * (plan.segments[0].size - 1))
     with pytest.raises(LogDamaged):
-        log.plan_compaction(NOW_MS, force=True)
-    with pytest.raises(LogOffline):
-        log.plan_compaction(NOW_MS, force=True)
+        run_compaction(disk, plan, BUDGET)
+    disk.open(path).truncate(plan.segments[0].size - 1)
+    with pytest.raises(CompactionOutdated):
+        run_compaction(disk, plan, BUDGET)
+
+
+def test_an_abort_whose_marker_lies_behind_the_limit_counts() -> None:
+    log = open_log(FaultyDisk(), {"segment.bytes": 100_000})
+    history = write(log, [(b"k", b"good")])
+    data = encode_batch(
+        [b"never"], keys=[b"k"], timestamps=NOW_MS, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    log.append_as_leader(data, EPOCH, NOW_MS)
+    log.roll()
+    log.append_as_leader(encode_marker(Marker(MarkerType.ABORT, 0), 9, 0, NOW_MS), EPOCH, NOW_MS, control=True)
+    log.advance_high_watermark(log.log_end_offset)
+    compacted(log)
+    assert newest(committed_records(log)) == newest(history)
+
+
+# --- two compactions of one log, installation in steps ----------------------------------------------------------------
+
+
+def test_a_late_compaction_of_an_earlier_opening_harms_no_newer_one() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 30)
+    log.roll()
+    stale = planned(log)
+    log.close()
+    again = open_log(disk)
+    plan = planned(again)
+    report = run_compaction(disk, plan, BUDGET)
+    run_compaction(disk, stale, BUDGET)
+    disk.fail_next("open", ".log", DiskFull("No space."))
+    with pytest.raises(DiskFull):
+        run_compaction(disk, stale, BUDGET)  # and what it removes of its own is not the other's
+    again.install_compaction(report, NOW_MS)
+    assert newest(committed_records(again)) == newest(history)
+    again.close()
+    assert newest(committed_records(open_log(disk))) == newest(history)
+    assert not cleaned_files(disk)
+
+
+def test_a_compaction_that_nobody_wants_any_more_stops_and_leaves_nothing() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    fill(log, 60)
+    before = disk.files()
+    answers = iter([True] * 70)
+    with pytest.raises(CompactionAbandoned):
+        run_compaction(disk, planned(log), BUDGET, lambda: next(answers, False))
+    assert disk.files() == before
+
+
+def test_drafts_do_not_keep_a_topic_of_the_same_name_from_being_created() -> None:
+    disk = FaultyDisk()
+    disk.make_directory(DIRECTORY)
+    disk.write_file(f"{DIRECTORY}/00000000000000000000.log.ab12.cleaned", b"late")
+    log = open_log(disk)
+    assert log.log_end_offset == 0
+    assert not cleaned_files(disk)
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("ending", ["cut", "restart", "close", "crash", "power cut", "go on"])
+def test_an_installation_in_steps_may_be_overtaken_at_each(steps: int, ending: str) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    history = fill(log, 40, transactions=True)
+    log.roll()
+    log.flush()
+    log.checkpoint()
+    report = run_compaction(disk, planned(log), BUDGET)
+    assert len(report.replaced) > 2
+    installation = log.begin_installation(report, NOW_MS)
+    for _ in range(steps):
+        sync = log.go_on_installing(installation)
+        assert sync is not None
+        assert newest(committed_records(log)) == newest(history)
+        sync()
+    end = log.log_end_offset
+    if ending == "cut":
+        end = log.truncate_to(report.replaced[0][1] - 1, NOW_MS)
+    elif ending == "restart":
+        log.restart_at(5)
+        history, end = [], 5
+    elif ending == "go on":
+        history += write(log, [(b"new", b"v")])
+        while (sync := log.go_on_installing(installation)) is not None:
+            sync()
+        end = log.log_end_offset
+    if ending in ("cut", "restart"):
+        with pytest.raises(CompactionOutdated):
+            log.go_on_installing(installation)
+    elif ending == "close":
+        log.close()
+        with pytest.raises(LogOffline):
+            log.go_on_installing(installation)
+    if ending == "power cut":
+        disk.crash_machine(random.Random(steps))
+    elif ending != "close":
+        disk.crash_process()
+    again = open_log(disk)
+    assert again.log_end_offset == end
+    below = [record for record in history if record.offset < end]
+    found = committed_records(again)
+    assert set(found) <= set(below)
+    if ending != "cut":  # what was compacted for a newer value that is cut now is gone
+        assert newest(found) == newest(below)
+
+
+def test_progress_that_a_cut_has_overtaken_stays_unwritten() -> None:
+    log = open_log(FaultyDisk())
+    fill(log, 30)
+    report = run_compaction(log.disk, planned(log), BUDGET)
+    installation = log.begin_installation(report, NOW_MS)
+    last = sync = log.go_on_installing(installation)
+    while sync is not None:
+        last = sync
+        sync()
+        sync = log.go_on_installing(installation)
+    log.restart_at(3)
+    assert last is not None
+    last()
+    assert CompactionProgress.load(log.disk, DIRECTORY).cleaned_to <= 3
 
 
 def test_a_compaction_that_fails_late_leaves_no_files() -> None:

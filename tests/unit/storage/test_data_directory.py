@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -84,3 +85,14 @@ def test_a_replica_that_was_set_aside_is_out_of_the_way_and_still_there(tmp_path
     assert data.replicas() == []
     assert data.free_bytes() > 0
     data.close()
+
+
+@pytest.mark.parametrize("path", ["/data", "/srv/raylog/data"])
+def test_a_new_data_directory_survives_a_power_cut(path: str) -> None:
+    """The name of the directory itself has to be synced, not only what is in it."""
+    identity = BrokerIdentity("cluster-1", 1)
+    for seed in range(20):
+        disk = FaultyDisk(ordered_names=False)
+        DataDirectory.open(path, identity, disk)
+        disk.crash_machine(Random(seed))
+        assert DataDirectory.read_identity(path, disk.new_process()) == identity

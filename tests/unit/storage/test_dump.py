@@ -493,7 +493,7 @@ def test_a_compaction_on_its_way_is_no_problem(tmp_path: Path) -> None:
     assert plan is not None
     report = run_compaction(replica.log.disk, plan, MemoryBudget(1 << 22))
     assert_well(replica.path)
-    commit_swap(replica.log.directory, report.replaced[0][0])
+    commit_swap(replica.log.directory, report.replaced[0][0], plan.run)
     assert_well(replica.path)
     (replica.path / FIRST_LOG).unlink()  # the next step, half done
     assert_well(replica.path)

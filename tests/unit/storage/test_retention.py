@@ -39,7 +39,8 @@ def expired(
     segments: list[SegmentFacts], start: int = 0, keep_from: int = ALL, active_size: int = 50, **settings: object
 ) -> list[int]:
     config = TopicConfig.parse({name.replace("_", "."): value for name, value in settings.items()})  # type: ignore[misc]
-    return [each.base_offset for each in expired_segments(segments, active_size, config, NOW_MS, start, keep_from)]
+    total = sum(each.size for each in segments) + active_size
+    return [each.base_offset for each in expired_segments(segments, total, config, NOW_MS, start, keep_from)]
 
 
 # --- by age -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""The housekeeping process of one broker: it compacts the logs of the broker's replicas, one at a time.
+
+    replica ──CompactLog──► waiting (bounded, first come first served) ──► off the loop ──► LogCompacted
+    broker  ◄──HousekeeperHello──  until one of them ends
+
+What must stay true:
+- Nothing depends on it but time and disk space. It writes files under names of their own beside a log's, and the log's
+  owner alone puts them in place; so it may be killed, stopped or replaced at any moment.
+- What nobody waits for any more is not begun, and what is under way is given up at its next batch.
+- All compactions of a broker share one budget of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.environment import Environment
+from raylog.actors.housekeeping_messages import (
+    CompactLog,
+    HousekeeperHello,
+    StopHousekeeper,
+    log_compacted,
+    plan_of,
+)
+from raylog.actors.messages import pack
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.errors import CompactionAbandoned, HousekeeperBusy, InvalidRequest, MessageUnknown, RaylogError
+from raylog.storage.compaction import run_compaction
+from raylog.storage.compaction_plan import CompactionPlan
+from raylog.storage.key_map import DEFAULT_BUDGET_BYTES, MemoryBudget
+
+MAX_WAITING: Final = 64
+_REDIAL_SECONDS: Final = 0.5
+_ASK_SECONDS: Final = 5.0
+_LONELY_SECONDS: Final = 60.0  # without a broker; whoever starts that again starts this again
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HousekeeperSpec:
+    """What a housekeeping process is told at its start."""
+
+    broker_id: int
+    broker: Endpoint
+    directory: str  # of the broker: nothing outside of it is touched
+    budget_bytes: int = DEFAULT_BUDGET_BYTES
+
+
+class _Job:
+    """A compaction that was asked for."""
+
+    def __init__(self, plan: CompactionPlan, stream: Stream, over: asyncio.Future[object]) -> None:
+        self.plan = plan
+        self.done: asyncio.Future[Response | RaylogError] = asyncio.get_running_loop().create_future()
+        self._stream = stream
+        self._over = over
+
+    def is_wanted(self) -> bool:
+        """Called from another thread, too."""
+        return not self._stream.closed.done() and not self._over.done()
+
+
+class Housekeeper:
+    """`run` returns when the process is to end."""
+
+    def __init__(self, env: Environment, spec: HousekeeperSpec, pid: int) -> None:
+        self._env = env
+        self._spec = spec
+        self._pid = pid
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[object] = self._loop.create_future()  # its result says why
+        self._tasks = BackgroundTasks(self._end)
+        self._budget = MemoryBudget(spec.budget_bytes)
+        self._waiting: deque[_Job] = deque()
+        self._arrived = asyncio.Event()
+
+    async def run(self) -> str:
+        """Live until the broker says that it is over, or is gone for long. Returns why."""
+        server, endpoints = await self._env.listen(f"housekeeper-{self._spec.broker_id}", "housekeeper", self.handle)
+        self._tasks.start(self._work())
+        self._tasks.start(self._keep_broker(endpoints))
+        reason = await self._over
+        await self._tasks.close()
+        await server.close(timeout=1.0)
+        if isinstance(reason, BaseException):
+            raise reason
+        return str(reason)
+
+    def _end(self, reason: object) -> None:
+        if not self._over.done():
+            self._over.set_result(reason)
+
+    # --- being asked ----------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of the streams of replicas."""
+        if not isinstance(request.message, CompactLog):
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        plan = plan_of(request.message)
+        if not plan.directory.startswith(f"{self._spec.directory}/") or "/../" in f"{plan.directory}/":
+            raise InvalidRequest(f"{plan.directory} is not a replica of broker {self._spec.broker_id}.")
+        if len(self._waiting) >= MAX_WAITING:
+            raise HousekeeperBusy(len(self._waiting))
+        job = _Job(plan, request.stream, self._over)
+        self._waiting.append(job)
+        self._arrived.set()
+        return self._answer(job)
+
+    @staticmethod
+    async def _answer(job: _Job) -> Answer:
+        outcome = await job.done
+        if isinstance(outcome, RaylogError):
+            raise outcome
+        return outcome
+
+    # --- working --------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            if not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            job = self._waiting.popleft()
+            job.done.set_result(await self._carry_out(job))
+
+    async def _carry_out(self, job: _Job) -> Response | RaylogError:
+        plan = job.plan
+        if not job.is_wanted():
+            return CompactionAbandoned(plan.directory)
+        begun = self._loop.time()
+        try:
+            report = await self._env.off_loop(
+                partial(run_compaction, self._env.disk, plan, self._budget, job.is_wanted)
+            )
+        except RaylogError as error:
+            _log.info("The compaction of %s came to nothing: %s", plan.directory, error)
+            return error
+        _log.info("%s was compacted in %.1f s.", plan.directory, self._loop.time() - begun)
+        return Response(log_compacted(report))
+
+    # --- the broker -----------------------------------------------------------------------------------------------
+
+    async def _keep_broker(self, endpoints: tuple[Endpoint, ...]) -> None:
+        hello = HousekeeperHello(self._pid, tuple(map(str, endpoints)))
+        last_seen = self._loop.time()
+        while self._loop.time() - last_seen < _LONELY_SECONDS:
+            try:
+                stream = await self._env.dial(self._spec.broker, "housekeeper", self._from_broker)
+                await stream.request(hello, timeout=_ASK_SECONDS)
+                await stream.closed
+                last_seen = self._loop.time()
+            except RaylogError as error:
+                _log.info("The housekeeping of broker %d is without it: %s", self._spec.broker_id, error)
+            await asyncio.sleep(_REDIAL_SECONDS * (1 + self._env.random.random()))
+        self._end("its broker is gone")
+
+    def _from_broker(self, request: Request) -> Answer:
+        if not isinstance(request.message, StopHousekeeper):
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        self._end("its broker stopped it")
+        return None

@@ -1,0 +1,147 @@
+"""What replicas, their broker and its housekeeping process tell each other. Kinds 70 to 79.
+
+The housekeeping process dials its broker and says where it is; replicas ask the broker for it, and then send it their
+plans themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from raylog.actors.messages import Message, message
+from raylog.storage.compaction import CompactionReport
+from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment
+from raylog.storage.producer_state import LastWrite
+from raylog.storage.transaction_index import AbortedTransaction
+
+SegmentSpan: TypeAlias = tuple[int, int, int]  # base offset, next offset, size
+Aborted: TypeAlias = tuple[int, int, int, int]  # producer id, first offset, last offset, last stable offset
+ProducerWrite: TypeAlias = tuple[int, int, int]  # producer id, last offset, epoch
+
+
+@message(kind=70)
+@dataclass(frozen=True, slots=True)
+class HousekeeperHello(Message):
+    """From the housekeeping process to its broker. Answered with Done; what said hello before it is killed."""
+
+    pid: int
+    endpoints: tuple[str, ...]
+
+
+@message(kind=71)
+@dataclass(frozen=True, slots=True)
+class StopHousekeeper(Message):
+    """From the broker, one-way: end."""
+
+
+@message(kind=72)
+@dataclass(frozen=True, slots=True)
+class FindHousekeeper(Message):
+    """From a replica to its broker."""
+
+
+@message(kind=73)
+@dataclass(frozen=True, slots=True)
+class HousekeeperFound(Message):
+    """The nearest endpoint first. None: there is no such process just now."""
+
+    endpoints: tuple[str, ...]
+
+
+@message(kind=74)
+@dataclass(frozen=True, slots=True)
+class CompactLog(Message):
+    """From a replica: carry this plan out (`compaction_plan.py`). Abandoned when the stream ends."""
+
+    directory: str
+    segments: tuple[SegmentSpan, ...]
+    first_dirty_offset: int
+    removable_below: int
+    later: tuple[SegmentSpan, ...]
+    aborted_later: tuple[Aborted, ...]
+    last_writes: tuple[ProducerWrite, ...]
+    segment_bytes: int
+    index_interval_bytes: int
+    planned_at_ms: int
+    opening: str
+    truncations: int
+    run: str
+
+
+@message(kind=75)
+@dataclass(frozen=True, slots=True)
+class LogCompacted(Message):
+    """The new segments lie beside the old ones, synced, and may be put in place."""
+
+    cleaned_to: int
+    replaced: tuple[tuple[int, int], ...]
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+    keys: int
+    map_bytes: int
+
+
+def compact_log(plan: CompactionPlan) -> CompactLog:
+    return CompactLog(
+        plan.directory,
+        plan.segments,
+        plan.first_dirty_offset,
+        plan.removable_below,
+        plan.later,
+        plan.aborted_later,
+        tuple((producer_id, *last) for producer_id, last in plan.last_writes.items()),
+        plan.segment_bytes,
+        plan.index_interval_bytes,
+        plan.planned_at_ms,
+        *plan.made_for,
+        plan.run,
+    )
+
+
+def plan_of(asked: CompactLog) -> CompactionPlan:
+    return CompactionPlan(
+        directory=asked.directory,
+        segments=tuple(PlannedSegment(*span) for span in asked.segments),
+        first_dirty_offset=asked.first_dirty_offset,
+        removable_below=asked.removable_below,
+        later=tuple(PlannedSegment(*span) for span in asked.later),
+        aborted_later=tuple(AbortedTransaction(*each) for each in asked.aborted_later),
+        last_writes={producer_id: LastWrite(offset, epoch) for producer_id, offset, epoch in asked.last_writes},
+        segment_bytes=asked.segment_bytes,
+        index_interval_bytes=asked.index_interval_bytes,
+        planned_at_ms=asked.planned_at_ms,
+        made_for=(asked.opening, asked.truncations),
+        run=asked.run,
+    )
+
+
+def log_compacted(report: CompactionReport) -> LogCompacted:
+    return LogCompacted(
+        report.cleaned_to,
+        tuple(report.replaced),
+        report.bytes_before,
+        report.bytes_after,
+        report.records_before,
+        report.records_after,
+        report.keys,
+        report.map_bytes,
+    )
+
+
+def report_of(done: LogCompacted, plan: CompactionPlan) -> CompactionReport:
+    """What was done for this plan."""
+    return CompactionReport(
+        done.cleaned_to,
+        list(done.replaced),
+        done.bytes_before,
+        done.bytes_after,
+        done.records_before,
+        done.records_after,
+        done.keys,
+        done.map_bytes,
+        plan.made_for,
+        plan.run,
+    )

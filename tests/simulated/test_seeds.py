@@ -1,0 +1,61 @@
+"""A small fixed set of seeds of the simulated cluster, those that have found something, and that each repeats itself.
+
+`make simulate SEEDS=20000` runs many; `make simulate SEED=17` prints all that happens in one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.simulation.scenario import run_seed
+from tests.simulation.simulate import replay_command, summary_of, try_seed
+
+# What each found, when it did. A seed changes its meaning whenever the scenario, or the code that runs in it, draws
+# differently; then it is a seed like any other, and only the word of it stays.
+FOUND_BUGS: Final[dict[int, str]] = {}
+
+_SMALL_SET: Final = range(150)
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The cluster warns of each fault; and caught log records of a whole run take memory."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", sorted({*_SMALL_SET, *FOUND_BUGS}))
+def test_nothing_is_lost(seed: int) -> None:
+    failure = try_seed(seed).failure
+    assert not failure, f"{failure}\n    {replay_command(seed)}"
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_a_seed_repeats_itself_elsewhere(seed: int) -> None:
+    """In processes with other hashes, and in one that has run another seed before."""
+    fingerprints = {run_seed(seed).fingerprint}
+    for hashes in ("1", "2"):
+        code = f"from tests.simulation.scenario import run_seed; print(run_seed({seed}).fingerprint)"
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        fingerprints.add(int(ran.stdout))
+    run_seed(seed + 1)
+    fingerprints.add(run_seed(seed).fingerprint)
+    assert len(fingerprints) == 1
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    report = "At 3.5 s: The watcher\nTraceback (most recent call last):\n  …\nSomethingBroken: it is gone\nSeed 5. Its"
+    assert summary_of(AssertionError(report)) == "AssertionError: At 3.5 s: The watcher … SomethingBroken: it is gone"

@@ -1,0 +1,201 @@
+"""Faults that take bytes: power cuts, failing disks, lost directories, flipped bits; never more than was promised.
+
+A copy that was hit counts as lost until its replica has come back into the ISR as the process that runs now; and until
+then no other copy is hit, unless the plan says that it may. The one exception: once in a while all machines lose their
+power at once. Then the disks are read while nothing runs. All of them come back, and the one with the largest last epoch
+and end is to be elected (rule 7), for it has all that any of them holds of what was acknowledged. What is not on that
+disk is known to be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from raylog.actors.situation import LogEnd
+from raylog.errors import BatchError, DiskFailed
+from raylog.storage.record_batch import HEADER_BYTES, check_batch, read_header
+from tests.simulation.faulty_disk import FaultyDisk
+from tests.simulation.plan import TOPIC, Plan
+from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
+
+_NOTHING_ARRIVES_ANY_MORE = 3.9  # seconds after the last machine has lost its power
+_ALL_BOOT = (4.0, 5.0)
+_UNTIL_ELECTED = 10.0
+
+
+@dataclass
+class Losses:
+    cluster: SimulatedCluster
+    random: Random
+    plan: Plan
+    lost: Callable[[int, int], None]
+    _hit: dict[int, float] = field(default_factory=dict)  # broker: when its copies may be whole again
+    _quiet_until: float = 0.0
+    _was_cut: bool = False
+    _replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by partition, when all lost their power
+
+    def faults(self) -> list[tuple[int, Callable[[], bool]]]:
+        plan = self.plan
+        found: list[tuple[int, Callable[[], bool]]] = []
+        if plan.may_lose_copies:
+            often = 2 if plan.is_fsync else 1
+            found += [(3 * often, self._crash_machine), (2 * often, self._fail_disk)]
+        if plan.may_lose_data:
+            found += [(1, self._lose_directory), (1, self._flip_bit)]
+        if plan.may_crash_all_once:
+            found += [(1, self._cut_all_power)]
+        return found
+
+    @property
+    def are_being_counted(self) -> bool:
+        """All machines have lost their power: until a leader was elected nothing else goes wrong."""
+        return self.cluster.world.now < self._quiet_until
+
+    # --- what is whole ------------------------------------------------------------------------------------------
+
+    def _up(self) -> list[BrokerHome]:
+        return [home for home in self.cluster.homes.values() if home.machine.is_up]
+
+    def _may_hit(self) -> bool:
+        self._hit = {broker: when for broker, when in self._hit.items() if not self._is_whole(broker, when)}
+        return not self._hit
+
+    def _is_whole(self, broker_id: int, not_before: float) -> bool:
+        """Whether all its replicas are in sync, as the newest controller has it, as the processes that run now.
+
+        Right after a crash the record still speaks of the ones that died.
+        """
+        controller = self.cluster.serving()
+        if controller is None or self.cluster.world.now < not_before:
+            return False
+        state = controller._changes.state
+        running = {
+            (each.spec.topic_id, each.spec.partition): each.spec.incarnation
+            for each in self.cluster.replicas
+            if each.spec.broker_id == broker_id and each.log is not None and not each.log.unproven
+        }
+        return all(
+            broker_id in each.isr and running.get(each.id) == state.incarnation(*each.id, broker_id)
+            for each in state.partitions_on(broker_id)
+        )
+
+    def _hits(self, home: BrokerHome, seconds: float = 0.0) -> None:
+        self._hit[home.broker_id] = self.cluster.world.now + seconds
+
+    # --- machines -----------------------------------------------------------------------------------------------
+
+    def _crash_machine(self) -> bool:
+        up = self._up()
+        if not up:
+            return False
+        if self.plan.may_crash_all:
+            victims = up if self.random.random() < 0.5 else [self.random.choice(up)]
+        else:
+            victims = [self.random.choice(up)] if self._may_hit() else []
+        for home in victims:
+            self._hits(home)
+            self.cluster.crash_machine(home)
+        return bool(victims)
+
+    def _cut_all_power(self) -> bool:
+        up, controller = self._up(), self.cluster.serving()
+        everything = [*self.cluster.homes]
+        if controller is None or self._was_cut or len(up) != len(everything) or not self._may_hit():
+            return False
+        if not all(self._is_whole(each, 0.0) for each in everything):
+            return False
+        self._was_cut = True
+        self._replicas = {each.partition: each.replicas for each in controller._changes.state.partitions.values()}
+        self._quiet_until = self.cluster.world.now + _ALL_BOOT[1] + _UNTIL_ELECTED
+        self.cluster.world.network.heal()
+        for home in up:
+            self._hits(home)
+            self.cluster.crash_machine(home, _ALL_BOOT)
+        self.cluster.world.after(_NOTHING_ARRIVES_ANY_MORE, self._see_what_survived)
+        return True
+
+    def _see_what_survived(self) -> None:
+        for stream in self.cluster.world.network.streams():  # an answer of before would be no news of what is now
+            for side in (stream, stream.far):
+                if side is not None and side.out is not None:
+                    side.out.lose_all_but(0)
+        for partition, brokers in self._replicas.items():
+            ends = [surviving_end(self.cluster.homes[each].machine.disk, partition) for each in brokers]
+            _, offset = max(ends)
+            self.cluster.world.trace("{}-{}: nothing from {} on has survived: {}", TOPIC, partition, offset, ends)
+            self.lost(partition, offset)
+
+    # --- disks --------------------------------------------------------------------------------------------------
+
+    def _fail_disk(self) -> bool:
+        """An error that goes by. What was not synced on that disk may be lost, as in a power cut."""
+        up = self._up()
+        if not up or not self._may_hit():
+            return False
+        home = self.random.choice(up)
+        seconds = self.random.uniform(0.1, 2.0)
+        self._hits(home, seconds + 0.5)
+        operation = self.random.choice(("sync", "sync", "write_at", "read_at", ""))
+        place = self.random.choice((".log", f"{TOPIC}-", ""))
+        home.machine.fail_disk(operation, place, seconds=seconds, error=DiskFailed("simulated"))
+        return True
+
+    def _victim(self) -> RunningReplica | None:
+        """One whose data goes while it is down: its broker, and with it the place to come back to, is there."""
+        running = [each for each in self.cluster.replicas if each.log is not None]
+        if not running or not self._may_hit():
+            return None
+        return self.random.choice(running)
+
+    def _lose_directory(self) -> bool:
+        victim = self._victim()
+        if victim is None:
+            return False
+        home = self.cluster.homes[victim.spec.broker_id]
+        self._hits(home)
+        victim.process.kill()
+        disk, directory = home.machine.disk, victim.spec.directory
+        self.cluster.world.trace("{} loses its directory {}", victim.spec, directory)
+        for name in disk.list_directory(directory):
+            disk.remove(f"{directory}/{name}")
+        disk.remove_directory(directory)
+        return True
+
+    def _flip_bit(self) -> bool:
+        victim = self._victim()
+        if victim is None:
+            return False
+        home = self.cluster.homes[victim.spec.broker_id]
+        disk, directory = home.machine.disk, victim.spec.directory
+        logs = [path for path in disk.files() if path.startswith(f"{directory}/") and path.endswith(".log")]
+        path = max(logs)  # the growing segment: damage in the others is found by whoever reads them
+        if not disk.files()[path]:
+            return False
+        self._hits(home)
+        victim.process.kill()
+        bit = self.random.randrange(8 * disk.files()[path])
+        self.cluster.world.trace("{}: bit {} of {} flips", victim.spec, bit, path)
+        disk.flip_bit(path, bit)
+        return True
+
+
+def surviving_end(disk: FaultyDisk, partition: int) -> LogEnd:
+    """(last epoch, end offset) of what a disk holds of a partition, read as plainly as can be."""
+    epoch, end = -1, 0
+    for path in sorted(path for path in disk.files() if f"/{TOPIC}-{partition}/" in path and path.endswith(".log")):
+        data, position = disk.read_file(path), 0
+        while position + HEADER_BYTES <= len(data):
+            header = read_header(data, position)
+            try:
+                check_batch(memoryview(data)[position : position + max(0, header.size)])
+            except BatchError:
+                return epoch, end
+            if header.base_offset != end or header.leader_epoch < epoch:
+                return epoch, end
+            epoch, end = header.leader_epoch, header.next_offset
+            position += header.size
+        if position != len(data):
+            break
+    return epoch, end

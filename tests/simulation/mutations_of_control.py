@@ -1,0 +1,323 @@
+"""Rules 4, 6, 7, 17 and 18 switched off where the controller and the metadata log keep them. See `mutations.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from raylog.actors import (
+    eligible_leavers,
+    isr_changes,
+    leader_election,
+    metadata_quorum,
+    producer_ids,
+    replica_registration,
+    topic_settings,
+)
+from raylog.actors.metadata_feed import BrokerFeed
+from raylog.actors.metadata_files import MetadataFiles
+from raylog.actors.metadata_log_tail import LogTail
+from raylog.actors.metadata_quorum import CommitRule, PromisedLog, is_majority
+from raylog.actors.metadata_voter import MetadataCopy
+from raylog.actors.metadata_writer import MetadataWriter
+from raylog.actors.partition_decision import settle
+from raylog.actors.partition_state import PartitionState
+from raylog.actors.replica import Replica
+from raylog.actors.situation import Situation, situation_of
+from tests.simulation.mutations import Patches, mutation
+
+# --- rule 4 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(4, "an ISR proposal is recorded whatever partition epoch it was made for")
+def partition_epoch_unchecked(patches: Patches) -> None:
+    check = isr_changes._check_leader
+
+    def checked(state: Any, partition: PartitionState, proposal: Any) -> None:
+        check(state, partition, replace(proposal, partition_epoch=partition.partition_epoch))
+
+    patches.function(check, checked)
+
+
+@mutation(4, "an ISR proposal is recorded whatever epochs it was made for")
+def proposal_epochs_unchecked(patches: Patches) -> None:
+    check = isr_changes._check_leader
+
+    def checked(state: Any, partition: PartitionState, proposal: Any) -> None:
+        epochs = {"partition_epoch": partition.partition_epoch, "leader_epoch": partition.leader_epoch}
+        check(state, partition, replace(proposal, **epochs))
+
+    patches.function(check, checked)
+
+
+@mutation(4, "a member of an ISR proposal may be any incarnation")
+def proposal_incarnation_unchecked(patches: Patches) -> None:
+    check = isr_changes._check_member
+
+    def checked(state: Any, partition: PartitionState, situation: Situation, member: tuple[int, int]) -> None:
+        check(state, partition, situation, (member[0], state.incarnation(*partition.id, member[0])))
+
+    patches.function(check, checked)
+
+
+@mutation(
+    4,
+    "the dead stay in the ISR until the leader finds that they lag",
+    masked="it is about time only: writes wait for replica.lag.time.max.ms",
+)
+def dead_stay_in_isr(patches: Patches) -> None:
+    patches.function(eligible_leavers.without_dead, lambda partition, gone, situation: partition)
+
+
+# --- rule 6 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(6, "whoever is alive is elected")
+def anybody_elected(patches: Patches) -> None:
+    in_order = leader_election._in_order
+
+    def anybody(partition: PartitionState, brokers: Iterable[int], situation: Situation) -> list[int]:
+        return in_order(partition, partition.replicas, situation)[::-1]
+
+    patches.function(in_order, anybody)
+
+
+@mutation(6, "an election does not raise the epoch")
+def epoch_not_raised(patches: Patches) -> None:
+    led_by = leader_election._led_by
+
+    def led(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
+        elected = led_by(partition, leader, how, situation)
+        return elected if partition.never_led else replace(elected, leader_epoch=partition.leader_epoch)
+
+    patches.function(led_by, led)
+
+
+@mutation(6, "an election is announced before it is durable")
+def announced_before_durable(patches: Patches) -> None:
+    next_one = BrokerFeed._next
+
+    def next_outgoing(self: BrokerFeed, *, say_hello: bool) -> Any:
+        source = self._source
+        told = SimpleNamespace(tail=source.tail, epoch=source.epoch, version=source.tail.end_offset)
+        self._source = told
+        try:
+            return next_one(self, say_hello=say_hello)
+        finally:
+            self._source = source
+
+    patches.attribute(BrokerFeed, "_next", next_outgoing)
+
+
+# --- rule 7 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(7, "a replica that comes back unproven stays where it was")
+def unproven_stays(patches: Patches) -> None:
+    patches.function(eligible_leavers.without_unproven, lambda partition, arrival, situation: partition)
+
+
+@mutation(7, "that a log is unproven is forgotten with its process")
+def unproven_forgotten(patches: Patches) -> None:
+    registration = replica_registration._registration
+
+    def of_report(state: Any, partition: PartitionState, broker_id: int, report: Any) -> Any:
+        return replace(registration(state, partition, broker_id, report), unproven=report[5])
+
+    patches.function(registration, of_report)
+
+
+@mutation(
+    7,
+    "nobody who leaves a small ISR is eligible",
+    masked="it is about time only: the last member of the ISR comes back, or all are in doubt and the largest leads",
+)
+def leavers_not_eligible(patches: Patches) -> None:
+    with_isr = eligible_leavers.with_isr
+    patches.function(with_isr, lambda *args: replace(with_isr(*args), elr=()))
+
+
+@mutation(7, "who has left the ISR stays eligible when it is large enough again")
+def leavers_stay_eligible(patches: Patches) -> None:
+    with_isr = eligible_leavers.with_isr
+
+    def with_leavers(partition: PartitionState, isr: Iterable[int], minimum: int) -> PartitionState:
+        return with_isr(partition, isr, 1_000)
+
+    patches.function(with_isr, with_leavers)
+
+
+@mutation(7, "in doubt the first is elected, not the largest", where=lambda plan: plan.may_crash_all_once)
+def first_in_doubt(patches: Patches) -> None:
+    patches.function(
+        leader_election._largest_logs,
+        lambda partition, situation: leader_election._in_order(partition, partition.replicas, situation),
+    )
+
+
+@mutation(7, "an election in doubt does not wait for the other replicas", where=lambda plan: plan.may_crash_all_once)
+def doubt_does_not_wait(patches: Patches) -> None:
+    def in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
+        if not leader_election.is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
+            return []
+        return leader_election._largest_logs(partition, situation)
+
+    patches.function(leader_election._in_doubt, in_doubt)
+
+
+@mutation(
+    7,
+    "who is eligible stays so when min.insync.replicas is lowered",
+    where=lambda plan: plan.has_operator and plan.least_insync < plan.min_insync,
+)
+def leavers_stay_when_minimum_is_lowered(patches: Patches) -> None:
+    def without_clearing(state: Any, live: Any, topic: Any, partition: PartitionState, config: Any) -> Any:
+        situation = replace(situation_of(state, live, partition), config=config)
+        return settle(partition, partition, situation, "settings altered")
+
+    patches.function(topic_settings._consequences, without_clearing)
+
+
+# --- rule 13 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(13, "a broker obeys a controller whose time is over")
+def older_controller_obeyed(patches: Patches) -> None:
+    async def obey(self: MetadataCopy, epoch: int) -> None:
+        """Whoever it is."""
+
+    patches.attribute(MetadataCopy, "_obey", obey)
+    known = Replica._is_news
+
+    def is_news(self: Replica, assigned: Any) -> bool:
+        self._known_epoch = min(self._known_epoch, assigned.leader_epoch)
+        return known(self, assigned)
+
+    patches.attribute(Replica, "_is_news", is_news)
+
+
+# --- rule 17 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(17, "a promise is kept in memory only")
+def promise_not_durable(patches: Patches) -> None:
+    async def keep(self: MetadataCopy, epoch: int) -> None:
+        self._promised_epoch = epoch
+
+    patches.attribute(MetadataCopy, "_keep_promise", keep)
+
+
+@mutation(17, "a controller is obeyed under a lower epoch than was promised")
+def promise_not_kept(patches: Patches) -> None:
+    async def obey(self: MetadataCopy, epoch: int) -> None:
+        if epoch > self._promised_epoch:
+            await self._keep_promise(epoch)
+
+    patches.attribute(MetadataCopy, "_obey", obey)
+
+
+@mutation(17, "a record is committed where one voter has it")
+def commit_without_majority(patches: Patches) -> None:
+    def advance(self: CommitRule) -> bool:
+        most = max((self._counted(voter) for voter in self._voters), default=0)
+        if most <= max(self.committed, self._own_offset):
+            return False
+        self.committed = most
+        return True
+
+    patches.attribute(CommitRule, "_advance", advance)
+
+
+@mutation(17, "what was adopted is committed before a record of the controller's own epoch is")
+def commit_without_own_record(patches: Patches) -> None:
+    def advance(self: CommitRule) -> bool:
+        ends = sorted((self._counted(voter) for voter in self._voters), reverse=True)
+        at_majority = ends[len(ends) // 2] if ends else 0
+        if at_majority <= self.committed:
+            return False
+        self.committed = at_majority
+        return True
+
+    patches.attribute(CommitRule, "_advance", advance)
+
+
+@mutation(17, "a voter acknowledges what it has not synced")
+def acknowledged_before_sync(patches: Patches) -> None:
+    def append(self: MetadataFiles, data: Any, now_ms: int) -> None:
+        self._kept_log().append_as_follower(data, now_ms)
+
+    patches.attribute(MetadataFiles, "append", append)
+
+
+@mutation(17, "a tail that diverges from the controller's log is kept")
+def divergent_tail_kept(patches: Patches) -> None:
+    def new_ones(self: MetadataCopy, batches: Sequence[Any]) -> Sequence[Any]:
+        return [batch for batch in batches if batch.end_offset > self._tail.end_offset]
+
+    patches.attribute(MetadataCopy, "_new_ones", new_ones)
+    epoch_before = LogTail.epoch_before
+
+    def any_epoch(self: LogTail, offset: int) -> int | None:
+        return self.last_epoch if offset == self.end_offset else epoch_before(self, offset)
+
+    patches.attribute(LogTail, "epoch_before", any_epoch)
+
+
+@mutation(17, "not the newest log is adopted, but the oldest")
+def oldest_log_adopted(patches: Patches) -> None:
+    def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:
+        for log in sorted(promised, key=metadata_quorum._age_then_id):
+            if is_majority([other.broker_id for other in promised], log.voters):
+                return log
+        return None
+
+    patches.function(metadata_quorum.choose_log, choose)
+
+
+@mutation(17, "a log is adopted where one voter has promised")
+def adopted_without_majority(patches: Patches) -> None:
+    def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:
+        return max((log for log in promised if log.voters), key=metadata_quorum._age_then_id, default=None)
+
+    patches.function(metadata_quorum.choose_log, choose)
+
+
+@mutation(17, "whoever holds the log counts for its majority, voter or not")
+def voters_ignored(patches: Patches) -> None:
+    def advance(self: CommitRule) -> bool:
+        ends = sorted(self._synced.values(), reverse=True)
+        needed = len(self._voters) // 2
+        at_majority = ends[needed] if len(ends) > needed else 0
+        if at_majority <= max(self.committed, self._own_offset):
+            return False
+        self.committed = at_majority
+        return True
+
+    patches.attribute(CommitRule, "_advance", advance)
+
+
+@mutation(17, "voters change all at once", where=lambda plan: plan.has_operator and plan.brokers > 3)
+def voters_change_at_once(patches: Patches) -> None:
+    patches.function(metadata_quorum.next_voters, lambda current, wanted, ready: tuple(sorted(wanted)))
+
+
+@mutation(17, "a controller serves before a record of its epoch is committed")
+def serves_before_commit(patches: Patches) -> None:
+    async def commit_first(self: MetadataWriter, committed: Any, reachable: Any, deadline: float) -> None:
+        for broker_id, stream in reachable():
+            self.connect(broker_id, stream)
+
+    patches.attribute(MetadataWriter, "_commit_first", commit_first)
+
+
+# --- rule 18 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(
+    18, "a block of producer ids is given out before it is written down", where=lambda plan: plan.has_operator
+)
+def producer_ids_not_recorded(patches: Patches) -> None:
+    allocate = producer_ids.allocate_producer_ids
+    patches.function(allocate, lambda *args: allocate(*args)._replace(records=[]))

@@ -1,0 +1,181 @@
+"""Rules 1, 7, 8, 14, 15 and 18 switched off where a log keeps them. See `mutations.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from raylog.storage import checkpoints, log_recovery, producer_replay, record_batch
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX
+from raylog.storage.disk import Disk
+from raylog.storage.leader_epochs import EpochStart, LeaderEpochs
+from raylog.storage.log_recovery import LogRecovery, OpenedAfter
+from raylog.storage.partition_directory import LogCheckpoint, PartitionDirectory
+from raylog.storage.partition_log import PartitionLog
+from raylog.storage.producer_state import ProducerStates
+from raylog.storage.segment import Place, Segment
+from tests.simulation.mutations import Patches, mutation
+
+# --- rule 1 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(1, "no CRC is compared")
+def crc_unchecked(patches: Patches) -> None:
+    patches.function(record_batch.check_crc, lambda header, batch: None)
+
+
+@mutation(1, "batches carry no leader's epoch")
+def epoch_not_stamped(patches: Patches) -> None:
+    stamp = record_batch.stamp
+    patches.function(stamp, lambda batch, base_offset, leader_epoch: stamp(batch, base_offset, 0))
+
+
+# --- rule 7 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(7, "a log that was open when its machine rebooted is not doubted")
+def reboot_not_doubted(patches: Patches) -> None:
+    patches.attribute(LogRecovery, "_reason_to_doubt", lambda self, opened_after: "")
+
+
+@mutation(7, "a blank log is not doubted")
+def blank_not_doubted(patches: Patches) -> None:
+    def write(self: PartitionDirectory, marks: LogCheckpoint) -> None:
+        if marks.unproven == OpenedAfter.CREATION.value:
+            marks = replace(marks, unproven="")
+        before(self, marks)
+
+    before = patches.attribute(PartitionDirectory, "write_checkpoint", write)
+
+
+# --- rule 8 ---------------------------------------------------------------------------------------------------------
+
+
+@mutation(8, "a leader's epoch is not written down before it appends")
+def epoch_not_written(patches: Patches) -> None:
+    def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+        if epoch > self.latest:
+            kept = [entry for entry in self._history if entry.start_offset < start_offset]
+            self._history = [*kept, EpochStart(epoch, start_offset)]
+
+    patches.attribute(LeaderEpochs, "assign", assign)
+
+
+@mutation(8, "an epoch that wrote nothing stays in the history")
+def empty_epochs_kept(patches: Patches) -> None:
+    def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+        if epoch > self.latest:
+            self._replace([*self._history, EpochStart(epoch, start_offset)])
+
+    patches.attribute(LeaderEpochs, "assign", assign)
+
+
+# --- rule 14 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(14, "recovery leaves the tail in the file")
+def tail_left(patches: Patches) -> None:
+    def cut_or_leave(self: LogRecovery, segment: Segment, result: Any, opened_after: OpenedAfter) -> None:
+        own = Patches()
+        own.attribute(Segment, "truncate", _end_there)
+        try:
+            before(self, segment, result, opened_after)
+        finally:
+            own.undo()
+
+    before = patches.attribute(LogRecovery, "_cut_or_refuse", cut_or_leave)
+
+
+def _end_there(segment: Segment, place: Place) -> None:
+    segment.next_offset = place.base_offset
+    segment.is_sealed = False
+
+
+@mutation(14, "recovery cuts everything that was not known to be synced")
+def unsynced_cut(patches: Patches) -> None:
+    def opened(cls: type[PartitionLog], /, *args: Any, now_ms: int, **options: Any) -> PartitionLog:
+        log: PartitionLog = recover.__func__(cls, *args, now_ms=now_ms, **options)
+        if log.opened_after is OpenedAfter.PROCESS_CRASH:
+            log.truncate_to(log.recovery_point, now_ms)
+        return log
+
+    recover = patches.attribute(PartitionLog, "open", classmethod(opened))
+
+
+@mutation(14, "damage is cut as if it were a tail")
+def damage_cut(patches: Patches) -> None:
+    patches.attribute(LogRecovery, "_is_tail", lambda self, *args: True)
+    patches.attribute(LogRecovery, "_check_end", lambda self, opened_after: None)
+
+
+@mutation(
+    14,
+    "that a log is damaged is not remembered",
+    masked="by the next opening, which finds the damage again",
+)
+def quarantine_forgotten(patches: Patches) -> None:
+    patches.attribute(PartitionDirectory, "quarantine", lambda self, damage: None)
+
+
+@mutation(14, "what a crash has left is not looked at")
+def crash_not_scanned(patches: Patches) -> None:
+    patches.attribute(LogRecovery, "_cut_or_refuse", lambda self, *args: None)
+    patches.attribute(LogRecovery, "_check_end", lambda self, opened_after: None)
+    patches.function(record_batch.check_crc, lambda header, batch: None)
+
+
+# --- rule 15 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(15, "a checkpoint is not synced before it is renamed")
+def checkpoint_not_synced(patches: Patches) -> None:
+    def write(disk: Disk, path: str, version: int, body: dict[str, Any]) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        disk.write_file(temporary, checkpoints._encode(version, body))
+        disk.rename(temporary, path)
+        disk.sync_directory(path.rpartition("/")[0])
+
+    patches.function(checkpoints.write_checkpoint, write)
+
+
+@mutation(15, "a checkpoint is written over the old one")
+def checkpoint_not_renamed(patches: Patches) -> None:
+    def write(disk: Disk, path: str, version: int, body: dict[str, Any]) -> None:
+        disk.write_file(path, checkpoints._encode(version, body), sync=True)
+        disk.sync_directory(path.rpartition("/")[0])
+
+    patches.function(checkpoints.write_checkpoint, write)
+
+
+@mutation(15, "the directory of a checkpoint is not synced")
+def checkpoint_directory_not_synced(patches: Patches) -> None:
+    def write(disk: Disk, path: str, version: int, body: dict[str, Any]) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        disk.write_file(temporary, checkpoints._encode(version, body), sync=True)
+        disk.rename(temporary, path)
+
+    patches.function(checkpoints.write_checkpoint, write)
+
+
+# --- rule 18 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(18, "followers do not learn of producers")
+def followers_ignore_producers(patches: Patches) -> None:
+    append = PartitionLog.append_as_follower
+
+    def append_only(self: PartitionLog, data: Any, now_ms: int) -> int:
+        known, self.producers = self.producers, ProducerStates()
+        try:
+            return append(self, data, now_ms)
+        finally:
+            self.producers = known
+
+    patches.attribute(PartitionLog, "append_as_follower", append_only)
+
+
+@mutation(18, "recovery does not make the producers' state again")
+def producers_not_rebuilt(patches: Patches) -> None:
+    patches.attribute(log_recovery, "take_in", lambda states, header, batch, now_ms: None)
+    patches.attribute(producer_replay, "take_in", lambda states, header, batch, now_ms: None)
+    patches.attribute(ProducerStates, "load", classmethod(lambda cls, disk, path, offset: cls()))

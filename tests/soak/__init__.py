@@ -1,0 +1,1 @@
+"""Tests that run for a long time: `make soak`."""

@@ -1,0 +1,194 @@
+"""What people ask of the controller, carried out by real brokers: topics, reassignments, draining, a clean shutdown."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.controller import Controller
+from raylog.actors.topic_admin import NewTopic
+from raylog.errors import (
+    BrokerInUse,
+    TopicExists,
+    TopicStillStarting,
+    UnknownTopic,
+)
+from tests.simulation.world import World
+from tests.unit.actors.control_cluster import CALM, DIRECTORY, ControlCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlCluster]:
+    with World(7, settings=CALM) as world:
+        cluster = ControlCluster(world)
+        cluster.form()
+        yield cluster
+
+
+def test_a_topic_is_refused_by_its_type(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    assert isinstance(cluster.refusal(cluster.admin.create_topic(NewTopic("clicks"))), TopicExists)
+    assert isinstance(cluster.refusal(cluster.admin.delete_topic("views")), UnknownTopic)
+    assert cluster.admin.list_topics() == ("clicks",)
+
+
+def test_a_topic_whose_replicas_do_not_come_up_exists_and_starts_later(cluster: ControlCluster) -> None:
+    cluster.launcher.refuses = True
+    error = cluster.refusal(cluster.admin.create_topic(NewTopic("clicks"), timeout=3.0))
+    assert isinstance(error, TopicStillStarting)
+    assert cluster.admin.list_topics() == ("clicks",)
+    cluster.launcher.refuses = False
+    cluster.until(lambda: cluster.partition().leader != NO_LEADER)
+
+
+def test_a_new_topic_is_led_though_one_of_its_replicas_does_not_come_up(cluster: ControlCluster) -> None:
+    started = cluster.launcher.started
+    cluster.launcher.refuses = True
+    topic = NewTopic("clicks", assignment=((1, 2, 3),))
+    task = cluster.controller_processes[-1].run(cluster.admin.create_topic(topic))
+    cluster.until(lambda: len(started) >= 3)
+    cluster.launcher.refuses = False
+    cluster.processes[3].pause(1.4)
+    cluster.until(task.done)
+    assert cluster.partition().leader in (1, 2)
+
+
+def test_a_deleted_topic_leaves_nothing_behind(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    stand_ins = [cluster.replica(each) for each in (1, 2, 3)]
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    assert cluster.admin.list_topics() == ()
+    cluster.until(lambda: not cluster.state.deleted)
+    assert all(each.is_stopped for each in stand_ins)
+    for machine in cluster.machines.values():
+        assert not [path for path in machine.disk.files() if "clicks" in path]
+    cluster.create_topic()
+
+
+def test_a_topic_deleted_while_a_broker_is_away_is_removed_there_later(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    cluster.machines[3].crash()
+    cluster.until(lambda: cluster.live_brokers() == {1, 2})
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    cluster.world.run_for(3.0)
+    assert cluster.state.deleted
+    cluster.kill_controller()
+    cluster.start_controller()
+    cluster.until(cluster.serves)
+    cluster.machines[3].restart()
+    cluster.start_broker(3)
+    cluster.until(lambda: cluster.serves() and not cluster.state.deleted)
+    assert not [path for path in cluster.machines[3].disk.files() if "clicks" in path]
+
+
+def test_the_preferred_leader_leads_again_after_a_while(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    cluster.kill(cluster.replica(1))
+    cluster.until(lambda: cluster.partition().leader == 2 and cluster.is_assigned("clicks", 0))
+    cluster.propose(cluster.leader(), (2, 3, 1))
+    assert 4.0 < cluster.until(lambda: cluster.partition().leader == 1) < 7.0
+
+
+def test_a_reassigned_replica_is_started_there_and_removed_here() -> None:
+    with World(5, settings=CALM) as world:
+        cluster = ControlCluster(world, brokers=4)
+        cluster.form()
+        cluster.create_topic()
+        cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 4)}))
+        assert [each.partition for each in cluster.admin.list_reassignments()] == [0]
+        key = (cluster.state.topic("clicks").id, 0, 4)
+        cluster.until(lambda: key in cluster.replicas and cluster.is_assigned("clicks", 0))
+        removed = cluster.replica(3)
+        cluster.propose(cluster.leader(), (1, 2, 3, 4))
+        cluster.until(lambda: cluster.partition().replicas == (1, 2, 4))
+        cluster.until(lambda: not [path for path in cluster.machines[3].disk.files() if "clicks" in path])
+        assert removed.is_stopped
+        assert cluster.admin.list_reassignments() == ()
+
+
+def test_a_replica_moved_away_from_an_absent_broker_is_removed_when_it_is_back() -> None:
+    with World(6, settings=CALM) as world:
+        cluster = ControlCluster(world, brokers=4)
+        cluster.form()
+        cluster.create_topic()
+        cluster.machines[3].crash()
+        cluster.until(lambda: 3 not in cluster.live_brokers())
+        cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 4)}))
+        key = (cluster.state.topic("clicks").id, 0, 4)
+        cluster.until(lambda: key in cluster.replicas and cluster.replicas[key].assigned is not None)
+        cluster.until(lambda: cluster.leader().assigned == cluster.replicas[key].assigned)
+        cluster.propose(cluster.leader(), (1, 2, 4))
+        cluster.until(lambda: cluster.partition().replicas == (1, 2, 4))
+        cluster.kill_controller()  # it knew that there is something to remove
+        cluster.start_controller()
+        cluster.until(cluster.serves)
+        cluster.machines[3].restart()
+        cluster.start_broker(3)
+        cluster.until(lambda: 3 in cluster.live_brokers())
+        cluster.until(lambda: not [path for path in cluster.machines[3].disk.files() if "clicks" in path])
+
+
+def test_a_broker_is_drained_and_then_removed() -> None:
+    with World(8, settings=CALM) as world:
+        cluster = ControlCluster(world, brokers=4)
+        cluster.form()
+        cluster.create_topic()
+        drain = cluster.controller_processes[-1].run(cluster.admin.drain_broker(1))
+        cluster.until(lambda: cluster.partition().leader == 2)
+        key = (cluster.state.topic("clicks").id, 0, 4)
+        cluster.until(lambda: key in cluster.replicas and cluster.is_assigned("clicks", 0))
+        cluster.propose(cluster.leader(), tuple(sorted({*cluster.partition().isr, 4})))
+        cluster.until(drain.done)
+        drain.result()
+        assert isinstance(cluster.refusal(cluster.admin.remove_broker(1)), BrokerInUse)
+        cluster.processes[1].kill()
+        cluster.until(lambda: 1 not in cluster.live_brokers())
+        cluster.ask(cluster.admin.remove_broker(1))
+        assert [each.broker for each in cluster.admin.list_brokers()] == [2, 3, 4]
+        assert 1 not in cluster.admin.describe_cluster().voters
+
+
+def test_producer_ids_are_never_given_twice(cluster: ControlCluster) -> None:
+    blocks = [cluster.ask(cluster.admin.allocate_producer_ids(10)) for _ in range(2)]
+    cluster.kill_controller()
+    cluster.start_controller()
+    cluster.until(cluster.serves)
+    blocks.append(cluster.ask(cluster.admin.allocate_producer_ids(10)))
+    assert blocks == [(0, 10), (10, 20), (20, 30)]
+
+
+def test_what_is_described_includes_what_replicas_report(cluster: ControlCluster) -> None:
+    cluster.log_ends[b"", 0, 1] = (0, 0)
+    cluster.create_topic()
+    cluster.world.run_for(1.0)
+    assert [each.size_bytes for each in cluster.admin.describe_replicas("clicks")] == [100, 100, 100]
+    assert all(each.total_bytes > 0 for each in cluster.admin.list_brokers())
+    assert cluster.admin.describe_topic("clicks").partitions[0].log_end_offset == 0
+
+
+def test_a_clean_shutdown_stops_all_and_loses_nobody(cluster: ControlCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.create_topic()
+    with caplog.at_level(logging.WARNING):
+        controller = cluster.controller
+        cluster.ask(controller.shutdown())
+        cluster.until(lambda: not any(process.is_alive for process in cluster.processes.values()))
+    assert all(each.is_stopped for each in cluster.stand_ins)
+    assert "is lost" not in caplog.text
+    assert not cluster.brokers[1].failed.done()
+    for broker_id in cluster.machines:
+        assert f"{DIRECTORY}/broker.json" in cluster.machines[broker_id].disk.files()
+        cluster.start_broker(broker_id)
+    cluster.start_controller()
+    cluster.until(lambda: cluster.controller is not controller and cluster.serves())
+    cluster.until(lambda: len(cluster.stand_ins) == 6 and cluster.partition().leader != NO_LEADER)
+
+
+def test_a_controller_that_ends_by_itself_says_why(cluster: ControlCluster) -> None:
+    controller: Controller = cluster.controller
+    controller._stop(RuntimeError("a bug"))
+    cluster.until(controller.stopped.done)
+    assert isinstance(controller.stopped.result(), RuntimeError)
+    assert not controller.is_serving

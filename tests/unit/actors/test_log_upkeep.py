@@ -1,0 +1,211 @@
+"""What a replica does for its log beside its loop: that it is done, and that the loop's own writes come out on top."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from raylog.storage.log_reader import Isolation
+from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint
+from raylog.storage.segment import Segment
+from tests.simulation.world import World
+from tests.unit.actors.replica_trio import Trio
+from tests.unit.actors.tidy_trio import TidyTrio
+from tests.unit.storage.small_log import EPOCH, NOW_MS, append, new_log, open_log
+
+
+@pytest.fixture
+def trio() -> Iterator[TidyTrio]:
+    with World(1) as world:
+        yield TidyTrio(world)
+        world.run_for(0.01)
+
+
+def alone(trio: TidyTrio, **settings: str) -> TidyTrio:
+    """One replica, which leads."""
+    trio.settings = {"min.insync.replicas": "1", **{name.replace("_", "."): value for name, value in settings.items()}}
+    trio.min_insync = 1
+    trio.start(1)
+    trio.elect(1, (1,))
+    trio.world.run_for(1.0)
+    return trio
+
+
+def on_disk(trio: Trio, broker_id: int) -> LogCheckpoint:
+    checkpoint: LogCheckpoint = trio.log(broker_id).directory.read_checkpoint()
+    return checkpoint
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_marks_reach_the_disk_within_seconds_and_once(trio: TidyTrio) -> None:
+    alone(trio)
+    trio.put_rounds(1, 3)
+    log = trio.log(1)
+    trio.until(lambda: on_disk(trio, 1).high_watermark == 12, 15.0)
+    number = log.directory._checkpoints
+    trio.world.run_for(60.0)
+    assert log.directory._checkpoints == number
+
+
+def test_a_write_of_marks_that_a_truncation_has_overtaken_is_not_made() -> None:
+    log, disk = new_log()
+    for _ in range(5):
+        append(log, b"v")
+    log.advance_high_watermark(5)
+    log.flush()
+    write = log.begin_checkpoint()
+    log.truncate_to(2, NOW_MS)
+    append(log, b"other")
+    assert not write.carry_out()
+    assert log.directory.read_checkpoint().recovery_point == 2
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk).log_end_offset >= 2
+
+
+def test_a_write_of_marks_that_comes_after_the_end_is_not_made() -> None:
+    log, disk = new_log()
+    append(log, b"v")
+    write = log.begin_checkpoint()
+    log.close()
+    again = open_log(disk)
+    again.begin_epoch(EPOCH + 1)
+    append(again, b"w")
+    assert not write.carry_out()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_disk_never_says_more_than_the_log_knows_in_whatever_order_marks_are_written(seed: int) -> None:
+    rng = random.Random(seed)
+    log, disk = new_log()
+    begun: list[CheckpointWrite] = []
+    for _ in range(60):
+        action = rng.choice(("append", "append", "flush", "begin", "begin", "carry out", "truncate", "delete"))
+        if action == "append":
+            log.begin_epoch(EPOCH + log.truncations)
+            append(log, b"v")
+            log.advance_high_watermark(log.log_end_offset - rng.randrange(3))
+        elif action == "flush":
+            log.flush()
+        elif action == "begin":
+            begun.append(log.begin_checkpoint())
+        elif action == "carry out" and begun:
+            begun.pop(rng.randrange(len(begun))).carry_out()
+        elif action == "truncate":
+            log.truncate_to(max(log.log_start_offset, log.log_end_offset - rng.randrange(4)), NOW_MS)
+        elif action == "delete":
+            log.delete_records(min(log.log_start_offset + 1, log.high_watermark))
+        marks = log.directory.read_checkpoint()
+        assert marks.recovery_point <= log.recovery_point
+        assert marks.log_start_offset == log.log_start_offset
+        assert marks.high_watermark <= log.log_end_offset
+    end = log.recovery_point
+    disk.crash_machine(rng)
+    assert open_log(disk).log_end_offset >= end
+
+
+# --- retention and deleted files --------------------------------------------------------------------------------------
+
+
+RETENTION = {"segment_bytes": "1000", "retention_ms": "100000", "file_delete_delay_ms": "1000"}
+
+
+def test_old_segments_go_and_their_files_later(trio: TidyTrio) -> None:
+    alone(trio, **RETENTION)
+    trio.put_rounds(1, 20)
+    log = trio.log(1)
+    trio.until(lambda: log.log_start_offset == 80, 300.0)
+    trio.world.run_for(10.0)
+    assert len(trio.files(1, ".log")) == 1
+    assert not trio.files(1, ".deleted")
+
+
+def test_after_an_opening_ages_are_looked_up_beside_the_loop(trio: TidyTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(trio, **RETENTION)
+    trio.put_rounds(1, 20)
+    process = trio.members[1].process
+    assert process is not None
+    process.kill()
+    trio.start(1)
+    trio.assign()
+    trio.world.run_for(1.0)
+    assert not [segment for segment in trio.log(1).segments.sealed if segment.is_dated]
+    found: list[int] = []
+    look_up = Segment.find_largest_timestamp
+
+    def note(segment: Segment) -> int:
+        found.append(segment.base_offset)
+        return look_up(segment)
+
+    monkeypatch.setattr(Segment, "find_largest_timestamp", note)
+    monkeypatch.setattr(Segment, "_load_indexes", lambda _: pytest.fail("read on the loop"))
+    trio.until(lambda: trio.log(1).log_start_offset == 80, 300.0)
+    assert len(found) >= 19
+
+
+def test_a_time_index_that_is_not_to_be_believed_is_not_needed_for_that() -> None:
+    log, disk = new_log({"segment.bytes": 300})
+    for number in range(10):
+        append(log, b"v", now_ms=NOW_MS + number)
+    log.close()
+    for path in [path for path in disk.files() if path.endswith(".timeindex")]:
+        disk.remove(path)
+    log = open_log(disk, {"segment.bytes": 300})
+    ages = [segment.find_largest_timestamp() for segment in log.segments.sealed]
+    assert ages == [segment.largest_timestamp for segment in log.segments.sealed]
+    assert ages == sorted(ages)
+
+
+def test_a_disk_that_fails_beside_the_loop_takes_the_log_offline(trio: TidyTrio) -> None:
+    alone(trio)
+    trio.put_rounds(1, 3)
+    trio.members[1].machine.fail_disk("rename", "log-checkpoint", seconds=30.0)
+    trio.until(lambda: trio.members[1].ending is not None, 30.0)
+
+
+def test_files_are_removed_beside_the_loop_after_their_segments_are_closed(
+    trio: TidyTrio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone(trio, **RETENTION)
+    process = trio.members[1].process
+    assert process is not None
+    events: list[str] = []
+    close, off_loop = Segment.close, process.off_loop
+
+    def note_close(segment: Segment) -> None:
+        events.append("close")
+        close(segment)
+
+    def note(work: Callable[[], object]) -> object:
+        events.append(getattr(work, "__name__", ""))
+        return off_loop(work)
+
+    trio.put_rounds(1, 5)
+    monkeypatch.setattr(Segment, "close", note_close)
+    monkeypatch.setattr(process, "off_loop", note)
+    trio.until(lambda: trio.log(1).log_start_offset == 20, 300.0)
+    trio.world.run_for(10.0)
+    assert not trio.files(1, ".deleted")
+    last_close = len(events) - 1 - events[::-1].index("close")
+    assert "carry_out" in events[last_close:]
+
+
+def test_what_is_read_while_segments_are_swapped_is_whole(trio: TidyTrio) -> None:
+    trio.start(1, 2, 3)
+    trio.elect(1, (1, 2, 3))
+    trio.world.run_for(1.0)
+    newest = trio.put_rounds(1, 15)
+    trio.members[1].machine.slow_disk(300.0)
+    trio.start_housekeeper(1)
+    seen = set()
+    for _ in range(200):
+        trio.world.run_for(0.5)
+        log = trio.log(1)
+        assert trio.newest(1) == newest
+        assert log.read(0, 1 << 20, Isolation.LOG_END).next_offset > 0
+        seen.add(bool(trio.files(1, ".swap")))
+    assert seen == {False, True}
+    assert len(trio.records(1)) <= 12
