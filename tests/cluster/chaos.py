@@ -3,7 +3,7 @@
     fault ──► the partition is whole again: three replicas in sync, three brokers, a controller ──► the next fault
 
 A writer and a reader run all the while (`chaos_clients.py`). What a fault costs is the longest time without an
-acknowledgement from shortly before it until all is whole; what it may never cost is an acknowledged record.
+acknowledgement until all is whole again; what it may never cost is an acknowledged record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ray.cluster_utils import Cluster as RayCluster
 
 import raylog
 from raylog.actors.actor_names import CONTROLLER, DEFAULT_CLUSTER, broker_name, namespace
-from raylog.actors.descriptions import BrokerDescription, ClusterDescription, ReplicaDescription
+from raylog.actors.descriptions import BrokerDescription, ClusterDescription, PartitionDescription, ReplicaDescription
 from raylog.errors import RaylogError
 from tests.cluster.chaos_clients import Clients, longest_silence
 from tests.cluster.conftest import kill_tree
@@ -61,7 +61,10 @@ class ChaosCluster:
         return self.cluster.describe_replicas(TOPIC, timeout=_CALL_SECONDS)
 
     def leader(self) -> ReplicaDescription:
-        return next(each for each in self.replicas() if each.role == "leader")
+        return next(each for each in self.replicas() if each.broker == self._partition().leader)
+
+    def follower(self) -> ReplicaDescription:
+        return next(each for each in self.replicas() if each.broker != self._partition().leader)
 
     def until_whole(self, replaced: Replaced = lambda: True) -> None:
         """Nothing is missing any more."""
@@ -82,9 +85,13 @@ class ChaosCluster:
         if len(alive) < len(NODES):
             return f"brokers {alive} are alive"
         replicas = self.replicas()
-        if not all(each.in_sync and each.role in ("leader", "follower") for each in replicas):
-            return f"replicas are {[(each.broker, each.role, each.in_sync) for each in replicas]}"
-        return "" if any(each.role == "leader" for each in replicas) else "nobody leads"
+        roles = {each.broker: each.role for each in replicas if each.in_sync}
+        leader = self._partition().leader
+        expected = {each.broker: "leader" if each.broker == leader else "follower" for each in replicas}
+        return "" if roles == expected else f"broker {leader} leads, and the replicas in sync are {roles}"
+
+    def _partition(self) -> PartitionDescription:
+        return self.cluster.describe_topic(TOPIC, timeout=_CALL_SECONDS).partitions[0]
 
     def _describe(self) -> ClusterDescription:
         return self.cluster.describe_cluster(timeout=_CALL_SECONDS)
@@ -95,10 +102,10 @@ class ChaosCluster:
     # --- faults: each returns how to see that its victim was replaced ---------------------------------------------
 
     def kill_leader(self, happened: Happened) -> Replaced:
-        return self._kill_replica(self.leader(), happened)
+        return self._signal_replica(self.leader(), signal.SIGKILL, happened)
 
     def kill_follower(self, happened: Happened) -> Replaced:
-        return self._kill_replica(next(each for each in self.replicas() if each.role == "follower"), happened)
+        return self._signal_replica(self.follower(), signal.SIGKILL, happened)
 
     def kill_controller(self, happened: Happened) -> Replaced:
         epoch = self._describe().controller_epoch
@@ -109,17 +116,16 @@ class ChaosCluster:
         return self._kill_broker(self.leader().broker, happened)
 
     def kill_followers_broker(self, happened: Happened) -> Replaced:
-        return self._kill_broker(next(each.broker for each in self.replicas() if each.role == "follower"), happened)
+        return self._kill_broker(self.follower().broker, happened)
 
     def stop_leader(self, happened: Happened) -> Replaced:
         """A stopped process: it holds its lock and its streams, and says nothing."""
         leader = self.leader()
-        happened()
-        os.kill(leader.pid, signal.SIGSTOP)
+        replaced = self._signal_replica(leader, signal.SIGSTOP, happened)
         time.sleep(_PAUSED_SECONDS)
         with contextlib.suppress(ProcessLookupError):  # its broker may have killed it meanwhile
             os.kill(leader.pid, signal.SIGCONT)
-        return lambda: all(each.incarnation != leader.incarnation for each in self.replicas())
+        return replaced
 
     def lose_leaders_node(self, happened: Happened) -> Replaced:
         """With all its processes; it comes back under another Ray node id, with the same directory."""
@@ -134,10 +140,16 @@ class ChaosCluster:
         self._nodes[name] = self._add_node(name)
         return lambda: self._broker(broker).epoch > before.epoch
 
-    def _kill_replica(self, replica: ReplicaDescription, happened: Happened) -> Replaced:
+    def _signal_replica(self, replica: ReplicaDescription, number: int, happened: Happened) -> Replaced:
+        """Of a leader, also the leadership is replaced."""
+        before = self._partition()
+        epoch = before.leader_epoch + (before.leader == replica.broker)
         happened()
-        os.kill(replica.pid, signal.SIGKILL)
-        return lambda: all(each.incarnation != replica.incarnation for each in self.replicas())
+        os.kill(replica.pid, number)
+        return lambda: (
+            all(each.incarnation != replica.incarnation for each in self.replicas())
+            and self._partition().leader_epoch >= epoch
+        )
 
     def _kill_broker(self, broker: int, happened: Happened) -> Replaced:
         epoch = self._broker(broker).epoch

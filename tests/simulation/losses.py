@@ -2,9 +2,9 @@
 
 A copy that was hit counts as lost until its replica has come back into the ISR as the process that runs now; and until
 then no other copy is hit, unless the plan says that it may. The one exception: once in a while all machines lose their
-power at once. Then the disks are read while nothing runs. All of them come back, and the one with the largest last epoch
-and end is to be elected (rule 7), for it has all that any of them holds of what was acknowledged. What is not on that
-disk is known to be lost.
+power at once. Then the disks are read while nothing runs. All of them come back, and the log with the largest last
+epoch and end is to be elected (rule 7), for it has all that any of them holds of what was acknowledged. What is not on
+that disk is known to be lost.
 """
 
 from __future__ import annotations

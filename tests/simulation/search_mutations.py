@@ -81,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry", action="store_true", help="do not write the table")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else [each.name for each in MUTATIONS.values() if not each.masked]
+    if unknown := set(names).difference(MUTATIONS):
+        parser.error(f"no mutations: {', '.join(sorted(unknown))}")
     found = {name: seed for name, seed in SEEDS.items() if name in MUTATIONS and name not in names}
     missed = []
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:

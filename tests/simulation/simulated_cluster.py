@@ -200,8 +200,9 @@ class SimulatedCluster:
             )
 
     async def _housekeeper_main(self, env: SimEnvironment, home: BrokerHome) -> None:
-        assert home.endpoint is not None
-        await Housekeeper(env, HousekeeperSpec(home.broker_id, home.endpoint, "/data"), env.process.pid).run()
+        assert home.broker is not None
+        spec = HousekeeperSpec(home.broker_id, home.broker.endpoints[0], "/data")  # where the next broker will be, too
+        await Housekeeper(env, spec, env.process.pid).run()
 
     def _housekeeper_gone(self, process: Process) -> None:
         for home in self.homes.values():
