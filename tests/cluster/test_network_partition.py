@@ -163,6 +163,7 @@ def cut_off(
     cut_at = time.monotonic()
     time.sleep(_CUT_SECONDS)
     near.until_acknowledged(20)
+    assert leaders_broker(cluster).host != hosts.address(host)
     healed_at = time.monotonic()
     hosts.heal(host)
 

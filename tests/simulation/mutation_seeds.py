@@ -24,7 +24,6 @@ SEEDS: Final[dict[str, int]] = {
     "epoch_not_raised": 0,
     "leavers_stay_eligible": 1,
     "first_in_doubt": 7,
-    "promise_not_durable": 7,
     "oldest_log_adopted": 2,
     "crc_unchecked": 0,
     "epoch_not_stamped": 0,

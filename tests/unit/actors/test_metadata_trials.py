@@ -206,7 +206,11 @@ class Trial:
             await controller.stop()
         for broker in self.cluster.brokers:
             broker.kill(machine=self.random.random() < 0.5)
-            await broker.start()
+            try:
+                await broker.start()
+            except DiskError:  # its disk failed since the machine was booted, so somebody boots it
+                broker.kill(machine=True)
+                await broker.start()
         self.last = self.cluster.writer("last")
         await self.last.recover(self.cluster.links(), timeout=10.0)
         version = await self.last.append([Note("last 1")])
