@@ -15,6 +15,7 @@ from typing import Final
 from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness
 from raylog.actors.control_messages import RegisterBroker, ReplicaLoss
 from raylog.actors.eligible_leavers import without_dead
+from raylog.actors.incarnations import NO_INCARNATION
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import OWN_OFFSET, BrokerFenced, BrokerRegistration, BrokerRemoved
 from raylog.actors.partition_decision import settle
@@ -52,12 +53,12 @@ def register_broker(state: ClusterState, live: Liveness, request: RegisterBroker
 
 
 def replicas_not_running(state: ClusterState, request: RegisterBroker) -> list[ReplicaLoss]:
-    """This broker's registered replicas that it does not name."""
-    running = {(report[0], report[1]) for report in request.replicas}
+    """This broker's registered replicas that it does not name, or only as an older process than the registered one."""
+    running = {(report[0], report[1]): report[2] for report in request.replicas}
     lost: list[ReplicaLoss] = []
     for partition in state.partitions_on(request.broker_id):
         registered = state.replicas.get((*partition.id, request.broker_id))
-        if registered is not None and partition.id not in running:
+        if registered is not None and running.get(partition.id, NO_INCARNATION) < registered.incarnation:
             lost.append((*partition.id, registered.incarnation, "its broker has none", False))
     return lost
 

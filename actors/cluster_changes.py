@@ -107,15 +107,27 @@ class ClusterChanges:
             if not committed.done():  # else this controller is over
                 changes = self._replica_changes(records)
                 self._fold.apply(records, self._writer.tail.end_offset - len(records), self._writer.epoch)
+                self._forget_taken_away(changes)
                 committed.add_done_callback(lambda done: self._committed(done, changes))
         return self._last
 
+    def _forget_taken_away(self, changes: Sequence[ReplicaChange]) -> None:
+        """A replica that is wanted again later has to register again, even if its process never ended."""
+        for change in changes:
+            for broker_id in set(change.before) - set(change.after):
+                self._replicas.pop((*change.partition, broker_id), None)
+
     async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
-        """Whether it holds before the time is over, asked after each commit and now and then; and is committed."""
+        """Whether it holds before the time is over, asked after each commit and now and then; and is committed.
+
+        Raises what ended this controller, if that was before the commit.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             if holds():
                 await asyncio.wait([self._last], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+                if self._last.done():
+                    self._last.result()
                 return self._last.done()
             rest = deadline - asyncio.get_running_loop().time()
             if rest <= 0:

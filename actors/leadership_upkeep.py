@@ -58,7 +58,11 @@ class LeadershipUpkeep:
     def _note(self, partitions: Iterable[PartitionId]) -> None:
         for partition in partitions:
             state = self._changes.state.partitions.get(partition)
-            if state is not None and _patience(state):
+            if state is None or not _patience(state):
+                self._waiting.pop(partition, None)
+            elif is_in_doubt(state):  # whoever came back just now may go again: they wait for each other anew
+                self._waiting[partition] = self._loop.time()
+            else:
                 self._waiting.setdefault(partition, self._loop.time())
 
     def _elect_waiting(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 
 from raylog.actors.actor_exit import end_process
 from raylog.actors.core_thread import CoreThread
@@ -49,9 +48,7 @@ class ReplicaActor:
         error = task.exception()
         if error is not None:
             _log.critical("%s: it ends after a mistake of its own.", self._spec, exc_info=error)
-        elif task.result().delete:
-            shutil.rmtree(self._spec.directory, ignore_errors=True)  # what is left, its broker removes once it is gone
-        end_process()
+        end_process()  # a directory that is to go is removed by its broker, under its lock: here it may be another's
 
 
 async def _live(env: RealEnvironment, spec: ReplicaSpec) -> Ending:

@@ -15,7 +15,7 @@ from raylog.errors import DirectoryLocked, LogDamaged, UnsupportedFormat
 from raylog.storage.checkpoints import read_checkpoint
 from raylog.storage.data_directory import DataDirectory
 from raylog.storage.disk import Disk
-from raylog.storage.partition_directory import PARTITION_FILE, QUARANTINE_FILE
+from raylog.storage.partition_directory import PARTITION_FILE, QUARANTINE_FILE, may_precede_creation
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -50,7 +50,8 @@ class ReplicaDirectories:
     def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> None:
         """Let a new process find this replica's own directory, or none. DirectoryLocked: one has it still.
 
-        A quarantined one is set aside (rule 14); one of an earlier topic of this name is removed.
+        A quarantined one is set aside (rule 14); one of an earlier topic of this name is removed, and so is what a
+        removal that was cut short has left.
         """
         path = self.path(topic, partition)
         if not self._disk.exists(path):
@@ -65,7 +66,7 @@ class ReplicaDirectories:
             if not is_sound:
                 target = self._directory.set_aside(topic, partition, now_ms)
                 _log.error("%s-%d is damaged: it was set aside as %s.", topic, partition, target)
-            elif found not in (b"", topic_id):
+            elif found not in (b"", topic_id) or (not found and self._holds_data(path)):
                 self._rename_removed(path, now_ms)
         finally:
             lock.release()
@@ -73,8 +74,8 @@ class ReplicaDirectories:
     def remove(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> bool:
         """Whether there was one; it is out of the way, and `purge` removes its files. DirectoryLocked as above."""
         path = self.path(topic, partition)
-        if not self._disk.exists(path):
-            return False
+        if not self._disk.exists(path) or self._topic_id(topic, partition) != topic_id:
+            return False  # also without its lock, or the process of a later topic of this name would be taken for ours
         lock = self._disk.lock_directory(path)
         try:
             if self._topic_id(topic, partition) != topic_id:
@@ -90,7 +91,11 @@ class ReplicaDirectories:
             if _REMOVED not in name:
                 continue
             path = f"{self._directory.path}/{name}"
-            for file in self._disk.list_directory(path):
+            try:
+                files = self._disk.list_directory(path)
+            except FileNotFoundError:  # another purge was quicker
+                continue
+            for file in files:
                 self._disk.remove(f"{path}/{file}")
             self._disk.remove_directory(path)
 
@@ -113,7 +118,12 @@ class ReplicaDirectories:
             self._disk.lock_directory(self.path(topic, partition)).release()
         except DirectoryLocked:
             return True
+        except FileNotFoundError:  # it was removed just now
+            return False
         return False
+
+    def _holds_data(self, path: str) -> bool:
+        return not all(map(may_precede_creation, self._disk.list_directory(path)))
 
     def _topic_id(self, topic: str, partition: int) -> bytes:
         try:

@@ -99,6 +99,7 @@ class ReplicaProcess:
 
     async def _keep_broker(self, hosted: HostedLog, endpoints: tuple[Endpoint, ...]) -> None:
         while True:
+            stream: Stream | None = None
             try:
                 stream = await self._env.dial(self._spec.broker, "replica", self._from_broker)
                 await stream.request(self._hello(hosted, endpoints), timeout=_ASK_SECONDS)
@@ -107,6 +108,8 @@ class ReplicaProcess:
             except StreamError as error:
                 _log.info("%s: no broker for the moment: %s", self._spec, error)
             self._broker = None
+            if stream is not None:  # a hello that is still on its way there must not come after the next one
+                await stream.close(0)
             await asyncio.sleep(_REDIAL_SECONDS * (1 + self._env.random.random()))
 
     async def _beat(self, stream: Stream) -> None:

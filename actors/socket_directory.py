@@ -48,12 +48,13 @@ def remove_dead_sockets(directory: str) -> None:
     """Remove what killed processes have left behind: sockets at which nobody listens any more."""
     for path in Path(directory).iterdir():
         with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # one that is stopped, and whose backlog is full, would hold us for ever
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
-            except FileNotFoundError:
-                pass  # its owner has just removed it
+            except (FileNotFoundError, BlockingIOError):
+                pass  # its owner has just removed it, or is there and busy
 
 
 def _base_directory(user: int) -> str:

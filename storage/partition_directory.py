@@ -79,6 +79,11 @@ class CleanShutdown:
     segments: tuple[tuple[int, int], ...]
 
 
+def may_precede_creation(name: str) -> bool:
+    """Whether a directory that is not a replica's yet may hold a file of this name: its creation was cut short."""
+    return name in _BEFORE_CREATION or name.endswith(_ALSO_BEFORE_CREATION)
+
+
 class PartitionDirectory:
     """An open, locked directory."""
 
@@ -126,7 +131,7 @@ class PartitionDirectory:
 
     def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
         for name in self.disk.list_directory(self.path):
-            if name not in _BEFORE_CREATION and not name.endswith(_ALSO_BEFORE_CREATION):
+            if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
         self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=CREATED))
         self.write_identity(overrides)

@@ -188,7 +188,8 @@ def chaos_cluster(folder: Path) -> Iterator[ChaosCluster]:
     finally:
         ray.shutdown()
         for node in nodes.list_all_nodes():  # type: ignore[no-untyped-call]
-            kill_tree(node.all_processes["raylet"][0].process.pid)
+            for raylet in node.all_processes.get("raylet", ()):  # none where Ray has ended it already
+                kill_tree(raylet.process.pid)
         nodes.shutdown()  # type: ignore[no-untyped-call]
 
 
