@@ -60,8 +60,9 @@ test-simulated: $(STAMP) ## a small set of seeds of the simulated cluster, and w
 test-streams: $(STAMP) ## the streams between processes, over real sockets: seconds
 	$(PYTEST) -n $(WORKERS) tests/streams
 
+# One process a file: Ray remembers for the life of a process how it was first told to authenticate.
 test-cluster: $(STAMP) ## tests that start a real Ray on this machine
-	$(PYTEST) tests/cluster
+	@set -e; for file in tests/cluster/test_*.py; do $(PYTEST) $$file; done
 
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging

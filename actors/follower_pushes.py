@@ -21,6 +21,7 @@ from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
 from raylog.actors.stream_interface import Request, Response, Stream
 from raylog.errors import (
+    DiskFull,
     FrameInvalid,
     NotLeader,
     OffsetOutOfRange,
@@ -32,6 +33,7 @@ from raylog.errors import (
 from raylog.storage.log_reader import Isolation
 from raylog.storage.record_batch import Bytes
 
+MAX_PULLED_BYTES: Final = 32 * 1024 * 1024
 _PUSH_SECONDS: Final = 10.0
 _MAX_JOINED_BYTES: Final = 256 * 1024  # small batches are joined up to here; larger ones go as they are
 _MARKS_AFTER_MS: Final = 2
@@ -103,7 +105,7 @@ class FollowerPushes:
         self._holds(following.cursor.follower, message.offset)
         if self._hosted.is_cold(message.offset):
             return self._pull_cold(message)
-        read = self._log.read(message.offset, message.max_bytes, Isolation.LOG_END)
+        read = self._log.read(message.offset, min(message.max_bytes, MAX_PULLED_BYTES), Isolation.LOG_END)
         if read.next_offset >= end:
             following.cursor.next_offset = end
             following.cursor.is_pushing = True
@@ -117,14 +119,20 @@ class FollowerPushes:
         Unless the follower's log begins where this one has nothing yet: that is from another history.
         """
         if self._log.log_start_offset < offset <= self._log.high_watermark:
-            self._log.delete_records(offset)
+            try:
+                self._log.delete_records(offset)
+            except DiskFull as error:  # it is asked for again with the next pull
+                _log.warning("%s: its log start offset stays behind: %s", self._hosted.name, error)
 
     async def _pull_cold(self, message: Pull) -> Response:
         """What is in a sealed segment does not reach the log end, so the follower will pull again."""
-        read = await self._hosted.read_cold(message.offset, message.max_bytes, Isolation.LOG_END)
-        if self._ended:
-            name = self._hosted.name
-            raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
+        try:
+            most = min(message.max_bytes, MAX_PULLED_BYTES)
+            read = await self._hosted.read_cold(message.offset, most, Isolation.LOG_END)
+        finally:
+            if self._ended:  # whatever the log says by now, it is not the leader's any more
+                name = self._hosted.name
+                raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
         return Response(self._pulled(), read.data)
 
     def _follow(self, stream: Stream, message: Pull) -> _Following:

@@ -89,11 +89,14 @@ class FollowerRole:
         raise refused
 
     async def _pull_over(self, stream: Stream) -> None:
-        while not stream.closed.done() and not self._hosted.failed.done():
-            await self._counted()
+        while not stream.closed.done():
+            # From here on pushes of the session before are refused: what the pull says it holds has been counted.
             self._session += 1
             self._is_pulling = True
             self._pull_again = self._loop.create_future()
+            await self._counted()
+            if self._hosted.failed.done():
+                return
             response = await self._pull(stream)
             pushing = response is not None and self._take(response)
             if response is not None and not pushing:
@@ -125,6 +128,8 @@ class FollowerRole:
             if not isinstance(error.error, OffsetOutOfRange):
                 raise
             start = error.error.start
+            if log.log_start_offset < log.log_end_offset and start <= log.log_end_offset:
+                raise  # the leader's log does not leave this one behind: it has just changed, and is asked again
             _log.warning(
                 "%s: broker %d has [%d, %d), the leader begins at %d; it starts over from there.",
                 name, broker_id, log.log_start_offset, log.log_end_offset, start,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import ReplicaId
 from raylog.actors.environment import Environment
-from raylog.errors import DiskError, RaylogError, ReplicaCrashed
+from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
 from raylog.storage.log_flush import LogFlush
 from raylog.storage.log_reader import FetchedBatches, Isolation, read_slice, take_slice
 from raylog.storage.partition_log import PartitionLog
@@ -47,6 +47,7 @@ class HostedLog:
         self.name = name
         self.me = me
         self.node_id = node_id
+        self.is_leading = False
         self.env = env
         self.timers = timers
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
@@ -90,7 +91,12 @@ class HostedLog:
         """As `log.read`, with the waiting for the disk beside the event loop, so that no append waits too."""
         piece = self.log.slice(offset, max_bytes, isolation)
         if piece is not None:
-            data = await self.env.off_loop(partial(read_slice, self.env.disk, piece))
+            try:
+                data = await self.env.off_loop(partial(read_slice, self.env.disk, piece))
+            except DiskFailed as error:  # as if the log itself had read it (rule 2)
+                self.log.go_offline(error)
+                self.check_offline()
+                raise
             read = None if data is None else take_slice(self.log, piece, data)
             if read is not None:
                 return read

@@ -40,6 +40,7 @@ from raylog.actors.replication_messages import (
     RecordsDeleted,
 )
 from raylog.actors.stream_interface import Answer, Request, Response
+from raylog.config import MIB
 from raylog.errors import (
     DeletionTimedOut,
     IneligibleReplica,
@@ -53,10 +54,11 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import Isolation
+from raylog.storage.log_reader import Isolation, visible_end
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
+_MAX_FETCH_BYTES: Final = 32 * MIB  # sent in one answer (rule 31); one batch alone may be larger
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
 _TELL_AGAIN_SECONDS: Final = 0.02
@@ -224,7 +226,8 @@ class LeaderRole:
         diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
         if diverged is not None:
             return Response(self._fetched(message, message.offset, diverged=diverged))
-        if self._hosted.is_cold(message.offset) and not self._reads_files(message):
+        visible = message.offset < visible_end(self._log, _isolation(message))
+        if visible and self._hosted.is_cold(message.offset) and not self._reads_files(message):
             return self._fetch_cold(message)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
@@ -242,7 +245,7 @@ class LeaderRole:
         if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
             piece = (there.path, there.inode, there.position, there.length)
             return Response(self._fetched(message, there.base_offset, piece))
-        read = self._log.read(message.offset, message.max_bytes, isolation)
+        read = self._log.read(message.offset, min(message.max_bytes, _MAX_FETCH_BYTES), isolation)
         if not read.data and not must_answer:
             return None
         return Response(self._fetched(message, read.next_offset), read.data)
@@ -252,9 +255,12 @@ class LeaderRole:
         return bool(message.node_id) and message.node_id == self._hosted.node_id
 
     async def _fetch_cold(self, message: Fetch) -> Answer:
-        read = await self._hosted.read_cold(message.offset, message.max_bytes, _isolation(message))
-        if self._ended:
-            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
+        try:
+            most = min(message.max_bytes, _MAX_FETCH_BYTES)
+            read = await self._hosted.read_cold(message.offset, most, _isolation(message))
+        finally:
+            if self._ended:
+                raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
         return Response(self._fetched(message, read.next_offset), read.data)
 
     def _aborted(self, message: Fetch, next_offset: int) -> tuple[tuple[int, int], ...]:

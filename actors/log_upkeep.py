@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from raylog.actors.beside_log import beside, date_segments
 from raylog.actors.hosted_log import HostedLog
@@ -48,19 +49,28 @@ class LogUpkeep:
                 await self._round(number)
             except LogOffline:
                 break
-            except (DiskError, LogDamaged) as error:
-                _log.warning("%s: its upkeep waits: %s", self._hosted.name, error)
         self._hosted.check_offline()
 
     async def _round(self, number: int) -> None:
+        """Each step by itself: on a full disk the one that fails must not keep back the one that frees space."""
         self._hosted.appended()  # flush.ms
+        if number % _RETENTION_ROUNDS == 0:
+            await self._step(self._retain())
+        await self._step(self._remove_files())
         if number % _CHECKPOINT_ROUNDS == 0:
-            await self._checkpoint()
-        if number % _RETENTION_ROUNDS == 0 and not self._files.locked():
+            await self._step(self._checkpoint())
+
+    async def _step(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (DiskError, LogDamaged) as error:
+            _log.warning("%s: a step of its upkeep waits: %s", self._hosted.name, error)
+
+    async def _retain(self) -> None:
+        if not self._files.locked():
             async with self._files:
                 await self._delete_old_segments()
             self._hosted.log.expire_producers(self._hosted.env.wall_ms())
-        await self._remove_files()
 
     async def _checkpoint(self) -> None:
         marks = self._hosted.log.marks()
@@ -73,7 +83,9 @@ class LogUpkeep:
         log, is_done = self._hosted.log, False
         while not is_done:
             await date_segments(self._hosted, log.segments.sealed[:_DELETED_AT_ONCE])
-            expired = log.delete_old_segments(self._hosted.env.wall_ms(), _DELETED_AT_ONCE)
+            # The leader alone decides. A follower with a wrong clock would delete what the others keep, and they too.
+            decides = self._hosted.is_leading
+            expired = log.delete_old_segments(self._hosted.env.wall_ms(), _DELETED_AT_ONCE, decides=decides)
             is_done = len(expired) < _DELETED_AT_ONCE
 
     async def _remove_files(self) -> None:

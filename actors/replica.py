@@ -38,7 +38,7 @@ from raylog.actors.replication_messages import (
 )
 from raylog.actors.stream_interface import Answer, Request
 from raylog.config import TopicConfig
-from raylog.errors import MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
+from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 
 _RETRY_MS: Final = 500
 _log = logging.getLogger(__name__)
@@ -146,9 +146,7 @@ class Replica:
     def _obey(self, assigned: Assign) -> None:
         log = self._hosted.log
         log.confirm_registered()
-        settings = dict(assigned.settings)
-        if TopicConfig.parse(settings) != log.config:
-            log.update_config(settings)
+        self._take_settings(assigned)
         recorded = _recorded(assigned)
         if assigned.leader == self._hosted.me[0]:
             self._lead(recorded)
@@ -158,12 +156,25 @@ class Replica:
             leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
             self._follow(assigned.leader_epoch, leader, in_sync=self._hosted.me in assigned.isr)
 
+    def _take_settings(self, assigned: Assign) -> None:
+        """A disk without room for them is no reason to give up a role, and with it what it has proposed (rule 4)."""
+        log, settings = self._hosted.log, dict(assigned.settings)
+        if TopicConfig.parse(settings) == log.config:
+            return
+        try:
+            log.update_config(settings)
+        except DiskError as error:
+            self._hosted.check_offline()
+            _log.warning("%s: it goes on with the settings that it has: %s", self._hosted.name, error)
+            self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+
     def _lead(self, recorded: RecordedPartition) -> None:
         if isinstance(self._role, LeaderRole) and self._role.epoch == recorded.leader_epoch:
             self._role.record(recorded)
             return
         self._end_role()
         self._role = LeaderRole(self._hosted, recorded, self._propose, self._learn)
+        self._hosted.is_leading = True
 
     def _follow(self, leader_epoch: int, leader: ReplicaAddress, *, in_sync: bool) -> None:
         role = self._role
@@ -185,6 +196,7 @@ class Replica:
 
     def _end_role(self) -> None:
         role, self._role = self._role, None
+        self._hosted.is_leading = False
         if isinstance(role, LeaderRole):
             leader = NO_LEADER if self._assigned is None else self._assigned.leader
             role.end(leader, self._known_epoch)

@@ -97,7 +97,8 @@ class Leadership:
 
     def _take_over(self, now_ms: int) -> None:
         for broker_id, incarnation in self.recorded.incarnations:
-            if broker_id != self.me[0] and self.log_end_of((broker_id, incarnation)) == UNKNOWN_OFFSET:
+            known = self._progress.get(broker_id)
+            if broker_id != self.me[0] and (known is None or known.incarnation != incarnation):
                 self._progress[broker_id] = FollowerProgress(incarnation, now_ms)
         self._find_whom_to_wait_for()
 

@@ -82,16 +82,17 @@ class Removals:
                 segment.close()
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None) -> list[Expired]:
+def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
     active = log.segments.active
-    if active.size and log.config.deletes_old_segments and is_past(active.largest_timestamp, log.config, now_ms):
+    may_expire = decides and active.size and log.config.deletes_old_segments
+    if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
         log.roll()  # an idle partition gives up its last segment too, once all in it is too old
     facts = (
         SegmentFacts(segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp)
         for segment in islice(log.segments.sealed, at_most)
     )
     keep_from = min(log.high_watermark, log.last_stable_offset)
-    expired = expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from)
+    expired = expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
         log.advance_log_start(gone[-1].next_offset)

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from raylog.config import TopicConfig
 from raylog.errors import LogDamaged
-from raylog.storage.batch_scan import ChainBroken, has_batch_after, scan_file
+from raylog.storage.batch_scan import SCAN_CHUNK, ChainBroken, has_batch_after, scan_file
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
@@ -101,6 +101,8 @@ class LogRecovery:
         else:
             self._begin_empty(shutdown)
         self._settle(opened_after)
+        if opened_after is OpenedAfter.PROCESS_CRASH and self._config.flush_policy == "fsync":
+            self._write_unsynced_again()
         return RecoveredLog(self._segments, self._epochs, self._producers, self._checkpoint, opened_after)
 
     def _finish_restart(self) -> None:
@@ -322,12 +324,27 @@ class LogRecovery:
         self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
 
     def _reason_to_doubt(self, opened_after: OpenedAfter) -> str:
-        """Rule 7: after a reboot a log that counts what is in the page cache may have less than it acknowledged.
+        """Rule 7: after a reboot a log that counted what is in the page cache may have less than it acknowledged.
 
+        It did unless its policy was fsync already then; what the topic says now is not the question.
         That stays written down until the controller has heard of it, however often the process dies before.
         """
-        doubtful = opened_after is OpenedAfter.MACHINE_CRASH and self._config.flush_policy != "fsync"
+        policies = {self._config.flush_policy, self._directory.flush_policy_before}
+        doubtful = opened_after is OpenedAfter.MACHINE_CRASH and policies != {"fsync"}
         return opened_after.value if doubtful else ""
+
+    def _write_unsynced_again(self) -> None:
+        """A sync of the process before may have failed (rule 2). The kernel then takes those pages for clean, and the
+        next sync would succeed without writing them; written once more, they are dirty again."""
+        point = self._checkpoint.recovery_point
+        for segment in self._segments.from_offset(point):
+            if segment.next_offset <= point:
+                continue
+            position = segment.locate(point).position if point > segment.base_offset else 0
+            while position < segment.size:
+                data = segment.file.read_at(min(SCAN_CHUNK, segment.size - position), position)
+                segment.file.write_at(data, position)
+                position += len(data)
 
     def _start_over(self, start: int) -> None:
         """All that is left was deleted already: the log goes on empty from its start."""

@@ -20,7 +20,7 @@ from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from raylog.config import ConfigValue
+from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import DirectoryNotOurs, LogDamaged, WrongCluster, WrongPartition
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk
@@ -95,6 +95,7 @@ class PartitionDirectory:
         self._writing = threading.Lock()
         self._checkpoints = 0
         self.is_released = False
+        self.flush_policy_before = ""  # as it was written down when the directory was last used; empty: it is new
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
 
     @classmethod
@@ -125,6 +126,7 @@ class PartitionDirectory:
             raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
         if found != self.identity:
             raise WrongPartition(self.path, str(found), str(self.identity))
+        self.flush_policy_before = TopicConfig.parse(config).flush_policy
         if config != dict(overrides):
             self.write_identity(overrides)
         return False

@@ -506,10 +506,13 @@ class PartitionLog:
     # --- getting rid of old records ---
 
     @_while_open
-    def delete_old_segments(self, now_ms: int, at_most: int | None = None) -> list[Expired]:
-        """Take out of the log what retention allows; `remove_deleted_files` frees the space later."""
+    def delete_old_segments(self, now_ms: int, at_most: int | None = None, *, decides: bool = True) -> list[Expired]:
+        """Take out of the log what retention allows; `remove_deleted_files` frees the space later.
+
+        Where the log's owner does not decide what is too old or too much, only what is below the log start offset.
+        """
         self._settle()
-        return log_cleanup.delete_old_segments(self, now_ms, at_most)
+        return log_cleanup.delete_old_segments(self, now_ms, at_most, decides)
 
     @property
     def shape(self) -> tuple[str, int]:

@@ -32,17 +32,21 @@ def expired_segments(
     now_ms: int,
     log_start_offset: int,
     keep_from: int,
+    decides: bool = True,
 ) -> list[Expired]:
     """The oldest segments that are to be deleted, in order, each with the reason for an operator to read.
 
-    `total_bytes` is what the log holds now. No more of `sealed` is looked at than the first segment that stays.
+    `total_bytes` is what the log holds now. `decides`: by age and size too, not by the log start offset alone. No more
+    of `sealed` is looked at than the first segment that stays.
     """
     expired = []
     total = total_bytes
     for facts in sealed:
         if facts.next_offset > keep_from:
             break
-        reason = _reason(facts, total, config, now_ms, log_start_offset)
+        reason = _below_start(facts, log_start_offset)
+        if reason is None and decides:
+            reason = _too_old_or_too_much(facts, total, config, now_ms)
         if reason is None:
             break
         expired.append(Expired(facts.base_offset, reason))
@@ -50,11 +54,13 @@ def expired_segments(
     return expired
 
 
-def _reason(
-    facts: SegmentFacts, total: int, config: TopicConfig, now_ms: int, log_start_offset: int
-) -> str | None:
-    if facts.next_offset <= log_start_offset:
-        return f"all its records are below the log start offset {log_start_offset}"
+def _below_start(facts: SegmentFacts, log_start_offset: int) -> str | None:
+    if facts.next_offset > log_start_offset:
+        return None
+    return f"all its records are below the log start offset {log_start_offset}"
+
+
+def _too_old_or_too_much(facts: SegmentFacts, total: int, config: TopicConfig, now_ms: int) -> str | None:
     if not config.deletes_old_segments:
         return None
     if is_past(facts.largest_timestamp, config, now_ms):
