@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SEEDS: Final[dict[str, int]] = {
-    "acks_at_append": 2,
+    "acks_at_append": 4,
     "high_watermark_is_own_end": 0,
     "high_watermark_below_minimum": 8,
     "high_watermark_goes_back": 5,
@@ -24,7 +24,7 @@ SEEDS: Final[dict[str, int]] = {
     "epoch_not_raised": 0,
     "leavers_stay_eligible": 1,
     "first_in_doubt": 7,
-    "oldest_log_adopted": 2,
+    "oldest_log_adopted": 26,
     "crc_unchecked": 0,
     "epoch_not_stamped": 0,
     "epoch_not_written": 1,
