@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 
@@ -18,7 +19,7 @@ from tests.simulation.history import InvariantBroken, PartitionHistory
 from tests.simulation.operator import Operator
 from tests.simulation.plan import TOPIC, Plan
 from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.watcher import Watcher
+from tests.simulation.watcher import Watcher, unobserved
 from tests.simulation.world import World
 
 _RECOVERY_SECONDS = 60.0
@@ -199,6 +200,12 @@ class Scenario:
     def _reckon(self) -> None:
         self.watcher.look()
         self.world.check()
+        with ExitStack() as looking:
+            for running in self.cluster.replicas:
+                looking.enter_context(unobserved(running))
+            self._compare()
+
+    def _compare(self) -> None:
         for partition, history in enumerate(self.histories):
             logs = self._logs(partition)
             contents = [_records(log) for log, _ in logs]

@@ -138,8 +138,9 @@ class SimulatedCluster:
         controller, process = self.serving(), self.controllers[-1].process
         assert controller is not None
         new = NewTopic(topic, partitions, replication, settings=settings)
-        made = process.run(controller.admin.create_topic(new))
-        assert self.world.run_until_idle_or(made.done, 30.0), "the topic is not created"
+        # An order to start a replica that got lost is repeated after half a minute.
+        made = process.run(controller.admin.create_topic(new, timeout=120.0))
+        assert self.world.run_until_idle_or(made.done, 130.0), "the topic is not created"
         made.result()
 
     # --- brokers ------------------------------------------------------------------------------------------------
