@@ -125,10 +125,11 @@ class ClusterChanges:
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             if holds():
-                await asyncio.wait([self._last], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
-                if self._last.done():
-                    self._last.result()
-                return self._last.done()
+                last = self._last  # others may be appended while this one is waited for
+                await asyncio.wait([last], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+                if last.done():
+                    last.result()
+                return last.done()
             rest = deadline - asyncio.get_running_loop().time()
             if rest <= 0:
                 return False
