@@ -25,6 +25,7 @@ from raylog.errors import (
     FrameInvalid,
     NotLeader,
     OffsetOutOfRange,
+    RaylogError,
     RemoteFailed,
     StaleIncarnation,
     StaleLeaderEpoch,
@@ -129,11 +130,17 @@ class FollowerPushes:
         try:
             most = min(message.max_bytes, MAX_PULLED_BYTES)
             read = await self._hosted.read_cold(message.offset, most, Isolation.LOG_END)
-        finally:
-            if self._ended:  # whatever the log says by now, it is not the leader's any more
-                name = self._hosted.name
-                raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
+        except RaylogError:
+            self._check_leading()
+            raise
+        self._check_leading()
         return Response(self._pulled(), read.data)
+
+    def _check_leading(self) -> None:
+        """After an await: whatever the log says by then, it may not be the leader's any more (rule 28)."""
+        if self._ended:
+            name = self._hosted.name
+            raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
 
     def _follow(self, stream: Stream, message: Pull) -> _Following:
         follower = (message.broker_id, message.incarnation)
@@ -174,13 +181,12 @@ class FollowerPushes:
 
     def _push(self, following: _Following, run: _Run, previous_epoch: int) -> None:
         cursor, size = following.cursor, len(run.data)
-        message = self._marks(cursor, run.base_offset, previous_epoch)
         if not cursor.may_push(size):
             self._let_it_pull(following)
             return
-        reply = self._request(following, message, run.data)
+        reply = self._request(following, self._marks(cursor, run.base_offset, previous_epoch), run.data)
         cursor.pushed(size, run.next_offset)
-        reply.add_done_callback(partial(self._answered, following, cursor, size))
+        reply.add_done_callback(partial(self._answered, following, size))
 
     def _marks(self, cursor: FollowerCursor, base_offset: int, previous_epoch: int) -> Push:
         cursor.told_high_watermark = self._log.high_watermark
@@ -195,32 +201,36 @@ class FollowerPushes:
             message, data, topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS
         )
 
-    def _answered(
-        self, following: _Following, cursor: FollowerCursor, size: int, reply: asyncio.Future[Response]
-    ) -> None:
+    def _answered(self, following: _Following, size: int, reply: asyncio.Future[Response]) -> None:
+        cursor = following.cursor
         cursor.answered(size)
         if reply.cancelled() or self._ended:
             return
         error = reply.exception()
         if error is not None:
-            self._failed(following, cursor, error)
+            self._failed(following, error)
             return
         answer = reply.result().message
         if not isinstance(answer, Pushed):
-            self._failed(following, cursor, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
+            self._failed(following, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
         elif answer.accepted:
             self._holds(cursor.follower, answer.log_end_offset)
-        elif following.cursor is cursor:
+        else:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
-    def _failed(self, following: _Following, cursor: FollowerCursor, error: BaseException) -> None:
+    def _failed(self, following: _Following, error: BaseException) -> None:
+        """What failed for a cursor that a later pull has replaced needs nothing more."""
         cause = error.error if isinstance(error, RemoteFailed) else error
         if isinstance(cause, StaleLeaderEpoch) and cause.current > self._epoch:
             self._deposed(cause.current)
-        elif following.cursor is cursor and cursor.is_pushing:
+        elif following.cursor.is_pushing and self._is_present(following):
             if not isinstance(cause, StreamError):
-                _log.warning("%s: broker %d refused a push: %s", self._hosted.name, cursor.follower[0], error)
+                broker_id = following.cursor.follower[0]
+                _log.warning("%s: broker %d refused a push: %s", self._hosted.name, broker_id, error)
             self._let_it_pull(following)
+
+    def _is_present(self, following: _Following) -> bool:
+        return self._following.get(following.cursor.follower[0]) is following
 
     def _let_it_pull(self, following: _Following) -> None:
         """Push nothing more until it has pulled. Where it does not hear this, its silence makes it pull."""
@@ -272,12 +282,12 @@ class FollowerPushes:
     def _tell_marks_to(self, following: _Following) -> asyncio.Future[Response] | None:
         """A push without batches, behind all that was pushed before."""
         cursor = following.cursor
-        if self._ended or not cursor.is_pushing:
+        if self._ended or not cursor.is_pushing or not self._is_present(following):
             return None
         self._push_out()
         previous = epoch_before(self._log.epochs, cursor.next_offset, self._log.log_start_offset)
         answer = self._request(following, self._marks(cursor, cursor.next_offset, previous))
-        answer.add_done_callback(partial(self._answered, following, cursor, 0))
+        answer.add_done_callback(partial(self._answered, following, 0))
         return answer
 
     def end(self) -> None:

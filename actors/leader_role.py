@@ -258,10 +258,16 @@ class LeaderRole:
         try:
             most = min(message.max_bytes, _MAX_FETCH_BYTES)
             read = await self._hosted.read_cold(message.offset, most, _isolation(message))
-        finally:
-            if self._ended:
-                raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
+        except RaylogError:
+            self._check_leading()
+            raise
+        self._check_leading()
         return Response(self._fetched(message, read.next_offset), read.data)
+
+    def _check_leading(self) -> None:
+        """After an await (rule 28)."""
+        if self._ended:
+            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
 
     def _aborted(self, message: Fetch, next_offset: int) -> tuple[tuple[int, int], ...]:
         found = self._log.aborted_between(message.offset, next_offset, self._hosted.env.wall_ms())
