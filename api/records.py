@@ -1,0 +1,77 @@
+"""What clients hand out and take in: partitions, offsets and records, as plain tuples with names.
+
+Fields are those of kafka-python where it has them. They are tuples because one is made per record: nothing else with
+names is made as fast, and they compare, hash, unpack and pickle.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+CREATE_TIME: Final = 0  # values of `timestamp_type`, as in Kafka
+LOG_APPEND_TIME: Final = 1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic.
+
+    >>> TopicPartition("clicks", 0)
+    TopicPartition(topic='clicks', partition=0)
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Where the first record at or after some time is, and its own timestamp (milliseconds since 1970)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position to be committed: the offset of the next record to read, and a note of the committer's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """What became of one sent record.
+
+    `offset` is −1 under acks=0, and where a repeated batch was found in the log without its offset. `timestamp` is in
+    milliseconds since 1970: the producer's, or the broker's where `message.timestamp.type` says LogAppendTime.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int = CREATE_TIME
+    serialized_key_size: int = -1  # −1: there is no key
+    serialized_value_size: int = -1
+    log_start_offset: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as a consumer hands it out. Key and value are bytes, or what a deserializer made of them."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: Any  # a sequence of (name, value) pairs
+    leader_epoch: int
