@@ -46,6 +46,11 @@ What stays true here:
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
+    ├── ClientError
+    │   ├── ClusterUnreachable, BufferFull                                             nothing was done
+    │   ├── DeliveryTimedOut, RecordTooLarge
+    │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
+    │   └── NoOffsetReset, LogTruncated
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotAdmitted, RayClientRefused
         ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
@@ -1337,6 +1342,152 @@ class RemoteFailed(StreamError):
 
     def describe(self) -> str:
         return f"{self.peer} answered {self.name}: {self.text}"
+
+
+# --- producers and consumers --------------------------------------------------------------------------------------
+
+
+class ClientError(RaylogError):
+    """A producer or a consumer could not do what it was asked to."""
+
+
+class ClusterUnreachable(ClientError):
+    """No broker of the cluster answers."""
+
+    retriable = True
+    advice = "Look whether its brokers run (`raylog.start` on their nodes) and whether this host reaches them."
+
+    def __init__(self, addresses: str, timeout_ms: int, reason: str) -> None:
+        super().__init__(addresses, timeout_ms, reason)
+        self.addresses = addresses
+        self.timeout_ms = timeout_ms
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"No broker at {self.addresses} answered within {self.timeout_ms} ms: {self.reason}."
+
+
+class BufferFull(ClientError):
+    """A producer holds as much as it may of what is not delivered yet; this record was not taken."""
+
+    retriable = True
+    advice = "The cluster is slower than this program: send less, or raise buffer_memory or max_block_ms."
+
+    def __init__(self, size: int, limit: int, waited_ms: int) -> None:
+        super().__init__(size, limit, waited_ms)
+        self.size = size
+        self.limit = limit
+        self.waited_ms = waited_ms
+
+    def describe(self) -> str:
+        return f"No room for {self.size} bytes in a buffer of {self.limit} within {self.waited_ms} ms."
+
+
+class DeliveryTimedOut(ClientError):
+    """A record was not acknowledged within `delivery_timeout_ms`."""
+
+    advice = "Look what keeps the leader from answering; where records may be late, raise delivery_timeout_ms."
+
+    def __init__(self, topic: str, partition: int, timeout_ms: int, may_be_written: bool, reason: str) -> None:
+        super().__init__(topic, partition, timeout_ms, may_be_written, reason)
+        self.topic = topic
+        self.partition = partition
+        self.timeout_ms = timeout_ms
+        self.may_be_written = may_be_written  # rule 27: it was sent, and nobody knows what became of it
+        self.reason = reason
+
+    def describe(self) -> str:
+        outcome = "it may be written all the same" if self.may_be_written else "it was not written"
+        name = f"{self.topic}-{self.partition}"
+        return f"A record for {name} was not acknowledged within {self.timeout_ms} ms, {outcome}: {self.reason}."
+
+
+class RecordTooLarge(ClientError):
+    """One record alone is over a limit; it was not sent."""
+
+    advice = "Send less in one record, or raise max_request_size of the producer and max.message.bytes of the topic."
+
+    def __init__(self, topic: str, size: int, limit: int) -> None:
+        super().__init__(topic, size, limit)
+        self.topic = topic
+        self.size = size
+        self.limit = limit
+
+    def describe(self) -> str:
+        return f"A record of {self.size} bytes for {self.topic!r} is over the limit of {self.limit}."
+
+
+class ProducerClosed(ClientError):
+    """The producer takes no more records."""
+
+    advice = "It was closed, or its process is ending: make a new one."
+
+    def __init__(self, reason: str = "it was closed") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"This producer takes no more records: {self.reason}."
+
+
+class ConsumerClosed(ClientError):
+    """The consumer reads no more."""
+
+    advice = "It was closed, or its process is ending: make a new one."
+
+    def __init__(self, reason: str = "it was closed") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"This consumer reads no more: {self.reason}."
+
+
+class ClientOfOtherProcess(ClientError):
+    """A producer or consumer was carried through a fork; its connections stayed behind."""
+
+    advice = "Make producers and consumers in the process that uses them."
+
+    def __init__(self, what: str, made_in: int, used_in: int) -> None:
+        super().__init__(what, made_in, used_in)
+        self.what = what
+        self.made_in = made_in
+        self.used_in = used_in
+
+    def describe(self) -> str:
+        return f"This {self.what} was made in process {self.made_in} and is used in its child {self.used_in}."
+
+
+class NoOffsetReset(ClientError):
+    """A consumer has no position, or one that is not in the log, and `auto_offset_reset` is none."""
+
+    advice = "Seek to an offset that is there, or set auto_offset_reset to earliest or latest."
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(topic, partition, reason)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"There is nowhere to go on in {self.topic}-{self.partition}: {self.reason}."
+
+
+class LogTruncated(ClientError):
+    """What was read last is not in the log any more: the logs diverged before the position (KIP-320)."""
+
+    advice = "Records were lost, by an unclean election or with their disks. Seek to safe_offset to go on from there."
+
+    def __init__(self, topic: str, partition: int, offset: int, safe_offset: int) -> None:
+        super().__init__(topic, partition, offset, safe_offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.safe_offset = safe_offset
+
+    def describe(self) -> str:
+        name = f"{self.topic}-{self.partition}"
+        return f"The log of {name} is another one than was read up to {self.offset}: they part at {self.safe_offset}."
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------

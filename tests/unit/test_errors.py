@@ -19,7 +19,7 @@ def example_of(error: type[RaylogError]) -> RaylogError:
     """An instance with a plausible argument for every parameter of the constructor."""
     if "__init__" not in vars(error):
         return error("Something happened.")
-    samples = {"int": 7, "str": "text", "object": ["value"], "str | None": None, "int | str": "brotli"}
+    samples = {"int": 7, "bool": True, "str": "text", "object": ["value"], "str | None": None, "int | str": "brotli"}
     parameters = list(inspect.signature(error).parameters.values())
     return error(*[samples[str(parameter.annotation)] for parameter in parameters])
 
