@@ -27,6 +27,7 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_state import ClusterState
 from raylog.actors.control_messages import (
+    AllocateProducerIds,
     AppendMetadata,
     GetMetadata,
     InstallSnapshot,
@@ -51,6 +52,7 @@ from raylog.actors.metadata_fold import MetadataFold
 from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
 from raylog.actors.metadata_service import MetadataService
 from raylog.actors.metadata_voter import MetadataCopy
+from raylog.actors.producer_id_block import ProducerIdBlock
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
 from raylog.actors.stream_interface import Answer, Endpoint, Request
@@ -102,6 +104,7 @@ class Broker:
         self._swept_under: tuple[int, int | None] = (-1, None)
         self._is_closing = False
         self._link = self._make_link()
+        self._producer_ids = ProducerIdBlock(self._link.ask)
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
             ReplicaHello: self._on_hello,
@@ -112,6 +115,7 @@ class Broker:
             RemoveReplica: self._on_remove,
             StopBroker: self._on_stop,
             GetMetadata: lambda _, message: self._service.answer(message),
+            AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
             HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
         }

@@ -186,6 +186,23 @@ class StopBroker(Message):
     """From the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
 
 
+@message(kind=56)
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Message):
+    """From a client to any broker, which has a block of them; from a broker to the controller for the next block."""
+
+    count: int
+
+
+@message(kind=57)
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated(Message):
+    """The ids from `first` up to, not including, `end`: nobody else is ever given one of them (rule 18)."""
+
+    first: int
+    end: int
+
+
 # --- the metadata log ---------------------------------------------------------------------------------------------
 
 

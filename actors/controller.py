@@ -24,7 +24,14 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.broker_sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
-from raylog.actors.control_messages import BrokerHeartbeat, ProposeIsr, RegisterBroker, StopBroker
+from raylog.actors.control_messages import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    ProducerIdsAllocated,
+    ProposeIsr,
+    RegisterBroker,
+    StopBroker,
+)
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.environment import Environment, Server
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
@@ -35,7 +42,7 @@ from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_removal import ReplicaRemoval
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replica_supervisor import ReplicaSupervisor
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.voter_upkeep import VoterUpkeep
 from raylog.errors import ControllerNotReady, MessageUnknown, MetadataNotBlank, RaylogError, StreamError, WrongCluster
 
@@ -86,6 +93,7 @@ class Controller:
             RegisterBroker: lambda request, message: self._sessions.register(message, request.stream),
             BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
+            AllocateProducerIds: self._on_allocation,
         }
 
     def _begin_with(self, writer: MetadataWriter, launcher: ReplicaLauncher) -> None:
@@ -205,6 +213,9 @@ class Controller:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
         return self._sessions.propose_isr(proposal, request.stream)
+
+    async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
+        return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
 
     def _broker_registered(self, broker_id: int) -> None:
         dialled = self._dialled.pop(broker_id, None)

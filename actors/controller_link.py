@@ -23,7 +23,7 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.control_messages import BrokerHeartbeat, BrokerRegistered, ProposeIsr, RegisterBroker
 from raylog.actors.environment import Environment
 from raylog.actors.local_replicas import LocalReplicas
-from raylog.actors.messages import pack
+from raylog.actors.messages import Message, pack
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Endpoint, Handler, Response, Stream
 from raylog.errors import (
@@ -41,7 +41,7 @@ _REGISTER_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
 _REGISTERED_SECONDS: Final = 1.0
 _LET_GO_SECONDS: Final = 3.0
-_PROPOSAL_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
 _LONGEST_PAUSE_UNTIL_READY: Final = 0.2
@@ -108,12 +108,16 @@ class ControllerLink:
         self._check_controller()
 
     async def propose(self, proposal: ProposeIsr) -> None:
-        """Done: it is durable. What the controller answers comes as it raised it."""
+        """Done: it is durable."""
+        await self.ask(proposal)
+
+    async def ask(self, message: Message) -> Response:
+        """What the controller answers; an error comes as it raised it."""
         stream = self._stream
         if stream is None or self.broker_epoch is None:
             raise ControllerNotReady("This broker has no controller just now.")
         try:
-            await stream.request(proposal, timeout=_PROPOSAL_SECONDS)
+            return await stream.request(message, timeout=_ASK_SECONDS)
         except RemoteFailed as error:
             if error.error is None:
                 raise

@@ -1,19 +1,41 @@
-"""A client's link to one cluster: who leads what, and requests to the leaders."""
+"""A client's link to one cluster: who leads what, and requests to the leaders.
+
+    metadata_watch ──answers──► topic_cache ──► on_change, changed()
+    ask() ──► stream_pool ──► the leader        leader_requests: given up when the cache knows a newer epoch
+    find_topic(), refresh(), producer_id() ──► broker_questions ──► any broker
+
+What must stay true:
+- Whatever waits here ends within its time-out, in an answer or in one typed error that says what to do.
+- An error that nobody expected ends the link: whoever uses it from then on is told that error.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
 from raylog.actors.environment import Environment
-from raylog.actors.messages import Message
-from raylog.actors.stream_interface import Endpoint, Response
-from raylog.api.topic_cache import PartitionLeader, TopicView
+from raylog.actors.messages import Message, pack
+from raylog.actors.stream_interface import Endpoint, Response, Stream
+from raylog.api.broker_questions import BrokerQuestions, Brokers
+from raylog.api.leader_requests import LeaderRequests, replaced
+from raylog.api.metadata_watch import MetadataWatch
+from raylog.api.stream_pool import StreamPool
+from raylog.api.topic_cache import PartitionLeader, TopicCache, TopicView
+from raylog.errors import MessageUnknown, RemoteFailed, RequestTimedOut, StreamNotOpen, UnknownTopic
 from raylog.storage.record_batch import Bytes
 
 __all__ = ["ClusterLink", "PartitionLeader", "TopicView"]
 
-_NOT_YET: Final = "the link comes in the next change"
+_GRACE_SECONDS: Final = 1.0  # in which a broker may hear of a topic that was created a moment ago
+_LOOK_AGAIN_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class ClusterLink:
@@ -25,58 +47,197 @@ class ClusterLink:
     def __init__(self, env: Environment, bootstrap: Sequence[Endpoint], node_id: str = "") -> None:
         self.env = env
         self.node_id = node_id
-        self._bootstrap = tuple(bootstrap)
+        self._loop = asyncio.get_running_loop()
+        self._tasks = BackgroundTasks(self._broke)
+        self._cache = TopicCache(node_id)
+        self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
+        self._pool = StreamPool(env, self._tasks)
+        self._brokers = Brokers(tuple(bootstrap), node_id, env.random)
+        self._questions = BrokerQuestions(self._pool, self._brokers)
+        self._watch = MetadataWatch(
+            self._pool, self._brokers, lambda: self._topics, self._learn, lambda: self._cache.version
+        )
+        self._requests = LeaderRequests()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._is_news: asyncio.Future[None] = self._loop.create_future()
+        self._refreshing: asyncio.Task[Metadata] | None = None
+        self._broken: BaseException | None = None
+
+    # --- what is known --------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicView | None:
         """What is known, without waiting."""
-        raise NotImplementedError(_NOT_YET)
+        return self._cache.topic(name)
 
     def leader(self, topic: str, partition: int) -> PartitionLeader | None:
         """What is known, without waiting. None: the topic or the partition is unknown."""
-        raise NotImplementedError(_NOT_YET)
+        return self._cache.leader(topic, partition)
 
     async def find_topic(self, name: str, timeout: float) -> TopicView:
-        """UnknownTopic, ClusterUnreachable, PeerNotAdmitted."""
-        raise NotImplementedError(_NOT_YET)
+        """UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted."""
+        deadline = self._loop.time() + timeout
+        grace = self._loop.time() + min(_GRACE_SECONDS, timeout)
+        self._check()
+        self._want(name)
+        while (view := self._cache.topic(name)) is None:
+            self._learn(await self._metadata((name,), max(deadline - self._loop.time(), 0.0)), (name,))
+            if self._cache.topic(name) is not None:
+                continue
+            if self._loop.time() >= grace:
+                raise UnknownTopic(name)
+            await self.changed(min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()))
+        return view
 
     async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
         """All there are now, by name. ClusterUnreachable, PeerNotAdmitted."""
-        raise NotImplementedError(_NOT_YET)
+        self._check()
+        answer = await self._metadata((), timeout)
+        self._learn(answer, self._topics)
+        return tuple(self._cache.view_of(topic) for topic in answer.topics)
 
     async def refresh(self, timeout: float) -> None:
-        """Know what a broker knows after this call began. ClusterUnreachable, PeerNotAdmitted."""
-        raise NotImplementedError(_NOT_YET)
+        """Ask a broker what it knows now; many calls at once are one. ClusterUnreachable, PeerNotAdmitted."""
+        self._check()
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self._loop.create_task(self._ask_and_learn(timeout))
+        # It is not cancelled with whoever waits for it: there may be others.
+        await asyncio.wait([self._refreshing], timeout=timeout)
+        if self._refreshing.done():
+            self._refreshing.result()
+        else:
+            raise self._questions.unreachable(timeout)
 
     async def changed(self, timeout: float) -> bool:
         """Wait for a newer metadata version; False: there was none in that time."""
-        raise NotImplementedError(_NOT_YET)
+        self._check()
+        self._watch.begin(self._tasks)
+        await asyncio.wait([news := self._is_news], timeout=timeout)
+        self._check()
+        return news.done()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call it, on the loop, after each change of what is known. Returns what unsubscribes it."""
-        raise NotImplementedError(_NOT_YET)
+        """Call it, on the loop, after each change of what is known of topics. Returns what unsubscribes it."""
+        self._check()
+        self._watch.begin(self._tasks)
+        key = object()
+        self._callbacks[key] = callback
+        return lambda: self._callbacks.pop(key, None) and None
 
-    async def ask(
-        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float
-    ) -> Response:
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
         """Ask that leader. An error of the other side that is one of raylog's is raised as itself.
 
         PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent. StreamClosed, RequestTimedOut: the
         outcome is unknown (rule 27), also where the request was given up because a newer leader epoch is known.
+        Requests to one leader are sent in the order in which they were asked.
         """
-        raise NotImplementedError(_NOT_YET)
+        stream = self._pool.open(leader.endpoints)
+        if stream is None:
+            deadline = self._loop.time() + timeout
+            stream = await self._stream(leader, timeout)
+            timeout = max(deadline - self._loop.time(), 0.0)
+        reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=timeout)
+        try:
+            response: Response = await self._requests.sent(reply, leader)
+        except RemoteFailed as error:
+            if error.error is None:
+                raise
+            raise error.error from None
+        except RequestTimedOut:
+            self._pool.check(leader.endpoints)
+            raise
+        return response
 
     async def connect(self, leader: PartitionLeader, timeout: float) -> None:
-        """Have a stream to that leader. PeerUnreachable, PeerNotAdmitted."""
-        raise NotImplementedError(_NOT_YET)
+        """Have a stream to that leader. PeerUnreachable, PeerNotAdmitted, StreamNotOpen."""
+        if self._pool.open(leader.endpoints) is None:
+            await self._stream(leader, timeout)
 
     def say(self, leader: PartitionLeader, message: Message, payload: Bytes = b"") -> None:
         """One-way, for acks=0. StreamNotOpen: there is no stream to it (`connect`, `ask`); TooManyBytesInFlight."""
-        raise NotImplementedError(_NOT_YET)
+        stream = self._pool.open(leader.endpoints)
+        if stream is None or stream.closed.done():
+            raise StreamNotOpen(f"the leader of {leader.topic}-{leader.partition}", "there is none")
+        stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
 
     async def producer_id(self, timeout: float) -> int:
-        """One that is never given to anybody else (rule 18). ClusterUnreachable."""
-        raise NotImplementedError(_NOT_YET)
+        """One that is never given to anybody else (rule 18). ClusterUnreachable, PeerNotAdmitted, ControlError.
+
+        Where an answer is lost another broker is asked, and one id is never used.
+        """
+        self._check()
+        answer = (await self._questions.ask(AllocateProducerIds(1), timeout)).message
+        if type(answer) is not ProducerIdsAllocated:
+            raise _not_understood(answer)
+        return answer.first
 
     async def close(self) -> None:
         """What is in flight ends in StreamClosed."""
-        raise NotImplementedError(_NOT_YET)
+        if self._broken is None:
+            self._broken = StreamNotOpen("the cluster", "this client was closed")
+        self._callbacks.clear()
+        await self._pool.close()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        await self._tasks.close(_CLOSE_SECONDS)
+        self._tell()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    async def _stream(self, leader: PartitionLeader, timeout: float) -> Stream:
+        self._check()
+        if self._cache.is_outdated(leader):
+            raise replaced(leader)
+        self._want(leader.topic)
+        stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
+        return stream
+
+    def _want(self, topic: str) -> None:
+        """Hear of its leaders from now on."""
+        if topic not in self._topics:
+            self._topics = tuple(sorted((*self._topics, topic)))
+        self._watch.begin(self._tasks)
+
+    async def _ask_and_learn(self, timeout: float) -> Metadata:
+        topics = self._topics
+        answer = await self._metadata(topics, timeout)
+        self._learn(answer, topics)
+        return answer
+
+    async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
+        answer = (await self._questions.ask(GetMetadata(topics, -1, 0), timeout)).message
+        if type(answer) is not Metadata:
+            raise _not_understood(answer)
+        return answer
+
+    def _learn(self, answer: Metadata, asked: tuple[str, ...]) -> None:
+        is_newer = answer.version > self._cache.version
+        is_change = self._cache.learn(answer, asked or self._topics)
+        if is_newer:
+            is_change |= self._brokers.learn(answer.brokers)
+        if is_change:
+            self._requests.give_up(self._cache.is_outdated)
+            self._pool.retain(self._cache.endpoints() | set(self._brokers.all()) | self._watch.asked())
+            for callback in list(self._callbacks.values()):
+                callback()
+        if is_newer:
+            self._tell()
+
+    def _tell(self) -> None:
+        news, self._is_news = self._is_news, self._loop.create_future()
+        news.set_result(None)
+
+    def _broke(self, error: BaseException) -> None:
+        _log.critical("The link to the cluster is over: %r", error, exc_info=error)
+        self._broken = error
+        self._tell()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+
+def _not_understood(answer: Message) -> MessageUnknown:
+    kind, version, _ = pack(answer)
+    return MessageUnknown(kind, version)

@@ -1,15 +1,17 @@
 """What metadata has told of topics: who leads which partition, since when, and where.
 
 What must stay true:
-- What is known of a partition only moves forward: to a higher leader epoch, or to a newer metadata version under the
-  same one. A broker that lags behind changes nothing, unless the topic was made anew since (another topic id).
-- Partitions of a topic are numbered from 0 without a gap, and never become fewer while it lives.
+- What is known of a topic only moves forward, to a newer metadata version; of a partition never to a lower leader
+  epoch, unless the topic was made anew since (another topic id). So a broker that lags behind changes nothing.
+- Partitions of a topic are numbered from 0 without a gap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from raylog.actors.control_messages import Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.stream_interface import Endpoint
 
 
@@ -31,3 +33,76 @@ class TopicView:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionLeader, ...]  # by number, from 0, without a gap
+
+
+class TopicCache:
+    """`node_id`: the Ray node of this process, or empty where it is on none or does not know."""
+
+    def __init__(self, node_id: str) -> None:
+        self.version = -1  # the newest that any answer had
+        self._node_id = node_id
+        self._topics: dict[str, TopicView] = {}
+        self._versions: dict[str, int] = {}  # of what is known of a topic, or of its absence
+
+    def topic(self, name: str) -> TopicView | None:
+        return self._topics.get(name)
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        view = self._topics.get(topic)
+        return view.partitions[partition] if view is not None and 0 <= partition < len(view.partitions) else None
+
+    def is_outdated(self, leader: PartitionLeader) -> bool:
+        """Whether somebody else, or the same one under a higher epoch, is known to have taken over, or nobody."""
+        known = self.leader(leader.topic, leader.partition)
+        if known is None:
+            return leader.topic in self._versions
+        return known.topic_id != leader.topic_id or known.epoch > leader.epoch
+
+    def endpoints(self) -> set[tuple[Endpoint, ...]]:
+        """Of all that lead something."""
+        return {leader.endpoints for view in self._topics.values() for leader in view.partitions if leader.endpoints}
+
+    def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
+        """Take over what is new in an answer to a question for these topics. Whether that changed what is known."""
+        found = {topic[0]: topic for topic in answer.topics}
+        is_change = False
+        for name in asked:
+            if answer.version > self._versions.get(name, -1):
+                self._versions[name] = answer.version
+                is_change |= self._replace(name, found.get(name))
+        self.version = max(self.version, answer.version)
+        return is_change
+
+    def view_of(self, topic: TopicMetadata) -> TopicView:
+        """As it would be known if nothing were known before."""
+        name, topic_id, partitions = topic
+        by_number = sorted(partitions)
+        return TopicView(name, topic_id, tuple(self._leader(name, topic_id, each) for each in by_number))
+
+    def _replace(self, name: str, topic: TopicMetadata | None) -> bool:
+        known = self._topics.get(name)
+        if topic is None:
+            return self._topics.pop(name, None) is not None
+        view = self.view_of(topic)
+        if known is not None and known.topic_id == view.topic_id:
+            view = TopicView(name, view.topic_id, _newer(known.partitions, view.partitions))
+        self._topics[name] = view
+        return view != known
+
+    def _leader(self, topic: str, topic_id: bytes, partition: PartitionMetadata) -> PartitionLeader:
+        number, broker, epoch, _, _, endpoints, node_id = partition
+        places = nearest_first(endpoints, node_id, self._node_id) if broker >= 0 else ()
+        return PartitionLeader(topic, topic_id, number, broker, epoch, places, node_id)
+
+
+def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:
+    """Those that a process on `from_node` can use: unix sockets from the same node only, where that is known."""
+    parsed = tuple(map(Endpoint.parse, endpoints))
+    if from_node and from_node != of_node:
+        parsed = tuple(each for each in parsed if not each.is_unix)
+    return parsed
+
+
+def _newer(known: tuple[PartitionLeader, ...], told: tuple[PartitionLeader, ...]) -> tuple[PartitionLeader, ...]:
+    newer = (old if old.epoch > new.epoch else new for old, new in zip(known, told, strict=False))
+    return (*newer, *(known if len(known) > len(told) else told)[min(len(known), len(told)) :])

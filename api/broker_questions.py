@@ -1,0 +1,143 @@
+"""Asking any broker: which there are, and a question that the first of them to answer settles.
+
+What must stay true:
+- One broker that is stopped or cut off delays an answer by a fraction of a second, not by a time-out: the next is asked
+  while the first is silent. So only questions that may be asked twice go this way.
+- The addresses that a client was given first are never forgotten: all brokers may come back under other ones than
+  metadata told last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from raylog.actors.control_messages import BrokerMetadata
+from raylog.actors.messages import Message
+from raylog.actors.stream_interface import Response, Stream
+from raylog.api.stream_pool import Endpoints, StreamPool
+from raylog.api.topic_cache import nearest_first
+from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
+
+_NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 0.5
+_SILENCE: Final = "there was no answer in time"
+_REFUSALS: Final = 3  # rounds in which no broker admits this client, before that is believed
+
+
+class Brokers:
+    """Where to ask, the nearest first, and beyond that in an order of this client's own, which spreads the load."""
+
+    def __init__(self, bootstrap: Endpoints, node_id: str, random: Random) -> None:
+        self._bootstrap = bootstrap
+        self._node_id = node_id
+        self._random = random
+        self._known: tuple[BrokerMetadata, ...] = ()
+        self._order: list[Endpoints] = [(each,) for each in bootstrap]
+        random.shuffle(self._order)
+
+    def learn(self, brokers: tuple[BrokerMetadata, ...]) -> bool:
+        """These are all that are not fenced, by the newest metadata. Whether that is news."""
+        if brokers == self._known or not brokers:
+            return False
+        self._known = brokers
+        told = [(node == self._node_id, nearest_first(ends, node, self._node_id)) for _, node, _, ends in brokers]
+        self._random.shuffle(told)
+        told.sort(key=lambda each: not each[0])
+        covered = {str(endpoint) for _, endpoints in told for endpoint in endpoints}
+        rest: list[Endpoints] = [(each,) for each in self._bootstrap if str(each) not in covered]
+        self._order = [endpoints for _, endpoints in told if endpoints] + rest
+        return True
+
+    def all(self) -> list[Endpoints]:
+        return list(self._order)
+
+    def __contains__(self, endpoints: Endpoints) -> bool:
+        return endpoints in self._order
+
+    def __str__(self) -> str:
+        return ", ".join(str(endpoints[-1]) for endpoints in self._order) or "no address"
+
+
+class BrokerQuestions:
+    def __init__(self, pool: StreamPool, brokers: Brokers) -> None:
+        self._pool = pool
+        self._brokers = brokers
+        self._loop = asyncio.get_running_loop()
+        self._asked = 0
+
+    async def ask(self, message: Message, timeout: float) -> Response:
+        """What the first broker answers.
+
+        ClusterUnreachable: none did in time. PeerNotAdmitted: none takes this client. ControlError: all refuse it.
+        """
+        deadline = self._loop.time() + timeout
+        refusals = 0
+        pause = _FIRST_PAUSE
+        while True:
+            answer, errors = await self._round(message, deadline)
+            if answer is not None:
+                return answer
+            refusals = refusals + 1 if errors and all(isinstance(each, PeerNotAdmitted) for each in errors) else 0
+            left = deadline - self._loop.time()
+            if refusals == _REFUSALS or left <= 0:
+                raise self._verdict(errors, timeout)
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _round(self, message: Message, deadline: float) -> tuple[Response | None, list[RaylogError]]:
+        """Ask all of them, one after the other, until one answers."""
+        waiting = self._in_turn()
+        running: list[asyncio.Task[Response]] = []
+        errors: list[RaylogError] = []
+        try:
+            while (waiting or running) and (left := deadline - self._loop.time()) > 0:
+                if waiting:
+                    running.append(self._loop.create_task(self._ask_at(waiting.popleft(), message, left)))
+                await asyncio.wait(
+                    running, timeout=min(_NEXT_SECONDS, left) if waiting else left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in [each for each in running if each.done()]:
+                    running.remove(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result(), errors
+                    if not isinstance(error, RaylogError):
+                        raise error
+                    errors.append(error)
+            return None, errors
+        finally:
+            for task in running:
+                task.cancel()
+
+    def _in_turn(self) -> deque[Endpoints]:
+        """Each question begins at another broker, those in a pause come last."""
+        brokers = self._brokers.all()
+        first = self._asked % max(len(brokers), 1)
+        self._asked += 1
+        turned = brokers[first:] + brokers[:first]
+        turned.sort(key=self._pool.is_paused)
+        return deque(turned)
+
+    async def _ask_at(self, broker: Endpoints, message: Message, timeout: float) -> Response:
+        deadline = self._loop.time() + timeout
+        stream: Stream = await self._pool.get(broker, timeout)
+        try:
+            return await stream.request(message, timeout=max(deadline - self._loop.time(), 0.0))
+        except RemoteFailed as error:
+            raise error.error or error from None
+
+    def _verdict(self, errors: Sequence[RaylogError], timeout: float) -> RaylogError:
+        for error in errors:
+            if isinstance(error, ControlError):
+                return error
+        if errors and all(isinstance(each, PeerNotAdmitted) for each in errors):
+            return errors[-1]
+        return self.unreachable(timeout, errors[-1].describe().rstrip(".") if errors else _SILENCE)
+
+    def unreachable(self, timeout: float, reason: str = _SILENCE) -> ClusterUnreachable:
+        return ClusterUnreachable(str(self._brokers), round(timeout * 1000), reason)
