@@ -1,0 +1,87 @@
+"""What a client knows of topics moves forward only."""
+
+from __future__ import annotations
+
+from raylog.actors.control_messages import Metadata, PartitionMetadata
+from raylog.api.topic_cache import PartitionLeader, TopicCache
+
+ENDPOINTS = ("unix:/r/1", "tcp:host:1")
+ID, OTHER_ID = b"1" * 16, b"2" * 16
+
+
+def partition(number: int = 0, leader: int = 1, epoch: int = 0) -> PartitionMetadata:
+    return number, leader, epoch, (1, 2), (1, 2), ENDPOINTS if leader >= 0 else (), "node-1" if leader >= 0 else ""
+
+
+def metadata(version: int, *partitions: PartitionMetadata, topic_id: bytes = ID) -> Metadata:
+    return Metadata(version, "cluster", (("t", topic_id, partitions),) if partitions else (), ())
+
+
+def known(cache: TopicCache, number: int = 0) -> PartitionLeader:
+    leader = cache.leader("t", number)
+    assert leader is not None
+    return leader
+
+
+def test_a_broker_that_lags_behind_changes_nothing() -> None:
+    cache = TopicCache("")
+    assert cache.learn(metadata(9, partition(leader=2, epoch=4)), ["t"])
+    assert not cache.learn(metadata(8, partition(leader=1, epoch=3)), ["t"])
+    assert not cache.learn(metadata(9, partition(leader=2, epoch=4)), ["t"])
+    assert not cache.learn(metadata(7), ["t"])
+    assert (known(cache).broker, cache.version) == (2, 9)
+
+
+def test_an_epoch_does_not_go_back_unless_the_topic_is_another_one() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(1, partition(leader=2, epoch=4)), ["t"])
+    assert not cache.learn(metadata(2, partition(leader=1, epoch=3)), ["t"])
+    assert known(cache).epoch == 4
+    assert cache.learn(metadata(3, partition(leader=1, epoch=0), topic_id=OTHER_ID), ["t"])
+    assert (known(cache).epoch, known(cache).topic_id) == (0, OTHER_ID)
+
+
+def test_each_topic_has_a_version_of_its_own() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(9), ["other"])
+    assert cache.learn(metadata(5, partition()), ["t"])
+
+
+def test_what_is_deleted_is_forgotten_and_does_not_come_back_with_old_news() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(1, partition()), ["t"])
+    leader = known(cache)
+    assert not cache.is_outdated(leader)
+    assert cache.learn(metadata(2), ["t"])
+    assert cache.topic("t") is None
+    assert cache.is_outdated(leader)
+    assert not cache.learn(metadata(1, partition()), ["t"])
+    assert cache.topic("t") is None
+
+
+def test_partitions_may_become_more() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(1, partition(0, epoch=3)), ["t"])
+    cache.learn(metadata(2, partition(1), partition(0, epoch=2)), ["t"])
+    assert [known(cache, number).epoch for number in (0, 1)] == [3, 0]
+    assert cache.leader("t", 2) is None
+    assert cache.leader("t", -1) is None
+
+
+def test_a_leader_is_outdated_by_a_higher_epoch_or_another_topic_of_its_name() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(1, partition(epoch=1)), ["t"])
+    first = known(cache)
+    cache.learn(metadata(2, partition(leader=-1, epoch=2)), ["t"])
+    assert cache.is_outdated(first)
+    assert known(cache).endpoints == ()
+    cache.learn(metadata(3, partition(epoch=2), topic_id=OTHER_ID), ["t"])
+    assert cache.is_outdated(first)
+    assert not cache.is_outdated(PartitionLeader("unknown", ID, 0, 1, 1, (), ""))
+
+
+def test_sockets_are_for_the_same_node() -> None:
+    for node, expected in (("node-1", list(ENDPOINTS)), ("node-2", ["tcp:host:1"]), ("", list(ENDPOINTS))):
+        cache = TopicCache(node)
+        cache.learn(metadata(1, partition()), ["t"])
+        assert [str(each) for each in known(cache).endpoints] == expected
