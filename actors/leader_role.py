@@ -170,6 +170,7 @@ class LeaderRole:
         self._leadership.record(recorded, self._hosted.now_ms())
         if self._proposing is not None and self._leadership.proposed is None:
             self._proposing.cancel()  # whatever became of it is recorded
+        self._count_own_end()  # a flush policy that has just become fsync has what is there synced first
         self._advance()
         if recorded.is_under_min_isr:
             self._appends.fail_all(NotEnoughReplicasAfterAppend(*self._isr_shortage()))

@@ -24,6 +24,7 @@ DAY_MS: Final = 24 * HOUR_MS
 NO_LIMIT: Final = -1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+MAX_BATCH_BYTES: Final = 64 * MIB  # a batch has to fit into one frame on its way to the followers
 
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -149,7 +150,7 @@ class TopicConfig:
     max_message_bytes: int = _setting(
         "max.message.bytes",
         MIB + 12,
-        _integer(0, INT32_MAX),
+        _integer(0, MAX_BATCH_BYTES),
         "The largest record batch, after compression, header included.",
     )
     message_timestamp_after_max_ms: int = _setting(

@@ -319,6 +319,8 @@ class LogRecovery:
         )
         if self._checkpoint != before:
             self._directory.write_checkpoint(self._checkpoint)
+        if self._directory.flush_policy != self._config.flush_policy and self._checkpoint.recovery_point >= end:
+            self._directory.write_config(self._config, all_synced=True)
         cut_progress(self._directory, end)
         self._directory.forget_clean_shutdown()
         self._directory.remove_snapshots(keep=self._segments.bases())  # the one that the clean close left, above all
@@ -329,7 +331,7 @@ class LogRecovery:
         It did unless its policy was fsync already then; what the topic says now is not the question.
         That stays written down until the controller has heard of it, however often the process dies before.
         """
-        policies = {self._config.flush_policy, self._directory.flush_policy_before}
+        policies = {self._config.flush_policy, self._directory.flush_policy}
         doubtful = opened_after is OpenedAfter.MACHINE_CRASH and policies != {"fsync"}
         return opened_after.value if doubtful else ""
 

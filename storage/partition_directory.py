@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from raylog.config import ConfigValue, TopicConfig
@@ -95,7 +95,7 @@ class PartitionDirectory:
         self._writing = threading.Lock()
         self._checkpoints = 0
         self.is_released = False
-        self.flush_policy_before = ""  # as it was written down when the directory was last used; empty: it is new
+        self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
 
     @classmethod
@@ -126,9 +126,10 @@ class PartitionDirectory:
             raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
         if found != self.identity:
             raise WrongPartition(self.path, str(found), str(self.identity))
-        self.flush_policy_before = TopicConfig.parse(config).flush_policy
-        if config != dict(overrides):
-            self.write_identity(overrides)
+        self.flush_policy = TopicConfig.parse(config).flush_policy
+        wanted = TopicConfig.parse(overrides)
+        if config != self._writable(wanted, all_synced=False).overrides():
+            self.write_config(wanted, all_synced=False)
         return False
 
     def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
@@ -136,12 +137,22 @@ class PartitionDirectory:
             if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
         self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=CREATED))
-        self.write_identity(overrides)
+        self.write_config(TopicConfig.parse(overrides), all_synced=True)
         self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
 
-    def write_identity(self, overrides: Mapping[str, ConfigValue]) -> None:
-        body = {**asdict(self.identity), "config": dict(overrides)}
+    def write_config(self, config: TopicConfig, *, all_synced: bool) -> None:
+        """Write down whose this is and the settings; `flush.policy=fsync` waits until all in the log is synced.
+
+        What was counted before the change stood in the page cache: a reboot that takes it has to raise doubt (rule 7).
+        """
+        written = self._writable(config, all_synced)
+        body = {**asdict(self.identity), "config": written.overrides()}
         write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
+        self.flush_policy = written.flush_policy
+
+    def _writable(self, config: TopicConfig, all_synced: bool) -> TopicConfig:
+        may_be_written = all_synced or config.flush_policy != "fsync" or self.flush_policy == "fsync"
+        return config if may_be_written else replace(config, flush_policy=self.flush_policy)
 
     def release(self) -> None:
         """Give up the lock. What other threads were still to write here stays unwritten."""

@@ -166,6 +166,7 @@ class PartitionLog:
         self.name_changes = 1
         self._names_synced = 0
         self._flushes_out = 0
+        self._counted_unsynced = self.log_end_offset  # what is below may count though it is not synced
         self._let_go: list[Segment] = []
         self.removals = Removals()
         self._installation: Installation | None = None
@@ -460,8 +461,9 @@ class PartitionLog:
     def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
         """Take over the topic's changed settings."""
         config = TopicConfig.parse(overrides)
-        self.directory.write_identity(config.overrides())
+        self.directory.write_config(config, all_synced=self.recovery_point >= self.log_end_offset)
         self.config = config
+        self._counted_unsynced = self.log_end_offset
 
     # --- truncating ---
 
@@ -609,8 +611,18 @@ class PartitionLog:
         self._names_synced = max(self._names_synced, flush.name_changes)
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
+            self._write_flush_policy()
         else:
             self._flushes.overtaken()
+
+    def _write_flush_policy(self) -> None:
+        """Once all is synced that counted before: see `PartitionDirectory.write_config`."""
+        is_held_back = self.directory.flush_policy != self.config.flush_policy
+        if is_held_back and self.recovery_point >= min(self._counted_unsynced, self.log_end_offset):
+            try:
+                self.directory.write_config(self.config, all_synced=True)
+            except DiskFull as error:
+                _log.warning("%s: its flush policy is written down after a later flush: %s", self.directory.path, error)
 
     def abandon_flush(self, flush: LogFlush) -> None:
         """Take note that `flush` failed: it is over, and what it was to make safe is due again."""

@@ -46,6 +46,7 @@ def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
         ("retention.ms", -2),
         ("retention.ms", "1.5"),
         ("segment.bytes", 2**31),
+        ("max.message.bytes", 2**26 + 1),
         ("segment.ms", 0),
         ("min.cleanable.dirty.ratio", 1.1),
         ("min.cleanable.dirty.ratio", "nan"),

@@ -322,6 +322,21 @@ def test_with_fsync_nothing_counts_that_is_not_synced(trio: Trio) -> None:
     trio.until(lambda: all(trio.log(each).recovery_point == 5 for each in (2, 3)))
 
 
+def test_what_waits_when_the_policy_becomes_fsync_is_acknowledged_once_it_is_synced(trio: Trio) -> None:
+    led_by_one(trio)
+    follower = trio.members[3].process
+    assert follower is not None
+    follower.pause()
+    waiting = trio.append(1, b"a", timeout_ms=60_000)
+    trio.world.run_for(0.1)
+    trio.settings["flush.policy"] = "fsync"
+    trio.assign(to=(1,))
+    follower.resume()
+    trio.until(waiting.done, 0.3)
+    assert trio.offset_of(waiting) == 0
+    assert trio.log(1).recovery_point == 1
+
+
 def test_a_failed_sync_ends_the_replica_and_its_broker_hears_why(trio: Trio) -> None:
     trio.settings["flush.policy"] = "fsync"
     led_by_one(trio)

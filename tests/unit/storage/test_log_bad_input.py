@@ -243,7 +243,7 @@ def test_a_payload_that_makes_no_sense_is_refused_where_the_log_has_to_look_insi
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_bomb_is_refused_where_the_log_has_to_look_inside(codec: int) -> None:
     bomb = compress(codec, bytes(DEFAULT_UNPACK_LIMIT + 1))
-    log, disk = new_log({**COMPACTED, "max.message.bytes": 1 << 30})
+    log, disk = new_log({**COMPACTED, "max.message.bytes": 64 << 20})
     data = changed(sealed(bomb, 1), (ATTRIBUTES, codec))
     with refused(log, disk, PayloadTooLarge):
         log.append_as_leader(data, EPOCH, NOW_MS)

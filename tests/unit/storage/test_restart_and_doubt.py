@@ -101,6 +101,64 @@ def test_what_was_synced_before_it_counted_is_not_doubtful_after_a_reboot() -> N
     assert open_log(disk, flush_policy="fsync").unproven == ""
 
 
+def reopened_after_power_cut(disk: FaultyDisk) -> PartitionLog:
+    disk.crash_machine(random.Random(1))
+    return open_log(disk, flush_policy="fsync")
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_what_counted_before_the_policy_became_fsync_is_doubtful_until_it_is_synced(is_flushed: bool) -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.confirm_registered()
+    log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
+    if is_flushed:
+        log.flush()
+    assert reopened_after_power_cut(disk).unproven == ("" if is_flushed else OpenedAfter.MACHINE_CRASH.value)
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_the_same_where_the_policy_changed_while_the_process_was_down(is_flushed: bool) -> None:
+    disk = FaultyDisk()
+    filled(disk).confirm_registered()
+    disk.crash_process()
+    log = open_log(disk, flush_policy="fsync")
+    if is_flushed:
+        log.flush()
+    assert reopened_after_power_cut(disk).unproven == ("" if is_flushed else OpenedAfter.MACHINE_CRASH.value)
+
+
+def test_a_log_that_was_closed_has_nothing_to_wait_for_when_its_policy_becomes_fsync() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.confirm_registered()
+    log.close()
+    open_log(disk, flush_policy="fsync")
+    assert reopened_after_power_cut(disk).unproven == ""
+
+
+def test_a_cut_below_what_counted_does_not_hold_the_policy_back_for_ever() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.confirm_registered()
+    log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
+    log.truncate_to(5, NOW_MS)
+    log.flush()
+    assert reopened_after_power_cut(disk).unproven == ""
+
+
+def test_a_policy_that_a_full_disk_keeps_out_is_written_after_a_later_flush() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.confirm_registered()
+    log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
+    disk.fail_next("write_at", "partition.json", DiskFull("No space is left."))
+    log.flush()
+    assert log.directory.flush_policy == "replicated"
+    log.flush()
+    assert reopened_after_power_cut(disk).unproven == ""
+
+
 def test_an_epoch_that_wrote_nothing_does_not_keep_a_follower_from_the_leaders_history() -> None:
     log = filled(FaultyDisk(), batches=1)
     log.begin_epoch(5)
