@@ -237,7 +237,8 @@ class FollowerPushes:
         following.cursor.is_pushing = False
         name = self._hosted.name
         try:
-            following.stream.send(PullInstead(self._epoch), topic_id=name.topic_id, partition=name.partition)
+            instead = PullInstead(self._epoch, following.cursor.session)
+            following.stream.send(instead, topic_id=name.topic_id, partition=name.partition)
         except StreamError:
             self._forget_later(following)
 
@@ -265,15 +266,15 @@ class FollowerPushes:
             if following.cursor.told_high_watermark != self._log.high_watermark:
                 self._tell_marks_to(following)
 
-    async def tell_log_start(self, seconds: float) -> set[ReplicaId]:
-        """The followers that say within that time that they have taken over the log start offset.
+    async def tell_log_start(self, whom: set[ReplicaId], seconds: float) -> set[ReplicaId]:
+        """Those of `whom` who say within that time that they have taken over the log start offset.
 
         One whose log ends before it cannot have.
         """
         start = self._log.log_start_offset
         asked: dict[asyncio.Future[Response], ReplicaId] = {}
         for following in list(self._following.values()):
-            answer = self._tell_marks_to(following)
+            answer = self._tell_marks_to(following) if following.cursor.follower in whom else None
             if answer is not None:
                 asked[answer] = following.cursor.follower
         done = (await asyncio.wait(asked, timeout=seconds))[0] if asked else ()

@@ -23,7 +23,7 @@ from typing import Final
 from raylog.actors.control_messages import ReplicaAddress
 from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, truncation_offset
 from raylog.actors.hosted_log import HostedLog
-from raylog.actors.replication_messages import Pull, Pulled, Push, Pushed
+from raylog.actors.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
 from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream
 from raylog.config import NO_LIMIT
 from raylog.errors import FrameInvalid, OffsetOutOfRange, PeerUnreachable, RaylogError, RemoteFailed, StreamError
@@ -195,8 +195,9 @@ class FollowerRole:
             return future
         return self._take_push(request, message)
 
-    def pull_instead(self) -> None:
-        if not self._is_pulling:
+    def pull_instead(self, message: PullInstead) -> None:
+        """Also where it overtakes, in this process, the answer to the pull that it belongs to."""
+        if message.session == self._session:
             self._pull_soon()
 
     def _take_push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:

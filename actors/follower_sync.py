@@ -85,10 +85,14 @@ def judge_push(
     next_offset: int,
     epoch: int,
 ) -> Verdict:
-    """Whether batches [base_offset, next_offset), the last of them from `epoch`, join on to this log."""
+    """Whether batches [base_offset, next_offset), the last of them from `epoch`, join on to this log.
+
+    They do too where one of both logs has nothing below `base_offset`: of what a leader has deleted it does not know
+    the epoch any more, and what this log still has of it goes with the leader's log start offset.
+    """
     if base_offset == log_end_offset:
         own = epoch_before(history, log_end_offset, log_start_offset)
-        return Verdict.APPEND if own in (previous_epoch, NO_EPOCH) else Verdict.REFUSE
+        return Verdict.APPEND if own == previous_epoch or NO_EPOCH in (own, previous_epoch) else Verdict.REFUSE
     is_there = log_start_offset <= base_offset and next_offset <= log_end_offset
     return Verdict.REPEATED if is_there and history.span_at(next_offset - 1)[0] == epoch else Verdict.REFUSE
 

@@ -62,6 +62,7 @@ _MAX_FETCH_BYTES: Final = 32 * MIB  # sent in one answer (rule 31); one batch al
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
 _TELL_AGAIN_SECONDS: Final = 0.02
+_LOOK_AT_ISR_SECONDS: Final = 0.5  # who does not answer may have left it meanwhile
 _PROPOSAL_RETRY_SECONDS: Final = 0.2
 _PROPOSAL_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
@@ -322,11 +323,11 @@ class LeaderRole:
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
         start = self._log.delete_records(before)
         told = {self._hosted.me}
-        while not told.issuperset(self._leadership.recorded.isr):
+        while untold := set(self._leadership.recorded.isr) - told:
             left = deadline - loop.time()
             if left <= 0:
                 raise DeletionTimedOut(name.topic, name.partition, start, timeout_ms)
-            told |= await self._followers.tell_log_start(left)
+            told |= await self._followers.tell_log_start(untold, min(left, _LOOK_AT_ISR_SECONDS))
             if self._ended:
                 raise LeadershipLost(name.topic, name.partition, self.epoch)
             await asyncio.sleep(min(left, _TELL_AGAIN_SECONDS))

@@ -105,7 +105,7 @@ class Replica:
     def _pull_instead(self, request: Request) -> Answer:
         message = _as(PullInstead, request)
         if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
-            self._role.pull_instead()
+            self._role.pull_instead(message)
         return None
 
     # --- roles ---

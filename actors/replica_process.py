@@ -21,7 +21,6 @@ from typing import Final
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaFailed, ReplicaHello, StopReplica
 from raylog.actors.environment import Environment, Server
-from raylog.actors.follower_sync import epoch_before
 from raylog.actors.hosted_log import HostedLog, PartitionName
 from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.actors.log_upkeep import LogUpkeep
@@ -120,7 +119,8 @@ class ReplicaProcess:
 
     def _hello(self, hosted: HostedLog, endpoints: tuple[Endpoint, ...]) -> ReplicaHello:
         spec, log = self._spec, hosted.log
-        last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
+        # Also where that record has been deleted since: by (epoch, end) the longest log is found (rule 7).
+        last_epoch = log.epochs.span_at(log.log_end_offset - 1)[0]
         names = tuple(str(endpoint) for endpoint in endpoints)
         return ReplicaHello(
             spec.topic_id, spec.partition, spec.incarnation, self._pid, names,

@@ -187,3 +187,4 @@ class PullInstead(Message):
     """From the leader, one-way: too much is pushed and not answered; pull, once you have dealt with it."""
 
     leader_epoch: int
+    session: int

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from raylog.errors import CompactionOutdated
+from raylog.errors import CompactionOutdated, DiskFull
 from raylog.storage.compaction_progress import CompactionProgress, Pass
 from raylog.storage.compaction_swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
 from raylog.storage.disk import Disk
@@ -86,7 +87,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, dec
     active = log.segments.active
     may_expire = decides and active.size and log.config.deletes_old_segments
     if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
-        log.roll()  # an idle partition gives up its last segment too, once all in it is too old
+        _roll_if_there_is_room(log)  # an idle partition gives up its last segment too, once all in it is too old
     facts = (
         SegmentFacts(segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp)
         for segment in islice(log.segments.sealed, at_most)
@@ -102,6 +103,32 @@ def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, dec
             log.segments.remove(segment)
             _remove_later(log, [segment], retired, now_ms)
     return expired
+
+
+def _roll_if_there_is_room(log: PartitionLog) -> None:
+    try:
+        log.roll()
+    except DiskFull as error:  # to delete the others is what makes room
+        _log.warning("%s keeps its last segment for now: %s", log.directory.path, error)
+
+
+def write_log_start(log: PartitionLog, offset: int) -> None:
+    """Put it on disk, also where not one block is free: segments that go by this pay for it with their indexes.
+
+    These can be made again, should there be no room even then, and the segments stay.
+    """
+    marks = replace(log.marks(), log_start_offset=offset)
+    going = iter([segment for segment in log.segments.sealed if segment.next_offset <= offset])
+    while True:
+        try:
+            log.directory.write_checkpoint(marks)
+            return
+        except DiskFull:
+            segment = next(going, None)
+            if segment is None:
+                raise
+            for path in segment.index_paths():
+                log.disk.remove(path)
 
 
 def check_current(log: PartitionLog, report: CompactionReport) -> None:

@@ -450,7 +450,7 @@ class PartitionLog:
 
     def advance_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
-            self.directory.write_checkpoint(replace(self.marks(), log_start_offset=offset))
+            log_cleanup.write_log_start(self, offset)
             self.log_start_offset = offset
             try:
                 self.epochs.cut_start(offset)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId
 from raylog.actors.environment import Environment
+from raylog.actors.follower_role import FollowerRole
 from raylog.actors.replica_process import Ending, ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
@@ -188,6 +189,14 @@ class Trio:
         assert replica is not None
         assert replica._hosted is not None
         return replica._hosted.log
+
+    def follower(self, broker_id: int) -> FollowerRole:
+        """A replica's role, which is to be that of a follower."""
+        replica = self.members[broker_id].replica
+        assert replica is not None
+        assert replica._replica is not None
+        assert isinstance(replica._replica._role, FollowerRole)
+        return replica._replica._role
 
     def values(self, broker_id: int) -> list[bytes]:
         """All that is in a replica's log, committed or not."""

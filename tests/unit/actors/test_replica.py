@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.replication_messages import (
     EARLIEST,
     LATEST,
@@ -15,8 +16,10 @@ from raylog.actors.replication_messages import (
     Fetched,
     ListedOffset,
     ListOffset,
+    Pull,
     RecordsDeleted,
 )
+from raylog.actors.stream_interface import Request
 from raylog.errors import RemoteFailed
 from tests.simulation.clients import records_of
 from tests.simulation.world import World
@@ -269,6 +272,84 @@ def test_records_are_deleted_on_every_replica(trio: Trio) -> None:
     answer = trio.answer(trio.ask(1, DeleteRecords(2, 5_000))).message
     assert answer == RecordsDeleted(2)
     assert [trio.log(each).log_start_offset for each in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_deleting_waits_for_nobody_who_is_not_in_sync(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.accepts_proposals = False
+    trio.offset_of(trio.append(1, b"a"))
+    process = trio.members[3].process
+    assert process is not None
+    process.pause()
+    trio.assign(isr=(1, 2))
+    trio.world.run_for(0.1)
+    deleting = trio.ask(1, DeleteRecords(1, 5_000))
+    trio.until(deleting.done, 0.5)
+    assert trio.answer(deleting).message == RecordsDeleted(1)
+    process.resume()
+
+
+def test_deleting_notices_that_somebody_is_not_in_sync_any_more(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.accepts_proposals = False
+    trio.offset_of(trio.append(1, b"a"))
+    process = trio.members[3].process
+    assert process is not None
+    process.pause()
+    deleting = trio.ask(1, DeleteRecords(1, 30_000))
+    trio.world.run_for(0.1)
+    trio.assign(isr=(1, 2))
+    trio.until(deleting.done, 1.0)
+    assert trio.answer(deleting).message == RecordsDeleted(1)
+    process.resume()
+
+
+def test_after_everything_was_deleted_pushes_go_on(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a", b"b"))
+    before = trio.follower(2)._session
+    trio.until(lambda: trio.follower(2)._session > before)  # it has just pulled, as after every second of silence
+    trio.world.run_for(0.01)
+    before = trio.follower(2)._session
+    assert trio.answer(trio.ask(1, DeleteRecords(-1, 5_000))).message == RecordsDeleted(2)
+    assert trio.offset_of(trio.append(1, b"c")) == 2
+    trio.have(3)
+    assert trio.follower(2)._session == before
+    assert trio.values(2) == [b"c"]
+
+
+def test_a_log_without_records_says_from_which_epoch_its_last_one_was(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    trio.answer(trio.ask(1, DeleteRecords(-1, 5_000)))
+    process = trio.members[2].process
+    assert process is not None
+    process.kill()
+    trio.world.run_for(0.1)
+    trio.start(2)
+    hello = trio.members[2].hello
+    assert hello is not None
+    assert (hello.last_epoch, hello.log_end_offset) == (trio.epoch, 1)
+
+
+def test_a_follower_told_to_pull_before_it_has_dealt_with_the_answer_before_pulls(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led_by_one(trio)
+    pull, told = FollowerPushes.pull, []
+
+    def pull_and_tell(pushes: FollowerPushes, request: Request, message: Pull, incarnation: int | None) -> object:
+        answer = pull(pushes, request, message, incarnation)
+        if message.broker_id == 2 and not told:
+            told.append(message.session)
+            pushes._let_it_pull(pushes._following[2])
+        return answer
+
+    monkeypatch.setattr(FollowerPushes, "pull", pull_and_tell)
+    trio.until(lambda: bool(told))
+    waiting = trio.append(1, b"a")
+    trio.until(waiting.done, 0.3)
+    assert trio.offset_of(waiting) == 0
 
 
 def test_a_follower_that_is_behind_the_leaders_start_begins_there(trio: Trio) -> None:

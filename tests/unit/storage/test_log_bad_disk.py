@@ -285,13 +285,43 @@ def test_deleting_frees_the_space_of_a_full_disk() -> None:
     for number in range(10):
         append(log, b"%d" % number, b"x" * 100)
     log.advance_high_watermark(log.log_end_offset)
-    # A checkpoint is written before anything is deleted: whoever watches the disk has to keep that much room free.
-    disk.capacity = disk.used_bytes() + 300
+    disk.capacity = disk.used_bytes()
     with pytest.raises(DiskFull):
-        append(log, b"x" * 350)
+        append(log, b"x")
     assert log.delete_old_segments(NOW_MS)
     assert log.remove_deleted_files(NOW_MS) > 0
     append(log, b"x" * 300)
+
+
+def test_segments_that_paid_for_a_write_which_failed_all_the_same_are_read_on() -> None:
+    log, disk = new_log({"segment.bytes": 500, "retention.bytes": 600, "file.delete.delay.ms": 0})
+    for number in range(10):
+        append(log, b"%d" % number, b"x" * 100)
+    log.advance_high_watermark(log.log_end_offset)
+    before = contents(log)
+    disk.capacity = 0
+    with pytest.raises(DiskFull):
+        log.delete_old_segments(NOW_MS)
+    assert contents(log) == before
+    disk.crash_process()
+    disk.capacity = None
+    again = open_log(disk, {"segment.bytes": 500, "retention.bytes": 600, "file.delete.delay.ms": 0})
+    assert contents(again) == before
+    again.advance_high_watermark(again.log_end_offset)
+    assert again.delete_old_segments(NOW_MS)
+
+
+def test_a_last_segment_that_a_full_disk_cannot_seal_does_not_keep_the_others() -> None:
+    log, disk = new_log({"segment.bytes": 500, "retention.ms": 1_000, "file.delete.delay.ms": 0})
+    for number in range(10):
+        append(log, b"%d" % number, b"x" * 100)
+    log.advance_high_watermark(log.log_end_offset)
+    disk.capacity = disk.used_bytes()
+    bases = log.segments.bases()
+    assert [each.base_offset for each in log.delete_old_segments(NOW_MS + 2_000)] == bases[:-1]
+    assert log.segments.bases() == bases[-1:]
+    assert log.remove_deleted_files(NOW_MS + 2_000) > 0
+    assert [each.base_offset for each in log.delete_old_segments(NOW_MS + 2_000)] == bases[-1:]
 
 
 def test_a_write_error_takes_the_log_offline_for_good() -> None:
