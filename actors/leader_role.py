@@ -115,15 +115,13 @@ class LeaderRole:
             if self._leadership.recorded.is_under_min_isr:
                 raise NotEnoughReplicas(*self._isr_shortage())
             self._appends.check_room(len(request.payload))
-        now_ms = self._hosted.env.wall_ms()
-        appended = self._log.append_as_leader(request.payload, self.epoch, now_ms)
+        appended = self._log.append_as_leader(request.payload, self.epoch, self._hosted.env.wall_ms())
         end = appended.last_offset + 1
         if not appended.is_duplicate:
             self._followers.appended(request.payload, appended.first_offset, end)
             self._count_own_end()
             self._advance()
-        stamped = self._log.config.message_timestamp_type == "LogAppendTime"
-        answer = Appended(appended.first_offset, now_ms if stamped else -1, self._log.log_start_offset)
+        answer = Appended(appended.first_offset, appended.append_time_ms, self._log.log_start_offset)
         if message.acks != ACKS_ALL or end <= self._log.high_watermark:
             return Response(answer)
         return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)

@@ -21,6 +21,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 _REMOVED: Final = "@removed-"  # no topic has an @ in its name
 _PARTITION_VERSION: Final = 1
+_KEPT_ASIDE: Final = 2  # damaged directories of one replica, for whoever wants to look into them
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +48,15 @@ class ReplicaDirectories:
         names = [name for name in self._directory.replicas() if name[0] != METADATA_TOPIC]
         return [FoundReplica(*name, self._topic_id(*name), self._is_in_use(*name)) for name in names]
 
-    def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> None:
+    def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> bool:
         """Let a new process find this replica's own directory, or none. DirectoryLocked: one has it still.
 
         A quarantined one is set aside (rule 14); one of an earlier topic of this name is removed, and so is what a
-        removal that was cut short has left.
+        removal that was cut short has left. Whether there is more set aside now than is kept, for `purge` to remove.
         """
         path = self.path(topic, partition)
         if not self._disk.exists(path):
-            return
+            return False
         lock = self._disk.lock_directory(path)
         try:
             try:
@@ -66,13 +67,20 @@ class ReplicaDirectories:
             if not is_sound:
                 target = self._directory.set_aside(topic, partition, now_ms)
                 _log.error("%s-%d is damaged: it was set aside as %s.", topic, partition, target)
-            elif found not in (b"", topic_id) or (not found and self._holds_data(path)):
+                return self._drop_aside(self._directory.set_aside_before(topic, partition)[:-_KEPT_ASIDE], now_ms)
+            if found not in (b"", topic_id) or (not found and self._holds_data(path)):
                 self._rename_removed(path, now_ms)
+            return False
         finally:
             lock.release()
 
     def remove(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> bool:
-        """Whether there was one; it is out of the way, and `purge` removes its files. DirectoryLocked as above."""
+        """Whether there was one; it is out of the way, and `purge` removes its files. DirectoryLocked as above.
+
+        What was set aside of it goes too: it was kept for as long as the topic might miss something.
+        """
+        aside = self._directory.set_aside_before(topic, partition)
+        self._drop_aside([each for each in aside if self._topic_id_in(each) == topic_id], now_ms)
         path = self.path(topic, partition)
         if not self._disk.exists(path) or self._topic_id(topic, partition) != topic_id:
             return False  # also without its lock, or the process of a later topic of this name would be taken for ours
@@ -106,6 +114,15 @@ class ReplicaDirectories:
     def close(self) -> None:
         self._directory.close()
 
+    def _drop_aside(self, paths: list[str], now_ms: int) -> bool:
+        for path in paths:
+            lock = self._disk.lock_directory(path)
+            try:
+                self._rename_removed(path, now_ms)
+            finally:
+                lock.release()
+        return bool(paths)
+
     def _rename_removed(self, path: str, now_ms: int) -> None:
         number = now_ms
         while self._disk.exists(target := f"{path}{_REMOVED}{number}"):
@@ -126,8 +143,11 @@ class ReplicaDirectories:
         return not all(map(may_precede_creation, self._disk.list_directory(path)))
 
     def _topic_id(self, topic: str, partition: int) -> bytes:
+        return self._topic_id_in(self.path(topic, partition))
+
+    def _topic_id_in(self, path: str) -> bytes:
         try:
-            return self._read_topic_id(self.path(topic, partition))
+            return self._read_topic_id(path)
         except (LogDamaged, UnsupportedFormat):
             return b""
 

@@ -77,7 +77,9 @@ class ReplicaTurnover:
             if before is not None:
                 self._replicas.kill(before, "a new process takes its place")
             work = partial(self._directories.make_room, order.topic, order.topic_id, order.partition)
-            await self._when_free(order.topic, order.partition, work)
+            is_over_bound = await self._when_free(order.topic, order.partition, work)
+        if is_over_bound:
+            await self._env.off_loop(self._directories.purge)
 
     async def remove(self, order: RemoveReplica) -> None:
         """ReplicaNotFree where the state gives the replica to this broker, or its process does not end."""

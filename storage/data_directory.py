@@ -89,10 +89,22 @@ class DataDirectory:
 
     def set_aside(self, topic: str, partition: int, now_ms: int) -> str:
         """Move a closed replica out of the way, so that it can be fetched again from its leader; returns where to."""
-        target = f"{self.replica_path(topic, partition)}{SET_ASIDE}{now_ms}"
+        later = [number + 1 for number, _ in self._aside(topic, partition)]
+        number = max([now_ms, *later])  # it rises, whatever the clock does
+        target = f"{self.replica_path(topic, partition)}{SET_ASIDE}{number}"
         self.disk.rename(self.replica_path(topic, partition), target)
         self.disk.sync_directory(self.path)
         return target
+
+    def set_aside_before(self, topic: str, partition: int) -> list[str]:
+        """Where what was set aside of this replica lies, the oldest first."""
+        return [path for _, path in self._aside(topic, partition)]
+
+    def _aside(self, topic: str, partition: int) -> list[tuple[int, str]]:
+        prefix = f"{topic}-{partition}{SET_ASIDE}"
+        names = [name for name in self.disk.list_directory(self.path) if name.startswith(prefix)]
+        numbers = [(name, name.removeprefix(prefix)) for name in names]
+        return sorted((int(number), f"{self.path}/{name}") for name, number in numbers if number.isdecimal())
 
     def free_bytes(self) -> int:
         return self.disk.free_bytes(self.path)

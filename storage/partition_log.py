@@ -94,11 +94,15 @@ _NOTHING_WAITS = Waiting()
 
 
 class Appended(NamedTuple):
-    """Where a batch stands in the log. A duplicate names where its first arrival stands."""
+    """Where a batch stands in the log, and the time its records got there, if they got one.
+
+    A duplicate names both as they were when it arrived for the first time.
+    """
 
     first_offset: int
     last_offset: int
     is_duplicate: bool = False
+    append_time_ms: int = NO_TIMESTAMP
 
 
 def _while_open(
@@ -256,15 +260,17 @@ class PartitionLog:
         elif header.has_producer:
             earlier = self.producers.check(header)
             if earlier is not None:
-                return Appended(earlier.first_offset, earlier.last_offset, is_duplicate=True)
+                return Appended(earlier.first_offset, earlier.last_offset, True, earlier.append_time_ms)
+        append_time_ms = NO_TIMESTAMP
         if self.config.message_timestamp_type == "LogAppendTime":
+            append_time_ms = now_ms
             stamp_log_append_time(batch, now_ms)
         stamp(batch, self.log_end_offset, leader_epoch)
         header = read_header(batch)
         if self._must_roll(header):
             self._roll()
         self._write(batch, [header], [memoryview(batch)], now_ms)
-        return Appended(header.base_offset, header.last_offset)
+        return Appended(header.base_offset, header.last_offset, False, append_time_ms)
 
     @_while_open
     def append_as_follower(self, data: Bytes, now_ms: int) -> int:

@@ -34,7 +34,7 @@ from raylog.errors import (
 )
 from raylog.storage.control_records import Marker, MarkerType
 from raylog.storage.disk import Disk
-from raylog.storage.record_batch import NO_SEQUENCE, BatchHeader
+from raylog.storage.record_batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from raylog.storage.sealed_file import SealBroken, map_sealed, write_sealed
 from raylog.storage.transaction_index import AbortedTransaction
 
@@ -42,7 +42,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 REMEMBERED_BATCHES: Final = 5
 _NO_COORDINATOR_EPOCH: Final = -1
 _TAG: Final = b"RLPS"
-_VERSION: Final = 1
+_VERSION: Final = 2  # 1: without the append time of a batch
 
 
 class BatchSpan(NamedTuple):
@@ -52,6 +52,7 @@ class BatchSpan(NamedTuple):
     last_sequence: int
     first_offset: int
     last_offset: int
+    append_time_ms: int = NO_TIMESTAMP  # of a batch whose records have the broker's time
 
 
 @dataclass
@@ -148,7 +149,10 @@ class ProducerStates:
     def apply(self, header: BatchHeader, now_ms: int) -> None:
         """Take in a data batch that is in the log. `now_ms` and not its timestamp: old data is no idle producer."""
         entry = self._entry_of_epoch(header.producer_id, header.producer_epoch, now_ms)
-        span = BatchSpan(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset)
+        append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
+        span = BatchSpan(
+            header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, append_time_ms
+        )
         entry.batches.append(span)
         del entry.batches[:-REMEMBERED_BATCHES]
         entry.last_sequence = header.last_sequence

@@ -180,7 +180,7 @@ class AbortedSeen(Event):
 
 @dataclass(frozen=True)
 class ProducerSeen(Event):
-    """One producer of a snapshot. `batches` are (first sequence, last sequence, first offset, last offset)."""
+    """One producer of a snapshot. `batches`: (first sequence, last sequence, first offset, last offset, append ms)."""
 
     kind = "producer"
     producer_id: int
@@ -190,7 +190,7 @@ class ProducerSeen(Event):
     coordinator_epoch: int
     transaction_start: int | None
     last_seen_ms: int
-    batches: Sequence[tuple[int, int, int, int]]
+    batches: Sequence[tuple[int, int, int, int, int]]
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,28 @@ def test_a_quarantined_replica_is_set_aside_and_begins_anew(cluster: ControlClus
     assert kept[0].startswith(f"{DIRECTORY}/clicks-0@set-aside-")
 
 
+def aside_of(cluster: ControlCluster, broker_id: int) -> list[str]:
+    return [path for path in files_of(cluster, broker_id) if QUARANTINE_FILE in path]
+
+
+def damage(cluster: ControlCluster, broker_id: int) -> None:
+    """Its log has to be fetched anew."""
+    replica = cluster.replica(broker_id)
+    cluster.machines[broker_id].disk.write_file(f"{replica.spec.directory}/{QUARANTINE_FILE}", b"damaged")
+    cluster.kill(replica)
+    cluster.until(lambda: cluster.replica(broker_id) is not replica and cluster.is_assigned("clicks", 0))
+
+
+def test_of_a_replica_that_is_damaged_again_and_again_the_last_two_are_kept(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    for number in range(4):
+        before = set(aside_of(cluster, 3))
+        damage(cluster, 3)
+        cluster.until(lambda number=number: len(aside_of(cluster, 3)) == min(number + 1, 2))
+        assert set(aside_of(cluster, 3)) - before
+    assert not [path for path in files_of(cluster, 3) if "@removed-" in path]
+
+
 def test_what_is_left_of_an_earlier_topic_of_that_name_makes_room(cluster: ControlCluster) -> None:
     disk = cluster.machines[2].disk
     disk.make_directory(f"{DIRECTORY}/clicks-0")

@@ -11,6 +11,7 @@ from raylog.actors.replication_messages import (
     EARLIEST,
     LATEST,
     NO_EPOCH,
+    Appended,
     DeleteRecords,
     Fetch,
     Fetched,
@@ -131,6 +132,16 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(trio: Trio) -> None:
     assert trio.offset_of(trio.append(1, b"b", sequence=1)) == 1
     assert trio.offset_of(trio.append(1, b"a", sequence=0)) == 0
     assert trio.values(2) == [b"a", b"b"]
+
+
+def test_a_repeated_batch_is_answered_with_the_time_of_its_first_append(trio: Trio) -> None:
+    trio.settings["message.timestamp.type"] = "LogAppendTime"
+    led_by_one(trio)
+    first = trio.answer(trio.append(1, b"a", sequence=0)).message
+    assert isinstance(first, Appended)
+    assert first.append_time_ms > 0
+    trio.world.run_for(1.0)
+    assert trio.answer(trio.append(1, b"a", sequence=0)).message == first
 
 
 def test_a_new_leader_knows_the_sequences_of_the_old_one(trio: Trio) -> None:
@@ -336,7 +347,8 @@ def test_a_follower_told_to_pull_before_it_has_dealt_with_the_answer_before_pull
     trio: Trio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     led_by_one(trio)
-    pull, told = FollowerPushes.pull, []
+    pull = FollowerPushes.pull
+    told: list[int] = []
 
     def pull_and_tell(pushes: FollowerPushes, request: Request, message: Pull, incarnation: int | None) -> object:
         answer = pull(pushes, request, message, incarnation)

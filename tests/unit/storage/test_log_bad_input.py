@@ -70,7 +70,7 @@ def changed(data: bytearray, *changes: tuple[tuple[int, str], int], summed: bool
 def goes_on(log: PartitionLog) -> None:
     """The next good append is taken, at the next offset."""
     end = log.log_end_offset
-    assert append(log, b"good", b"better") == (end, end + 1, False)
+    assert append(log, b"good", b"better")[:3] == (end, end + 1, False)
 
 
 def flipped(data: bytearray, position: int) -> bytearray:
@@ -273,7 +273,7 @@ def test_a_duplicate_is_answered_and_leaves_no_trace() -> None:
     append(log, b"between")
     before = bytes_on_disk(disk)
     again = from_producer(0, count=3)
-    assert log.append_as_leader(again, EPOCH, NOW_MS) == (0, 2, True)
+    assert log.append_as_leader(again, EPOCH, NOW_MS) == (0, 2, True, -1)
     assert bytes_on_disk(disk) == before
     goes_on(log)
 

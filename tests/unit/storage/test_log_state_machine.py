@@ -211,7 +211,8 @@ class LogMachine(RuleBasedStateMachine):
         epoch, control = self.model.latest_epoch, batch.marker is not None
         appended = self.perform(lambda: self.log.append_as_leader(sent, epoch, self.now, control=control), after)
         if appended is not None:
-            assert appended == (batch.base_offset, batch.next_offset - 1, False)
+            time = -1 if self.append_time is None else self.append_time
+            assert appended == (batch.base_offset, batch.next_offset - 1, False, time)
             assert sent == batch.data
             assert rows(decode_batch(batch.data)) == list(batch.records)
 

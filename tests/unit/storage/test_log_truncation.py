@@ -86,7 +86,7 @@ def test_producers_go_back_to_what_they_had_sent() -> None:
         log.append_as_leader(from_producer(sequence), EPOCH, NOW_MS)
     log.truncate_to(5, NOW_MS)
     for sequence in range(5):
-        assert log.append_as_leader(from_producer(sequence), EPOCH, NOW_MS) == (sequence, sequence, True)
+        assert log.append_as_leader(from_producer(sequence), EPOCH, NOW_MS) == (sequence, sequence, True, -1)
     with pytest.raises(OutOfOrderSequence):
         log.append_as_leader(from_producer(7), EPOCH, NOW_MS)
     assert log.append_as_leader(from_producer(5), EPOCH, NOW_MS).first_offset == 5

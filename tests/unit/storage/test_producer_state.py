@@ -335,6 +335,26 @@ def test_a_snapshot_of_another_offset_is_not_believed() -> None:
 # --- in a log ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("end", ["none", "close", "crash"])
+def test_a_duplicate_has_the_time_at_which_it_was_appended_first(end: str) -> None:
+    log, disk = new_log({"message.timestamp.type": "LogAppendTime"})
+    assert log.append_as_leader(from_producer(0), EPOCH, NOW_MS).append_time_ms == NOW_MS
+    if end == "close":
+        log.close()
+    elif end == "crash":
+        disk.crash_process()
+    log = log if end == "none" else open_log(disk, {"message.timestamp.type": "LogAppendTime"})
+    again = log.append_as_leader(from_producer(0), EPOCH, NOW_MS + 5_000)
+    assert (again.is_duplicate, again.append_time_ms) == (True, NOW_MS)
+
+
+def test_a_duplicate_of_a_batch_with_its_writers_time_has_no_append_time() -> None:
+    log, _ = new_log()
+    log.append_as_leader(from_producer(0), EPOCH, NOW_MS)
+    log.update_config({"message.timestamp.type": "LogAppendTime"})
+    assert log.append_as_leader(from_producer(0), EPOCH, NOW_MS + 5_000).append_time_ms == -1
+
+
 def test_a_snapshot_of_a_log_that_was_thrown_away_is_not_taken_for_the_new_ones() -> None:
     """A clean close leaves a snapshot at the log's end, where the log may then begin again with other producers."""
     log, disk = new_log()
@@ -345,7 +365,7 @@ def test_a_snapshot_of_a_log_that_was_thrown_away_is_not_taken_for_the_new_ones(
     disk.crash_process()
     log = open_log(disk)
     log.begin_epoch(EPOCH)
-    assert log.append_as_leader(from_producer(0, count=3), EPOCH, NOW_MS) == (3, 5, False)
+    assert log.append_as_leader(from_producer(0, count=3), EPOCH, NOW_MS) == (3, 5, False, -1)
 
 
 def test_snapshots_do_not_pile_up() -> None:
@@ -368,7 +388,7 @@ def test_a_producer_forgotten_by_expiry_may_be_remembered_again_after_a_restart_
     disk.crash_process()
     log = open_log(disk)
     assert log.append_as_leader(from_producer(10), log.epochs.latest, NOW_MS).first_offset == 2
-    assert log.append_as_leader(from_producer(9), log.epochs.latest, NOW_MS) == (1, 1, True)
+    assert log.append_as_leader(from_producer(9), log.epochs.latest, NOW_MS) == (1, 1, True, -1)
 
 
 def test_after_a_crash_ended_transactions_below_the_high_watermark_hold_no_reader_up() -> None:
