@@ -51,6 +51,14 @@ What stays true here:
     │   ├── DeliveryTimedOut, RecordTooLarge
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
     │   └── NoOffsetReset, LogTruncated
+    ├── GroupError
+    │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
+    │   ├── GroupRequestTimedOut                                                       outcome unknown
+    │   ├── InvalidGroupId, InvalidMembership, InvalidSubscription, InvalidOffset
+    │   ├── UnknownGroup, GroupNotEmpty, GroupFull
+    │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
+    │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction
+    │   └── UnknownAssignor, AssignorFailed
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotAdmitted, RayClientRefused
         ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
@@ -1488,6 +1496,354 @@ class LogTruncated(ClientError):
     def describe(self) -> str:
         name = f"{self.topic}-{self.partition}"
         return f"The log of {name} is another one than was read up to {self.offset}: they part at {self.safe_offset}."
+
+
+# --- consumer groups ----------------------------------------------------------------------------------------------
+
+
+class GroupError(RaylogError):
+    """A consumer group's coordinator refused a request."""
+
+
+class NotCoordinator(GroupError):
+    """Whoever was asked does not coordinate this group, or does so no more."""
+
+    retriable = True
+    advice = "Find the group's coordinator and ask again: commits and heartbeats may be repeated."
+
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(group, reason)
+        self.group = group
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"This is not the coordinator of group {self.group!r}: {self.reason}."
+
+
+class CoordinatorLoading(GroupError):
+    """The coordinator still reads what its predecessor has left."""
+
+    retriable = True
+    advice = "It takes moments: ask again."
+
+    def __init__(self, group: str, elapsed_ms: int) -> None:
+        super().__init__(group, elapsed_ms)
+        self.group = group
+        self.elapsed_ms = elapsed_ms
+
+    def describe(self) -> str:
+        return f"The coordinator of group {self.group!r} has been reading its log for {self.elapsed_ms} ms."
+
+
+class GroupRequestTimedOut(GroupError):
+    """What a request has changed was not replicated in time."""
+
+    retriable = True
+    advice = "It may have been done, and it may be repeated; look whether __consumer_offsets has its replicas."
+
+    def __init__(self, group: str, timeout_ms: int) -> None:
+        super().__init__(group, timeout_ms)
+        self.group = group
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return f"A change to group {self.group!r} was not replicated within {self.timeout_ms} ms."
+
+
+class InvalidGroupId(GroupError):
+    """A name that no group can have."""
+
+    advice = "A group id has 1 to 255 bytes of UTF-8."
+
+    def __init__(self, size: int, start: str) -> None:
+        super().__init__(size, start)
+        self.size = size
+        self.start = start
+
+    def describe(self) -> str:
+        return f"A group id of {self.size} bytes cannot be (it begins with {self.start!r})."
+
+
+class InvalidMembership(GroupError):
+    """A member describes itself in a way that cannot be."""
+
+    advice = "Change the consumer's options."
+
+    def __init__(self, group: str, member: str, reason: str) -> None:
+        super().__init__(group, member, reason)
+        self.group = group
+        self.member = member
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Member {self.member!r} of group {self.group!r} cannot be as it says: {self.reason}."
+
+
+class InvalidSubscription(GroupError):
+    """A subscription that cannot be followed."""
+
+    advice = "Subscribe to topics by name, or with a regular expression that is valid and simpler."
+
+    def __init__(self, group: str, pattern: str, reason: str) -> None:
+        super().__init__(group, pattern, reason)
+        self.group = group
+        self.pattern = pattern
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} cannot follow a subscription to {self.pattern!r}: {self.reason}."
+
+
+class UnknownGroup(GroupError):
+    """There is no group of this name."""
+
+    advice = "A group exists from its first member or its first committed offset on; look at the list of groups."
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def describe(self) -> str:
+        return f"There is no group {self.group!r}."
+
+
+class GroupNotEmpty(GroupError):
+    """This is only done to a group without members, and only its members may do it while there are any."""
+
+    advice = "Stop the group's consumers first, or commit as one of its members."
+
+    def __init__(self, group: str, members: int, what: str) -> None:
+        super().__init__(group, members, what)
+        self.group = group
+        self.members = members
+        self.what = what
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} has {self.members} members: {self.what} needs it to be without."
+
+
+class GroupFull(GroupError):
+    """A group has as many members as it may have."""
+
+    advice = "Run fewer consumers in this group; more of them than partitions are idle anyway."
+
+    def __init__(self, group: str, members: int) -> None:
+        super().__init__(group, members)
+        self.group = group
+        self.members = members
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} has {self.members} members and takes no more."
+
+
+class UnknownMember(GroupError):
+    """A member the group does not have, or has no more."""
+
+    advice = "Its partitions may be another member's already: give them up and join the group anew."
+
+    def __init__(self, group: str, member: str, epoch: int, elapsed_ms: int, reason: str) -> None:
+        super().__init__(group, member, epoch, elapsed_ms, reason)
+        self.group = group
+        self.member = member
+        self.epoch = epoch
+        self.elapsed_ms = elapsed_ms  # since it was removed; −1: not known here
+        self.reason = reason
+
+    def describe(self) -> str:
+        when = f" ({self.elapsed_ms} ms ago)" if self.elapsed_ms >= 0 else ""
+        who = f"{self.member!r}, which speaks at epoch {self.epoch}"
+        return f"Group {self.group!r} has no member {who}: {self.reason}{when}."
+
+
+class FencedMember(GroupError):
+    """A member speaks at an epoch that is over, or that never was (rule 24)."""
+
+    advice = "It has missed what became of the group: give all partitions up and join the group anew."
+
+    def __init__(self, group: str, member: str, epoch: int, current: int, elapsed_ms: int) -> None:
+        super().__init__(group, member, epoch, current, elapsed_ms)
+        self.group = group
+        self.member = member
+        self.epoch = epoch
+        self.current = current
+        self.elapsed_ms = elapsed_ms
+
+    def describe(self) -> str:
+        return (
+            f"Member {self.member!r} of group {self.group!r} speaks at epoch {self.epoch}; its epoch is {self.current} "
+            f"since {self.elapsed_ms} ms."
+        )
+
+
+class FencedInstance(GroupError):
+    """Another process has joined under this member's `group_instance_id`."""
+
+    advice = "Give every process a group_instance_id of its own, and look which one still runs that should not."
+
+    def __init__(self, group: str, instance: str, member: str, epoch: int, elapsed_ms: int) -> None:
+        super().__init__(group, instance, member, epoch, elapsed_ms)
+        self.group = group
+        self.instance = instance
+        self.member = member
+        self.epoch = epoch
+        self.elapsed_ms = elapsed_ms
+
+    def describe(self) -> str:
+        return (
+            f"Another process took the place of {self.instance!r} in group {self.group!r} {self.elapsed_ms} ms ago; "
+            f"member {self.member!r} at epoch {self.epoch} had it before."
+        )
+
+
+class StaleHeartbeat(GroupError):
+    """A heartbeat arrived after a later one of the same member. It changed nothing."""
+
+    retriable = True
+    advice = "Nothing has to be done: the answer to the later one counts."
+
+    def __init__(self, group: str, member: str, sequence: int, last: int) -> None:
+        super().__init__(group, member, sequence, last)
+        self.group = group
+        self.member = member
+        self.sequence = sequence
+        self.last = last
+
+    def describe(self) -> str:
+        who = f"member {self.member!r} of group {self.group!r}"
+        return f"Heartbeat {self.sequence} of {who} came after number {self.last}."
+
+
+class PartitionNotOwned(GroupError):
+    """An offset was committed by a member that has no right to that partition (rules 23, 24)."""
+
+    advice = "It belongs to another member now, or will: leave it and its records to that one."
+
+    def __init__(self, group: str, member: str, partition: str, epoch: int, owned_since: int, elapsed_ms: int) -> None:
+        super().__init__(group, member, partition, epoch, owned_since, elapsed_ms)
+        self.group = group
+        self.member = member
+        self.partition = partition
+        self.epoch = epoch
+        self.owned_since = owned_since  # the epoch from which on it owns the partition; −1: it does not
+        self.elapsed_ms = elapsed_ms
+
+    def describe(self) -> str:
+        owns = f"owns it since epoch {self.owned_since}" if self.owned_since >= 0 else "does not own it"
+        return (
+            f"Member {self.member!r} of group {self.group!r} commits {self.partition} at epoch {self.epoch}, "
+            f"but {owns} (it was last heard {self.elapsed_ms} ms ago)."
+        )
+
+
+class InvalidOffset(GroupError):
+    """A number that cannot be a committed offset."""
+
+    advice = "Commit the offset of the next record to be read, 0 or more."
+
+    def __init__(self, group: str, partition: str, offset: int) -> None:
+        super().__init__(group, partition, offset)
+        self.group = group
+        self.partition = partition
+        self.offset = offset
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} cannot commit offset {self.offset} of {self.partition}."
+
+
+class OffsetBeyondEnd(GroupError):
+    """An offset was committed that the log has not reached."""
+
+    advice = "Commit the offset after the last record that was read, or reset to the end of the log."
+
+    def __init__(self, group: str, partition: str, offset: int, end: int) -> None:
+        super().__init__(group, partition, offset, end)
+        self.group = group
+        self.partition = partition
+        self.offset = offset
+        self.end = end
+
+    def describe(self) -> str:
+        what = f"offset {self.offset} of {self.partition}, whose log ends at {self.end}"
+        return f"Group {self.group!r} cannot commit {what}."
+
+
+class OffsetMetadataTooLarge(GroupError):
+    """The text beside a committed offset is too long."""
+
+    advice = "Keep what is larger in a topic, and commit a reference to it."
+
+    def __init__(self, group: str, partition: str, size: int, limit: int) -> None:
+        super().__init__(group, partition, size, limit)
+        self.group = group
+        self.partition = partition
+        self.size = size
+        self.limit = limit
+
+    def describe(self) -> str:
+        what = f"The text that group {self.group!r} commits with {self.partition}"
+        return f"{what} has {self.size} bytes; {self.limit} are the limit."
+
+
+class UnstableOffset(GroupError):
+    """An open transaction has staged an offset of this partition, and decides what will be committed (rule 22)."""
+
+    retriable = True
+    advice = "The transaction ends within its time-out: ask again."
+
+    def __init__(self, group: str, partition: str, producer_id: int) -> None:
+        super().__init__(group, partition, producer_id)
+        self.group = group
+        self.partition = partition
+        self.producer_id = producer_id
+
+    def describe(self) -> str:
+        what = f"The offset of {self.partition} in group {self.group!r}"
+        return f"{what} is staged by an open transaction of producer {self.producer_id}."
+
+
+class StaleTransaction(GroupError):
+    """Offsets were staged, or a transaction was ended, under an epoch that is over."""
+
+    advice = "This transaction has ended already: begin another, or leave it to the producer that replaced this one."
+
+    def __init__(self, producer_id: int, epoch: int, current: int, what: str) -> None:
+        super().__init__(producer_id, epoch, current, what)
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current = current
+        self.what = what
+
+    def describe(self) -> str:
+        return f"{self.what} {self.epoch} of producer {self.producer_id} is over: {self.current} is known."
+
+
+class UnknownAssignor(GroupError):
+    """No assignor of this name."""
+
+    advice = "Known are range, roundrobin and sticky, and any `module.function` that the coordinator can import."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"There is no assignor {self.name!r}: {self.reason}."
+
+
+class AssignorFailed(GroupError):
+    """An assignor raised, or gave partitions out as it may not. The group goes on as it was."""
+
+    retriable = True
+    advice = "Correct it, or choose another; it is asked again at the group's next change, and every now and then."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The assignor {self.name!r} gave no assignment: {self.reason}."
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,197 @@
+"""`sticky`: as even as can be, and moving as little as that allows.
+
+What must stay true:
+- No assignment is more even: the numbers of partitions of the members, sorted, are the best that the subscriptions
+  allow. (Where all want the same topics they differ by at most one.)
+- Of all those assignments none leaves more partitions with their owner, as long as all members want the same topics, or
+  there are at most `EXACT_MEMBERS` of them. Beyond that it is even, and moves little.
+
+Two ways lead there. With equal subscriptions each member keeps up to its share, which is the optimum. Otherwise it is a
+flow problem: a partition that goes from one member to another, and one from that to a third, and so on, is a path (or a
+circle) over members; an assignment that no path makes more even, or as even with fewer moves, is optimal, because
+the cost of a flow with convex costs has no local optimum that is not the global one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from raylog.groups.assignors.assignment import (
+    Assignment,
+    Subscriber,
+    TopicPartition,
+    TopicShape,
+    subscribers_by_topic,
+)
+
+EXACT_MEMBERS: Final = 24
+_Path: TypeAlias = "list[tuple[int, int, TopicPartition | None]]"  # (from, to, what moves)
+
+
+def sticky_assignor(subscribers: Sequence[Subscriber], topics: Mapping[str, TopicShape]) -> Assignment:
+    ordered = sorted(subscribers, key=lambda each: each.place)
+    wanted = [
+        (name, number) for name in subscribers_by_topic(ordered, topics) for number in range(topics[name].partitions)
+    ]
+    homes = _homes(ordered, wanted)
+    if len({each.topics.intersection(topics) for each in ordered}) == 1:
+        held = [set(partitions) for partitions in _equal_shares(len(ordered), wanted, homes)]
+    else:
+        even = _Evening(ordered, wanted, homes)
+        even.level()
+        if len(ordered) <= EXACT_MEMBERS:
+            even.cancel_circles()
+        held = even.held
+    return {member.member_id: sorted(held[number]) for number, member in enumerate(ordered)}
+
+
+def _homes(ordered: Sequence[Subscriber], wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where each partition is now, if somebody has it who still wants it; of two who claim it the first."""
+    exists = set(wanted)
+    homes: dict[TopicPartition, int] = {}
+    for number, member in enumerate(ordered):
+        for partition in member.owned:
+            if partition in exists and partition[0] in member.topics:
+                homes.setdefault(partition, number)
+    return homes
+
+
+def _equal_shares(
+    members: int, wanted: Sequence[TopicPartition], homes: Mapping[TopicPartition, int]
+) -> list[list[TopicPartition]]:
+    """Everybody keeps up to their share. The larger shares go to those who have most."""
+    has: list[list[TopicPartition]] = [[] for _ in range(members)]
+    for partition in wanted:
+        if partition in homes:
+            has[homes[partition]].append(partition)
+    share, more = divmod(len(wanted), members)
+    larger = set(sorted(range(members), key=lambda member: (-len(has[member]), member))[:more])
+    room = [share + (member in larger) for member in range(members)]
+    held = [has[member][: room[member]] for member in range(members)]
+    kept = {partition for partitions in held for partition in partitions}
+    free = deque(partition for partition in wanted if partition not in kept)
+    for member in range(members):
+        while len(held[member]) < room[member]:
+            held[member].append(free.popleft())
+    return held
+
+
+class _Evening:
+    """An assignment that is made more even step by step. Members are numbers."""
+
+    def __init__(
+        self, ordered: Sequence[Subscriber], wanted: Sequence[TopicPartition], homes: Mapping[TopicPartition, int]
+    ) -> None:
+        self._homes = homes
+        self._wants = [each.topics for each in ordered]
+        self._fans: dict[str, list[int]] = defaultdict(list)
+        for number, member in enumerate(ordered):
+            for topic in member.topics:
+                self._fans[topic].append(number)
+        self._weight = len(wanted) + 1  # one step of evenness is worth more than all moves together
+        self.held: list[set[TopicPartition]] = [set() for _ in ordered]
+        for partition in wanted:
+            if partition in homes:
+                self.held[homes[partition]].add(partition)
+        for partition in wanted:
+            if partition not in homes:
+                least = min(self._fans[partition[0]], key=lambda number: (len(self.held[number]), number))
+                self.held[least].add(partition)
+
+    def level(self) -> None:
+        """Shift partitions along shortest paths from members to members with two fewer, until there is no such path."""
+        while any(self._level_from(member) for member in self._by_load()):
+            pass
+
+    def _by_load(self) -> list[int]:
+        return sorted(range(len(self.held)), key=lambda number: (-len(self.held[number]), number))
+
+    def _level_from(self, start: int) -> bool:
+        came_from: dict[int, tuple[int, TopicPartition]] = {}
+        queue = deque([start])
+        while queue:
+            member = queue.popleft()
+            if len(self.held[member]) <= len(self.held[start]) - 2:
+                self._shift_back(start, member, came_from)
+                return True
+            for partition in self._one_of_each_topic(member):
+                for other in self._fans[partition[0]]:
+                    if other != start and other not in came_from:
+                        came_from[other] = (member, partition)
+                        queue.append(other)
+        return False
+
+    def _one_of_each_topic(self, member: int) -> list[TopicPartition]:
+        """What this member would give away first: what is not at home here."""
+        of_topic: dict[str, TopicPartition] = {}
+        for partition in sorted(self.held[member], key=lambda each: (self._homes.get(each) == member, each)):
+            of_topic.setdefault(partition[0], partition)
+        return list(of_topic.values())
+
+    def _shift_back(self, start: int, end: int, came_from: Mapping[int, tuple[int, TopicPartition]]) -> None:
+        while end != start:
+            giver, partition = came_from[end]
+            self.held[giver].remove(partition)
+            self.held[end].add(partition)
+            end = giver
+
+    # --- moving as little as possible -----------------------------------------------------------------------------
+
+    def cancel_circles(self) -> None:
+        """As long as a circle of moves is worth something, make it. The last number is the rest of the world."""
+        while circle := self._worthy_circle():
+            for giver, taker, partition in circle:
+                if partition is not None:
+                    self.held[giver].remove(partition)
+                    self.held[taker].add(partition)
+
+    def _worthy_circle(self) -> _Path:
+        """Bellman and Ford: a circle with negative cost, or nothing."""
+        edges = self._edges()
+        members = len(self.held) + 1
+        cost = [0] * members
+        by = [-1] * members  # the edge that each was last reached by
+        changed: int | None = None
+        for _ in range(members):
+            changed = None
+            for number, (giver, taker, price, _) in enumerate(edges):
+                if cost[giver] + price < cost[taker]:
+                    cost[taker] = cost[giver] + price
+                    by[taker] = changed = number
+            if changed is None:
+                return []
+        assert changed is not None
+        return self._circle(edges, by, edges[changed][1])
+
+    def _circle(
+        self, edges: Sequence[tuple[int, int, int, TopicPartition | None]], by: Sequence[int], inside: int
+    ) -> _Path:
+        for _ in by:  # so many steps back one is on the circle for certain
+            inside = edges[by[inside]][0]
+        circle: _Path = []
+        member = inside
+        while not circle or member != inside:
+            giver, taker, _, partition = edges[by[member]]
+            circle.append((giver, taker, partition))
+            member = giver
+        return circle
+
+    def _edges(self) -> list[tuple[int, int, int, TopicPartition | None]]:
+        """(from, to, price, what moves). To and from the rest of the world: what one more or less makes uneven."""
+        world = len(self.held)
+        edges: list[tuple[int, int, int, TopicPartition | None]] = []
+        for giver, held in enumerate(self.held):
+            edges.append((giver, world, self._weight * (2 * len(held) + 1), None))
+            edges.append((world, giver, self._weight * (1 - 2 * len(held)), None))
+            best: dict[int, tuple[int, TopicPartition]] = {}
+            for partition in sorted(held):
+                home = self._homes.get(partition)
+                for taker in self._fans[partition[0]]:
+                    if taker != giver:
+                        price = (home == giver) - (home == taker)
+                        if taker not in best or price < best[taker][0]:
+                            best[taker] = (price, partition)
+            edges += [(giver, taker, price, partition) for taker, (price, partition) in best.items()]
+        return edges
