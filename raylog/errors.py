@@ -17,7 +17,7 @@ What stays true here:
     │   ├── OffsetNotAvailable, InvalidRequest, ReplicaCrashed
     │   └── NotEnoughReplicasAfterAppend, AppendTimedOut, LeadershipLost, DeletionTimedOut   outcome unknown
     ├── FencedError               StalePartitionEpoch, StaleBrokerEpoch, StaleIncarnation, DuplicateBroker,
-    │                             IneligibleReplica
+    │                             IneligibleReplica, StaleCoordinator
     ├── AdminError
     │   ├── UnknownTopic          UnknownPartition
     │   ├── TopicExists, InvalidTopicName, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment
@@ -515,6 +515,22 @@ class IneligibleReplica(FencedError):
 
     def describe(self) -> str:
         return f"Broker {self.broker} cannot be in sync for {self.topic}-{self.partition}: {self.reason}."
+
+
+class StaleCoordinator(FencedError):
+    """A coordinator process was replaced by another one."""
+
+    advice = "The process ends; clients find the present one by new metadata."
+
+    def __init__(self, topic: str, partition: int, epoch: int, current: int) -> None:
+        super().__init__(topic, partition, epoch, current)
+        self.topic = topic
+        self.partition = partition
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"The coordinator of {self.topic}-{self.partition} has epoch {self.current}, not {self.epoch}."
 
 
 # --- administration -----------------------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""How the controller gets coordinator processes. The shell does it through Ray, the simulator by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSpec:
+    """What a coordinator process is told at its start. A later one of the same partition has another epoch, or id."""
+
+    cluster_id: str
+    topic: str
+    topic_id: bytes
+    partition: int
+    broker_id: int
+    node_id: str
+    producer_id: int
+    epoch: int
+    retired_id: int
+    brokers: tuple[str, ...]  # endpoints of the broker beside it, then of others; the link to the cluster begins there
+
+    def __str__(self) -> str:
+        return f"coordinator of {self.topic}-{self.partition}, epoch {self.epoch}"
+
+
+class CoordinatorLauncher(Protocol):
+    """Whether the processes live, they tell the controller themselves."""
+
+    async def start(self, spec: CoordinatorSpec) -> None:
+        """Returns when the process was asked to start. CoordinatorNotStarted: it was not, and will not be."""
+
+    async def stop(self, spec: CoordinatorSpec) -> None:
+        """This process is not wanted any more: never start it, or end it. Nothing where there is none."""

@@ -1,0 +1,31 @@
+"""What coordinators, clients and the controller say to each other about coordinators. Kinds 71 to 74.
+
+What clients ask of the coordinators themselves belongs to each kind of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.actors.messages import Message, message
+
+
+@message(kind=71)
+@dataclass(frozen=True, slots=True)
+class CoordinatorHeartbeat(Message):
+    """From a coordinator to the controller. Its first one says that the process runs, `is_serving` that it has replayed."""
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+    pid: int
+    endpoints: tuple[str, ...]
+    is_serving: bool
+
+
+@message(kind=72)
+@dataclass(frozen=True, slots=True)
+class EnsureCoordinators(Message):
+    """From a client to any broker, and on to the controller: let this internal topic exist, and so its coordinators."""
+
+    topic: str

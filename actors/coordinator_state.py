@@ -1,0 +1,61 @@
+"""Coordinators in the state of the cluster, and which topics have some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from raylog.actors.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
+from raylog.actors.partition_state import PartitionId
+from raylog.config import MIB, ConfigValue
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+COORDINATORS: Final = 3  # of each kind: partitions of a topic that is made because somebody asks for its coordinators
+
+# Small segments, so that a new coordinator has little to replay: what is compacted is never in the growing one.
+COORDINATED_SETTINGS: Final[Mapping[str, ConfigValue]] = MappingProxyType(
+    {"cleanup.policy": "compact", "segment.bytes": 16 * MIB, "min.cleanable.dirty.ratio": 0.3}
+)
+
+LAST_EPOCH: Final = 32_766  # the largest producer epoch, one less: that one fences all others under a retired id
+FENCING_EPOCH: Final = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """As it was placed last; without endpoints it does not serve (yet)."""
+
+    topic_id: bytes
+    partition: int
+    broker_id: int
+    producer_id: int
+    epoch: int
+    retired_id: int = NO_RETIRED_ID
+    endpoints: tuple[str, ...] = ()
+    pid: int = -1
+
+    @property
+    def id(self) -> PartitionId:
+        return self.topic_id, self.partition
+
+    @property
+    def is_serving(self) -> bool:
+        return bool(self.endpoints)
+
+    @classmethod
+    def of_record(cls, record: CoordinatorPlaced) -> CoordinatorState:
+        return cls(
+            record.topic_id, record.partition, record.broker_id, record.producer_id, record.epoch, record.retired_id
+        )
+
+    def to_records(self) -> list[CoordinatorPlaced | CoordinatorServing]:
+        placed = CoordinatorPlaced(
+            self.topic_id, self.partition, self.broker_id, self.producer_id, self.epoch, self.retired_id
+        )
+        if not self.is_serving:
+            return [placed]
+        return [placed, CoordinatorServing(self.topic_id, self.partition, self.epoch, self.endpoints, self.pid)]

@@ -1,0 +1,201 @@
+"""Keeps a coordinator running for each partition of a coordinated topic (rule 25). Part of the controller.
+
+    missing ──placed (a record: epoch + 1)──► starting ──heartbeats──► running ──silent, ended──► missing
+       ▲                                          └── not up in time, not started ──► pause ──┘
+
+What must stay true:
+- Nothing is started before its placement is committed, so no epoch is ever used twice.
+- A new controller gives those that are placed already a full lease before it replaces any.
+- A coordinator that keeps dying is started ever more slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.clock import Timers
+from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.coordinator_placement import coordinated_partitions, coordinator_reported, place_coordinator
+from raylog.actors.coordinator_state import COORDINATED_TOPICS, CoordinatorState
+from raylog.actors.partition_state import PartitionId
+from raylog.actors.silence_watch import SilenceWatch
+from raylog.errors import CoordinatorNotStarted, RaylogError
+
+_LAUNCH_SECONDS: Final = 15.0
+_UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+_STEADY_SECONDS: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Watched:
+    """One placement of one coordinator, as its process shows itself."""
+
+    __slots__ = ("epoch", "is_up", "lost")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
+
+
+class CoordinatorSupervisor:
+    """`begin` once the state is recovered; then it is told of changes, heartbeats and processes that ended."""
+
+    def __init__(
+        self,
+        changes: ClusterChanges,
+        launcher: CoordinatorLauncher,
+        tasks: BackgroundTasks,
+        timers: Timers,
+        cluster_id: str,
+    ) -> None:
+        self._changes = changes
+        self._launcher = launcher
+        self._tasks = tasks
+        self._cluster_id = cluster_id
+        self._loop = asyncio.get_running_loop()
+        self._watched: dict[PartitionId, _Watched] = {}
+        self._kept: dict[PartitionId, None] = {}
+        self._leases: SilenceWatch[PartitionId] = SilenceWatch(timers, lambda key: self._lost(key, "it was silent"))
+        self._is_stopped = False
+
+    def begin(self) -> None:
+        for partition in coordinated_partitions(self._changes.state):
+            self._keep(partition)
+
+    def stop(self) -> None:
+        """Start nothing any more."""
+        self._is_stopped = True
+        self._leases.close()
+
+    def committed(self, changes: Sequence[ReplicaChange]) -> None:
+        for change in changes:
+            if change.topic in COORDINATED_TOPICS and change.after:
+                self._keep(change.partition)
+
+    async def heartbeat(self, beat: CoordinatorHeartbeat) -> None:
+        """Done: it is the one that was placed last, and what it reported is durable. StaleCoordinator."""
+        records = coordinator_reported(self._changes.state, beat)
+        key = beat.topic_id, beat.partition
+        watched = self._watched.get(key)
+        if watched is not None and watched.epoch == beat.epoch and not watched.lost.done():
+            if not watched.is_up.done():
+                watched.is_up.set_result(None)
+                self._leases.watch(key)
+            self._leases.heard(key)
+        if records:
+            _log.info("The coordinator of %s serves under epoch %d.", self._name(key), beat.epoch)
+            await asyncio.shield(self._changes.submit(records))
+
+    def process_ended(self, spec: CoordinatorSpec) -> None:
+        """From the shell, which notices earlier than a lease."""
+        key = spec.topic_id, spec.partition
+        watched = self._watched.get(key)
+        if watched is not None and watched.epoch == spec.epoch:
+            self._lost(key, "its process has ended")
+
+    # --- one coordinator ------------------------------------------------------------------------------------------
+
+    def _keep(self, key: PartitionId) -> None:
+        if key not in self._kept and not self._is_stopped:
+            self._kept[key] = None
+            self._tasks.start(self._keep_running(key))
+
+    async def _keep_running(self, key: PartitionId) -> None:
+        failures = 0
+        placed = self._changes.state.coordinators.get(key)
+        if placed is not None:
+            await self._until_lost(self._watch(key, placed))
+        while self._is_wanted(key):
+            begun = self._loop.time()
+            try:
+                await self._run_once(key)
+            except RaylogError as error:
+                _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), failures + 1, error)
+            failures = 0 if self._loop.time() - begun > _STEADY_SECONDS else failures + 1
+            if failures:
+                await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
+        del self._kept[key]
+
+    async def _run_once(self, key: PartitionId) -> None:
+        """Place it, start it, and wait until it is lost."""
+        records = place_coordinator(self._changes.state, self._changes.live, key)
+        await asyncio.shield(self._changes.submit(records))
+        if not self._is_wanted(key):
+            return
+        placed = self._changes.state.coordinators[key]
+        watched = self._watch(key, placed)
+        spec = self._spec(placed)
+        try:
+            await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
+            await asyncio.wait([watched.is_up, watched.lost], timeout=_UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.TimeoutError:
+            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not started in time") from None
+        finally:
+            if not watched.is_up.done():
+                self._tasks.start(self._give_up(spec))
+        if not watched.is_up.done():
+            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
+        await self._until_lost(watched)
+        self._tasks.start(self._give_up(spec))
+
+    def _watch(self, key: PartitionId, placed: CoordinatorState) -> _Watched:
+        watched = self._watched[key] = _Watched(placed.epoch)
+        if placed.is_serving:
+            watched.is_up.set_result(None)
+        self._leases.watch(key) if watched.is_up.done() else self._leases.forget(key)
+        return watched
+
+    async def _until_lost(self, watched: _Watched) -> None:
+        if not watched.is_up.done():  # placed by an earlier controller, which may not have come to start it
+            await asyncio.wait([watched.is_up, watched.lost], timeout=_UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not watched.is_up.done():
+                return
+        await asyncio.wait([watched.lost])
+
+    def _lost(self, key: PartitionId, why: str) -> None:
+        watched = self._watched[key]
+        if not watched.lost.done():
+            _log.warning("The coordinator of %s under epoch %d is lost: %s.", self._name(key), watched.epoch, why)
+            watched.lost.set_result(why)
+
+    async def _give_up(self, spec: CoordinatorSpec) -> None:
+        """A process that still lives ends when its next append or heartbeat is refused; this only speeds it up."""
+        try:
+            await asyncio.wait_for(self._launcher.stop(spec), _LAUNCH_SECONDS)
+        except (RaylogError, asyncio.TimeoutError) as error:
+            _log.info("The %s may still live, and will find itself replaced: %r", spec, error)
+
+    def _is_wanted(self, key: PartitionId) -> bool:
+        return not self._is_stopped and key in self._changes.state.partitions
+
+    def _name(self, key: PartitionId) -> str:
+        topic = self._changes.state.topics.get(key[0])
+        return f"{key[0].hex() if topic is None else topic.name}-{key[1]}"
+
+    def _spec(self, placed: CoordinatorState) -> CoordinatorSpec:
+        """UnknownBroker: it was removed meanwhile."""
+        state = self._changes.state
+        beside = state.broker(placed.broker_id)
+        others = [each for each in state.brokers.values() if each.id != beside.id and not each.fenced]
+        return CoordinatorSpec(
+            cluster_id=self._cluster_id,
+            topic=state.topics[placed.topic_id].name,
+            topic_id=placed.topic_id,
+            partition=placed.partition,
+            broker_id=beside.id,
+            node_id=beside.node_id,
+            producer_id=placed.producer_id,
+            epoch=placed.epoch,
+            retired_id=placed.retired_id,
+            brokers=(beside.endpoints[0], *(each.endpoints[-1] for each in others)),
+        )
