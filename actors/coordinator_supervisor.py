@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
@@ -29,6 +29,7 @@ from raylog.errors import CoordinatorNotStarted, RaylogError
 
 _LAUNCH_SECONDS: Final = 15.0
 _UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
+_ADOPTED_SECONDS: Final = 3.0  # for one that an earlier controller placed, and perhaps did not come to start
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
@@ -45,6 +46,12 @@ class _Watched:
         self.epoch = epoch
         self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
+
+    async def came_up(self, timeout: float) -> bool:
+        """Whether it has sent a sign of life within that time, and was not lost before."""
+        either: list[asyncio.Future[Any]] = [self.is_up, self.lost]
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return self.is_up.done()
 
 
 class CoordinatorSupervisor:
@@ -137,29 +144,26 @@ class CoordinatorSupervisor:
         spec = self._spec(placed)
         try:
             await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
-            await asyncio.wait([watched.is_up, watched.lost], timeout=_UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not await watched.came_up(_UP_SECONDS):
+                raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
+            await asyncio.wait([watched.lost])
         except asyncio.TimeoutError:
             raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not started in time") from None
         finally:
-            if not watched.is_up.done():
-                self._tasks.start(self._give_up(spec))
-        if not watched.is_up.done():
-            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
-        await self._until_lost(watched)
-        self._tasks.start(self._give_up(spec))
+            self._tasks.start(self._give_up(spec))
 
     def _watch(self, key: PartitionId, placed: CoordinatorState) -> _Watched:
         watched = self._watched[key] = _Watched(placed.epoch)
         if placed.is_serving:
             watched.is_up.set_result(None)
-        self._leases.watch(key) if watched.is_up.done() else self._leases.forget(key)
+            self._leases.watch(key)
+        else:
+            self._leases.forget(key)
         return watched
 
     async def _until_lost(self, watched: _Watched) -> None:
-        if not watched.is_up.done():  # placed by an earlier controller, which may not have come to start it
-            await asyncio.wait([watched.is_up, watched.lost], timeout=_UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if not watched.is_up.done():
-                return
+        if not await watched.came_up(_ADOPTED_SECONDS):
+            return
         await asyncio.wait([watched.lost])
 
     def _lost(self, key: PartitionId, why: str) -> None:

@@ -30,6 +30,8 @@ What stays true here:
     │   └── MetadataCopyOffline, MetadataDiverged, MetadataRecordUnknown
     ├── ControlError
     │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
+    │   ├── CoordinatorNotStarted, CoordinatorNotReady                                 nothing was done
+    │   ├── CoordinatorStopped                                                         outcome unknown
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState
     ├── StorageError
@@ -900,6 +902,54 @@ class ReplicaNotStarted(ControlError):
 
     def describe(self) -> str:
         return f"No process could be started for {self.topic}-{self.partition} on broker {self.broker}: {self.reason}."
+
+
+class CoordinatorNotStarted(ControlError):
+    """A coordinator process did not come up."""
+
+    retriable = True
+    advice = "The controller tries again; Ray's log of that node says what keeps its actors from running."
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(topic, partition, reason)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The coordinator of {self.topic}-{self.partition} was not started: {self.reason}."
+
+
+class CoordinatorNotReady(ControlError):
+    """This coordinator is still replaying its log, or is over; nothing was done."""
+
+    retriable = True
+    advice = "Look for the coordinator again in a moment: another one may have taken over."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"The coordinator of {self.topic}-{self.partition} does not serve just now."
+
+
+class CoordinatorStopped(ControlError):
+    """This coordinator is over; what it was asked for may still have been written."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "Ask the coordinator that follows; it knows whether the change was made."
+
+    def __init__(self, topic: str, partition: int, epoch: int) -> None:
+        super().__init__(topic, partition, epoch)
+        self.topic = topic
+        self.partition = partition
+        self.epoch = epoch
+
+    def describe(self) -> str:
+        return f"The coordinator of {self.topic}-{self.partition} under epoch {self.epoch} is over."
 
 
 class AdminTimedOut(ControlError):

@@ -1,0 +1,254 @@
+"""The partition that a coordinator keeps its state in, as its one writer (rule 25).
+
+    made ──claim──► claimed ──replay──► replayed ──append, append, …──► ended (fenced, or an error that no retry mends)
+
+What must stay true:
+- Nothing is replayed before the claim is committed: from then on no older coordinator adds anything.
+- One batch is under way at a time. After an unknown outcome the same batch goes again, unchanged (rules 18, 27), so the
+  order of appends is the order in the log, and each is there once.
+- A record of an append is answered for only once the batch is committed (acks=all). Once `ended` is done, what was not
+  answered is of unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_records import NO_RETIRED_ID
+from raylog.actors.coordinator_state import FENCING_EPOCH
+from raylog.actors.messages import Message
+from raylog.actors.replication_messages import (
+    EARLIEST,
+    NO_EPOCH,
+    Append,
+    Appended,
+    Fetch,
+    Fetched,
+    ListedOffset,
+    ListOffset,
+)
+from raylog.actors.stream_interface import Response
+from raylog.config import KIB, MIB
+from raylog.errors import (
+    CoordinatorStopped,
+    LogTruncated,
+    RaylogError,
+    StreamError,
+    UnknownTopic,
+)
+from raylog.storage.batch_codec import decode_batch, encode_batch
+from raylog.storage.record_batch import Bytes, split_batches
+
+CLAIM_KEY: Final = b"\x00claim"  # no coordinator's own keys begin with a zero byte
+_ACKS_ALL: Final = -1
+_ASK_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.05
+_CLAIM_AGAIN_SECONDS: Final = 3600.0
+_BATCH_BYTES: Final = 512 * KIB
+_FETCH_BYTES: Final = 4 * MIB
+_FETCH_WAIT_MS: Final = 500
+_LAST_SEQUENCE: Final = 2**31 - 1
+
+Entry: TypeAlias = tuple[bytes, bytes | None]
+
+_log = logging.getLogger(__name__)
+
+
+class Replayed(NamedTuple):
+    key: bytes
+    value: bytes | None  # None: a tombstone
+    offset: int
+
+
+class _Submitted(NamedTuple):
+    entries: Sequence[Entry]
+    size: int
+    done: asyncio.Future[None]
+
+
+class CoordinatorLog:
+    """Made on its loop; `claim`, then `replay`, then `append`; in the end `close`."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        retired_id: int = NO_RETIRED_ID,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[RaylogError] = self._loop.create_future()  # why
+        self._link = link
+        self._topic = topic
+        self._partition = partition
+        self._producer_id = producer_id
+        self._epoch = epoch
+        self._retired_id = retired_id
+        self._sequence = 0
+        self._submitted: deque[_Submitted] = deque()
+        self._has_work = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+
+    # --- beginning ------------------------------------------------------------------------------------------------
+
+    async def claim(self) -> int:
+        """From now on nobody before this coordinator writes here. Everything below the offset returned is to be replayed.
+
+        Takes as long as the partition takes to have a leader. ProducerFenced: there is a newer coordinator.
+        """
+        if self._retired_id != NO_RETIRED_ID:
+            await self._deliver(self._encode([_claim(FENCING_EPOCH)], self._retired_id, FENCING_EPOCH, 0))
+        end = await self._deliver(self._encode([_claim(self._epoch)], self._producer_id, self._epoch, 0)) + 1
+        self._sequence = 1
+        self._writing = self._loop.create_task(self._write())
+        self._writing.add_done_callback(self._write_over)
+        return end
+
+    async def replay(self, end: int) -> AsyncIterator[list[Replayed]]:
+        """All below `end` that compaction has left, in its order, some at a time."""
+        offset = await self._start_offset()
+        last_epoch = NO_EPOCH
+        while offset < end:
+            response = await self._ask(Fetch(offset, NO_EPOCH, last_epoch, 1, _FETCH_BYTES, _FETCH_WAIT_MS, False, ""))
+            answer = response.message
+            assert isinstance(answer, Fetched)
+            if answer.diverged is not None:
+                raise LogTruncated(self._topic, self._partition, offset, answer.diverged[1])
+            yield _entries(response.payload, offset, end)
+            offset, last_epoch = max(offset, answer.next_offset), answer.leader_epoch
+
+    async def _start_offset(self) -> int:
+        answer = (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False))).message
+        assert isinstance(answer, ListedOffset)
+        return answer.offset
+
+    # --- appending ------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[None]:
+        """Done once they are committed, all in one batch. CoordinatorStopped where this coordinator is over."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self.ended.done() or self._writing is None:
+            done.set_exception(CoordinatorStopped(self._topic, self._partition, self._epoch))
+            return done
+        size = sum(len(key) + len(value or b"") for key, value in entries)
+        self._submitted.append(_Submitted(entries, size, done))
+        self._has_work.set()
+        return done
+
+    async def close(self) -> None:
+        """What is under way is left to its fate."""
+        self._end(CoordinatorStopped(self._topic, self._partition, self._epoch))
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait([self._writing], timeout=1.0)
+
+    async def _write(self) -> None:
+        while True:
+            taken = await self._next()
+            entries = [entry for each in taken for entry in each.entries] or [_claim(self._epoch)]
+            batch = self._encode(entries, self._producer_id, self._epoch, self._sequence)
+            try:
+                await self._deliver(batch)
+            finally:
+                if self.ended.done():
+                    _fail(taken, CoordinatorStopped(self._topic, self._partition, self._epoch))
+            # Sequences wrap as in the log: from the largest to 0.
+            self._sequence = (self._sequence + len(entries)) & _LAST_SEQUENCE
+            for each in taken:
+                if not each.done.done():
+                    each.done.set_result(None)
+
+    async def _next(self) -> list[_Submitted]:
+        """What goes into one batch; nothing: it was idle for so long that it has to claim again."""
+        if not self._submitted:
+            self._has_work.clear()
+            try:
+                await asyncio.wait_for(self._has_work.wait(), _CLAIM_AGAIN_SECONDS)
+            except asyncio.TimeoutError:
+                return []
+        taken = [self._submitted.popleft()]
+        size = taken[0].size
+        while self._submitted and size + self._submitted[0].size <= _BATCH_BYTES:
+            size += self._submitted[0].size
+            taken.append(self._submitted.popleft())
+        return taken
+
+    def _write_over(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if not isinstance(error, RaylogError):
+            _log.critical("The log of %s-%d ends after a mistake.", self._topic, self._partition, exc_info=error)
+
+    def _end(self, error: RaylogError) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+        submitted, self._submitted = self._submitted, deque()
+        _fail(submitted, CoordinatorStopped(self._topic, self._partition, self._epoch))
+
+    # --- the leader -----------------------------------------------------------------------------------------------
+
+    async def _deliver(self, batch: Bytes) -> int:
+        """Append it, however often that has to be tried. Its base offset."""
+        response = await self._ask(Append(NO_EPOCH, _ACKS_ALL, int(1000 * _ASK_SECONDS)), batch)
+        answer = response.message
+        assert isinstance(answer, Appended)
+        return answer.base_offset
+
+    async def _ask(self, message: Message, payload: Bytes = b"") -> Response:
+        """Until it is answered. What no retry mends ends this log."""
+        last = ""
+        while True:
+            leader = self._link.leader(self._topic, self._partition)
+            try:
+                if leader is not None and leader.endpoints:
+                    return await self._link.ask(leader, message, payload, timeout=_ASK_SECONDS)
+                await self._link.find_topic(self._topic, _ASK_SECONDS)
+            except RaylogError as error:
+                if not (error.retriable or isinstance(error, (StreamError, UnknownTopic))):
+                    self._end(error)
+                    raise
+                if str(error) != last:
+                    last = str(error)
+                    _log.info("%s-%d: asked again: %s", self._topic, self._partition, error)
+            await self._link.changed(_PAUSE_SECONDS)
+
+    def _encode(self, entries: Sequence[Entry], producer_id: int, epoch: int, sequence: int) -> bytearray:
+        return encode_batch(
+            [value for _, value in entries],
+            keys=[key for key, _ in entries],
+            timestamps=self._link.env.wall_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+
+
+def _claim(epoch: int) -> Entry:
+    return CLAIM_KEY, b"%d" % epoch
+
+
+def _fail(submitted: Sequence[_Submitted] | deque[_Submitted], error: RaylogError) -> None:
+    for each in submitted:
+        if not each.done.done():
+            each.done.set_exception(error)
+            each.done.exception()  # whoever asked may have gone
+
+
+def _entries(data: Bytes, start: int, end: int) -> list[Replayed]:
+    found = []
+    for batch in split_batches(data) if data else ():
+        records = decode_batch(batch)
+        if records.header.is_control:
+            continue
+        for key, value, offset in zip(records.keys, records.values, records.offsets, strict=True):
+            if start <= offset < end and key is not None and key != CLAIM_KEY:
+                found.append(Replayed(key, value, offset))
+    return found

@@ -1,0 +1,153 @@
+"""A coordinator's process, from claiming its partition to its end. What it decides, a `CoordinatorCore` knows.
+
+    claiming, replaying ──► serving ──replaced, its log ended──► over
+
+It takes streams from the beginning, and refuses all requests until it serves. What must stay true:
+- It reports that it serves only after its core has replayed everything up to the claim (rule 25).
+- Once the controller has placed another one, or its log has ended, it answers nobody any more and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.controller_link import FindController
+from raylog.actors.coordinator_launcher import CoordinatorSpec
+from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.environment import Environment
+from raylog.actors.requests_held import refuse_all
+from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.errors import CoordinatorNotReady, RaylogError, RemoteFailed, StaleCoordinator
+
+_FIND_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
+_PAUSE_SECONDS: Final = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class CoordinatorCore(Protocol):
+    """One kind of coordinator."""
+
+    async def start(self) -> None:
+        """Claim and replay the log. From then on requests are taken."""
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """Raises MessageUnknown for what this kind is not asked."""
+
+    async def close(self) -> None: ...
+
+
+MakeCore: TypeAlias = Callable[[Environment, CoordinatorSpec, CoordinatorLog, ClusterLink], CoordinatorCore]
+
+
+class CoordinatorProcess:
+    """`run` returns why it ended."""
+
+    def __init__(
+        self, env: Environment, spec: CoordinatorSpec, pid: int, find_controller: FindController, make: MakeCore
+    ) -> None:
+        self._env = env
+        self._spec = spec
+        self._pid = pid
+        self._find_controller = find_controller
+        self._loop = asyncio.get_running_loop()
+        self._replaced: asyncio.Future[str] = self._loop.create_future()
+        self._changed = asyncio.Event()
+        self._is_serving = False
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._link = ClusterLink(env, tuple(map(Endpoint.parse, spec.brokers)))
+        self._partition_log = CoordinatorLog(
+            self._link, spec.topic, spec.partition, spec.producer_id, spec.epoch, spec.retired_id
+        )
+        self._core = make(env, spec, self._partition_log, self._link)
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_serving
+
+    async def run(self) -> str:
+        name = f"{self._spec.topic}-{self._spec.partition}-{self._spec.producer_id}-{self._spec.epoch}"
+        server, self._endpoints = await self._env.listen(name, "coordinator", self._handle)
+        beating = self._loop.create_task(self._keep_beating())
+        serving = self._loop.create_task(self._serve())
+        try:
+            over: list[asyncio.Future[Any]] = [self._replaced, self._partition_log.ended, serving, beating]
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            return self._why(serving, beating)
+        finally:
+            self._is_serving = False
+            for task in (serving, beating):
+                task.cancel()
+            await self._core.close()
+            await self._partition_log.close()
+            await server.close(timeout=0.0)
+            await self._link.close()
+
+    async def _serve(self) -> None:
+        await self._core.start()
+        _log.info("The %s serves.", self._spec)
+        self._is_serving = True
+        self._changed.set()
+        await asyncio.wait([self._replaced])
+
+    def _why(self, *tasks: asyncio.Task[None]) -> str:
+        """An error that is none of raylog's is a mistake, and is raised."""
+        for task in tasks:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error is not None and not isinstance(error, RaylogError):
+                raise error
+        if self._replaced.done():
+            return self._replaced.result()
+        if self._partition_log.ended.done():
+            return str(self._partition_log.ended.result())
+        return "; ".join(str(task.exception()) for task in tasks if task.done() and not task.cancelled())
+
+    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        if not self._is_serving or self._partition_log.ended.done():
+            raise CoordinatorNotReady(self._spec.topic, self._spec.partition)
+        return self._core.handle(request)
+
+    # --- signs of life --------------------------------------------------------------------------------------------
+
+    async def _keep_beating(self) -> None:
+        """For ever. A controller that is not there is no reason to end."""
+        while not self._replaced.done():
+            try:
+                endpoint = await asyncio.wait_for(self._find_controller(), _FIND_SECONDS)
+                stream = await self._env.dial(endpoint, "coordinator", refuse_all)
+                try:
+                    await self._beat_over(stream)
+                finally:
+                    await stream.close(timeout=0.0)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                _log.debug("No controller for the %s: %r", self._spec, error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _beat_over(self, stream: Stream) -> None:
+        while not stream.closed.done():
+            self._changed.clear()
+            try:
+                await stream.request(self._heartbeat(), timeout=_ANSWER_SECONDS)
+            except RemoteFailed as error:
+                if not isinstance(error.error, StaleCoordinator):
+                    raise
+                self._replaced.set_result(str(error.error))
+                return
+            try:
+                await asyncio.wait_for(self._changed.wait(), HEARTBEAT_SECONDS)
+            except asyncio.TimeoutError:
+                continue
+
+    def _heartbeat(self) -> CoordinatorHeartbeat:
+        spec = self._spec
+        endpoints = tuple(map(str, self._endpoints))
+        return CoordinatorHeartbeat(
+            spec.topic_id, spec.partition, spec.epoch, self._pid, endpoints, self._is_serving
+        )
