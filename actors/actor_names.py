@@ -14,6 +14,7 @@ DEFAULT_CLUSTER: Final = "default"
 _CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 _BROKER: Final = re.compile(r"broker-(\d+)")
 _REPLICA: Final = "replica-"
+_COORDINATOR: Final = "coordinator-"
 
 
 def namespace(cluster: str) -> str:
@@ -40,6 +41,15 @@ def broker_id_of(actor_name: str) -> int | None:
 def replica_name(topic: str, partition: int, broker_id: int, incarnation: int) -> str:
     """A new name for each incarnation: an actor that is being killed may hold on to its own for a while."""
     return f"{_REPLICA}{topic}-{partition}-{broker_id}-{incarnation:x}"
+
+
+def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -> str:
+    """A new name for each placement."""
+    return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
+
+
+def is_coordinator(actor_name: str) -> bool:
+    return actor_name.startswith(_COORDINATOR)
 
 
 def is_replica(actor_name: str) -> bool:

@@ -1,0 +1,83 @@
+"""A coordinator as a Ray actor, pinned to the node of a broker. Which kind it is, the name of its core's maker says.
+
+What must stay true: the actor is never restarted by Ray; the controller alone makes a new one, under a new epoch
+(rules 25, 26). The process ends when its core has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from importlib import import_module
+from typing import Final
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.actor_exit import end_process
+from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.actors.coordinator_launcher import CoordinatorSpec
+from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
+from raylog.actors.core_thread import CoreThread
+from raylog.actors.kept_memory import keep_memory
+from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_tls import RayTls
+from raylog.actors.real_environment import Place, RealEnvironment
+from raylog.actors.stream_interface import Endpoint
+from raylog.errors import ControllerNotReady
+
+_FIND_SECONDS: Final = 3.0
+_log = logging.getLogger(__name__)
+
+
+class CoordinatorActor:
+    """Started by `ray_coordinator_launcher.py`. Everything else goes over its streams."""
+
+    def __init__(self, cluster: str, spec: CoordinatorSpec, place: Place, maker: str) -> None:
+        outlive_others()
+        keep_memory()
+        self._cluster = cluster
+        self._spec = spec
+        env = RealEnvironment(place, RayTls.from_environment())
+        core = CoreThread(place.cluster_id)
+        core.start(self._live(env, maker_of(maker)), self._over)
+
+    async def until_over(self) -> None:
+        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        await asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return str(self._spec)
+
+    async def _live(self, env: RealEnvironment, make: MakeCore) -> str:
+        return await CoordinatorProcess(env, self._spec, os.getpid(), self._find_controller, make).run()
+
+    def _over(self, task: asyncio.Task[str]) -> None:
+        if task.exception() is not None:
+            _log.critical("%s: it ends after a mistake of its own.", self._spec, exc_info=task.exception())
+        else:
+            _log.info("%s: it ends: %s", self._spec, task.result())
+        end_process()
+
+    async def _find_controller(self) -> Endpoint:
+        return await find_controller(self._cluster, self._spec.node_id)
+
+
+async def find_controller(cluster: str, node_id: str) -> Endpoint:
+    """Asked anew each time: the controller may have been started again, elsewhere. ControllerNotReady."""
+    loop = asyncio.get_running_loop()
+    try:
+        actor = await loop.run_in_executor(None, lambda: ray.get_actor(CONTROLLER, namespace=namespace(cluster)))
+        address = await asyncio.wait_for(_answer(actor.address.remote()), _FIND_SECONDS)
+    except (RayError, ValueError, asyncio.TimeoutError) as error:
+        raise ControllerNotReady(f"Its actor does not answer: {error!r}.") from error
+    endpoint: Endpoint = address.nearest_to(node_id)
+    return endpoint
+
+
+def maker_of(name: str) -> MakeCore:
+    """The function of this dotted name: the kinds of coordinators live in folders that this one must not import."""
+    module, _, function = name.rpartition(".")
+    make: MakeCore = getattr(import_module(module), function)
+    return make
