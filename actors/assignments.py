@@ -12,11 +12,13 @@ from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, TopicState
 from raylog.actors.control_messages import (
     Assign,
     BrokerMetadata,
+    CoordinatorMetadata,
     PartitionMetadata,
     ReplicaAddress,
     Setting,
     TopicMetadata,
 )
+from raylog.actors.coordinator_state import CoordinatorState
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import (
     PartitionChanged,
@@ -69,6 +71,18 @@ def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
     """The brokers that are not fenced."""
     brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
     return tuple((each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced)
+
+
+def coordinator_metadata_of(state: ClusterState) -> tuple[CoordinatorMetadata, ...]:
+    """All, also those that do not serve just now."""
+    return tuple(_coordinator_metadata(state, state.coordinators[key]) for key in sorted(state.coordinators))
+
+
+def _coordinator_metadata(state: ClusterState, coordinator: CoordinatorState) -> CoordinatorMetadata:
+    name = state.topics[coordinator.topic_id].name
+    broker = state.brokers.get(coordinator.broker_id)
+    node_id = "" if broker is None else broker.node_id
+    return name, coordinator.partition, coordinator.epoch, coordinator.endpoints, node_id
 
 
 def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:

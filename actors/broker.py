@@ -43,6 +43,7 @@ from raylog.actors.control_messages import (
     StopBroker,
 )
 from raylog.actors.controller_link import ControllerLink, FindController
+from raylog.actors.coordinator_messages import EnsureCoordinators
 from raylog.actors.environment import Environment, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
 from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
@@ -118,6 +119,7 @@ class Broker:
             AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
             HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
+            EnsureCoordinators: lambda _, message: self._link.ask(message),
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------
@@ -234,8 +236,7 @@ class Broker:
         session = self._replicas.of_stream(request.stream)
         if session is None or session.id != (proposal.topic_id, proposal.partition):
             raise InvalidRequest("An ISR proposal comes from the replica that leads the partition, after its hello.")
-        await self._link.propose(proposal)
-        return None
+        return await self._link.ask(proposal)
 
     async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
         await self._link.check_order(request.stream)

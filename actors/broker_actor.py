@@ -13,16 +13,14 @@ import asyncio
 import logging
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
-
-import ray
-from ray.exceptions import RayError
 
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_exit import end_process
-from raylog.actors.actor_names import CONTROLLER, namespace
 from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.cluster_secret import keep_secret
+from raylog.actors.controller_search import find_controller
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.housekeeper import HousekeeperSpec
 from raylog.actors.own_processes import outlive_others
@@ -30,12 +28,10 @@ from raylog.actors.ray_housekeeper import RayHousekeeper
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
-from raylog.actors.stream_interface import Endpoint
-from raylog.errors import ControllerNotReady, RaylogError
+from raylog.errors import RaylogError
 from raylog.storage.data_directory import BrokerIdentity, DataDirectory
 
 _START_SECONDS: Final = 30.0
-_FIND_SECONDS: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -86,33 +82,18 @@ class BrokerActor:
         spec = BrokerSpec(
             place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory
         )
-        broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, self._find_controller)
+        find = partial(find_controller, post.cluster, post.node_id)
+        broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, find)
         await broker.start()
         housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory)
         housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place)
         self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
         return broker
 
-    async def _find_controller(self) -> Endpoint:
-        """Asked anew each time: the controller may have been started again, elsewhere."""
-        loop = asyncio.get_running_loop()
-        try:
-            actor = await loop.run_in_executor(
-                None, lambda: ray.get_actor(CONTROLLER, namespace=namespace(self._post.cluster))
-            )
-            address = await asyncio.wait_for(_answer(actor.address.remote()), _FIND_SECONDS)
-        except (RayError, ValueError, asyncio.TimeoutError) as error:
-            raise ControllerNotReady(f"Its actor does not answer: {error!r}.") from error
-        return address.nearest_to(self._post.node_id)
-
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.exception() is not None:
             _log.critical("%r: it ends after a mistake of its own.", self, exc_info=task.exception())
         end_process()
-
-
-async def _answer(reference: ray.ObjectRef[Address]) -> Address:
-    return await reference
 
 
 async def _until_over(broker: Broker) -> None:

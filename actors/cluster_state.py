@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from raylog.actors.control_messages import Setting
+from raylog.actors.coordinator_records import CoordinatorPlaced, CoordinatorServing
+from raylog.actors.coordinator_state import CoordinatorState
 from raylog.actors.messages import Message
 from raylog.actors.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.metadata_records import (
@@ -110,6 +112,7 @@ class ClusterState:
     deleted: dict[bytes, DeletedTopic] = field(default_factory=dict)
     partitions: dict[PartitionId, PartitionState] = field(default_factory=dict)
     replicas: dict[ReplicaKey, ReplicaRegistered] = field(default_factory=dict)
+    coordinators: dict[PartitionId, CoordinatorState] = field(default_factory=dict)
     next_producer_id: int = 0
     reassignment_throttle: int = NO_LIMIT
     # What follows from the above.
@@ -219,6 +222,8 @@ class ClusterState:
             records.append(TopicDeleted(gone.id, gone.name, gone.holders))
         # Behind the partitions: a partition's record is what tells whose unproven log has proved itself.
         records += [self.replicas[key] for key in sorted(self.replicas)]
+        for key in sorted(self.coordinators):
+            records += self.coordinators[key].to_records()
         records.append(ProducerIdBlock(self.next_producer_id))
         records.append(ReassignmentThrottle(self.reassignment_throttle))
         return records
@@ -271,6 +276,7 @@ class ClusterState:
         del self._collisions[collision_key(topic.name)]
         for number in range(topic.partitions):
             self._forget_partition(self.partitions.pop((topic.id, number)))
+            self.coordinators.pop((topic.id, number), None)
 
     def _apply_topic_removed(self, record: TopicRemoved, _offset: int) -> None:
         self.deleted.pop(record.topic_id, None)
@@ -303,6 +309,14 @@ class ClusterState:
 
     def _apply_replica(self, record: ReplicaRegistered, _offset: int) -> None:
         self.replicas[record.topic_id, record.partition, record.broker_id] = record
+
+    def _apply_coordinator(self, record: CoordinatorPlaced, _offset: int) -> None:
+        placed = CoordinatorState.of_record(record)
+        self.coordinators[placed.id] = placed
+
+    def _apply_serving(self, record: CoordinatorServing, _offset: int) -> None:
+        key = record.topic_id, record.partition
+        self.coordinators[key] = replace(self.coordinators[key], endpoints=record.endpoints, pid=record.pid)
 
     def _apply_producer_ids(self, record: ProducerIdBlock, _offset: int) -> None:
         self.next_producer_id = record.next_id
@@ -359,6 +373,8 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     TopicRemoved: ClusterState._apply_topic_removed,
     PartitionChanged: ClusterState._apply_partition,
     ReplicaRegistered: ClusterState._apply_replica,
+    CoordinatorPlaced: ClusterState._apply_coordinator,
+    CoordinatorServing: ClusterState._apply_serving,
     ProducerIdBlock: ClusterState._apply_producer_ids,
     ReassignmentThrottle: ClusterState._apply_throttle,
     Voters: ClusterState._apply_nothing,

@@ -310,12 +310,17 @@ BrokerMetadata: TypeAlias = tuple[int, str, str, tuple[str, ...]]
 """broker id, node id, rack, endpoints"""
 
 
+CoordinatorMetadata: TypeAlias = tuple[str, int, int, tuple[str, ...], str]
+"""topic, partition, epoch, endpoints (none: it does not serve just now), node id"""
+
+
 @message(kind=68)
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """Topics that do not exist are left out."""
+    """Topics that do not exist are left out. Coordinators: of all topics that have some."""
 
     version: int
     cluster_id: str
     topics: tuple[TopicMetadata, ...]
     brokers: tuple[BrokerMetadata, ...]
+    coordinators: tuple[CoordinatorMetadata, ...]

@@ -4,7 +4,7 @@
 
     brokers ──register, report──► broker_sessions.py ──decisions──► cluster_changes.py ──► metadata log
                                                                             └─committed─► replica_supervisor.py,
-                                            replica_removal.py, leadership_upkeep.py, controller_admin.py
+               coordinator_supervisor.py, replica_removal.py, leadership_upkeep.py, controller_admin.py
 
 What must stay true:
 - Nobody is served before a record of this controller's own epoch is committed (rule 17); until then every request is
@@ -33,6 +33,10 @@ from raylog.actors.control_messages import (
     StopBroker,
 )
 from raylog.actors.controller_admin import ControllerAdmin
+from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat, EnsureCoordinators
+from raylog.actors.coordinator_state import COORDINATED_TOPICS
+from raylog.actors.coordinator_supervisor import CoordinatorSupervisor
 from raylog.actors.environment import Environment, Server
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.messages import Message, pack
@@ -44,7 +48,15 @@ from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replica_supervisor import ReplicaSupervisor
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.voter_upkeep import VoterUpkeep
-from raylog.errors import ControllerNotReady, MessageUnknown, MetadataNotBlank, RaylogError, StreamError, WrongCluster
+from raylog.errors import (
+    ControllerNotReady,
+    InvalidRequest,
+    MessageUnknown,
+    MetadataNotBlank,
+    RaylogError,
+    StreamError,
+    WrongCluster,
+)
 
 FORMAT_VERSION: Final = 1
 _FIND_SECONDS: Final = 5.0
@@ -71,7 +83,12 @@ class Controller:
     """Made on its event loop; `start`, and in the end `shutdown` or `close`."""
 
     def __init__(
-        self, env: Environment, spec: ControllerSpec, launcher: ReplicaLauncher, find_brokers: FindBrokers
+        self,
+        env: Environment,
+        spec: ControllerSpec,
+        launcher: ReplicaLauncher,
+        coordinator_launcher: CoordinatorLauncher,
+        find_brokers: FindBrokers,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.stopped: asyncio.Future[BaseException | None] = loop.create_future()  # why it is over; None: closed
@@ -83,8 +100,9 @@ class Controller:
         self._tasks = BackgroundTasks(self._stop)
         self._dialling = BackgroundTasks(self._stop)
         self._dialled: dict[int, Stream] = {}
-        self._begin_with(MetadataWriter(env, spec.name), launcher)
         self._launcher = launcher
+        self._coordinator_launcher = coordinator_launcher
+        self._begin_with(MetadataWriter(env, spec.name))
         self._is_serving = False
         self._is_shutting_down = False
         self._closed: asyncio.Future[None] | None = None
@@ -94,13 +112,18 @@ class Controller:
             BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
             AllocateProducerIds: self._on_allocation,
+            CoordinatorHeartbeat: lambda _, message: self._on_coordinator(message),
+            EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
         }
 
-    def _begin_with(self, writer: MetadataWriter, launcher: ReplicaLauncher) -> None:
+    def _begin_with(self, writer: MetadataWriter) -> None:
         """A writer is good for one beginning, so what stands on it is made with it."""
         self._writer = writer
         self._changes = ClusterChanges(writer, self._committed)
-        self._supervisor = ReplicaSupervisor(self._changes, launcher, self._tasks, self._spec.cluster_id)
+        self._supervisor = ReplicaSupervisor(self._changes, self._launcher, self._tasks, self._spec.cluster_id)
+        self._coordinators = CoordinatorSupervisor(
+            self._changes, self._coordinator_launcher, self._tasks, self._timers, self._spec.cluster_id
+        )
         self._removal = ReplicaRemoval(self._changes, self._tasks)
         self._leadership = LeadershipUpkeep(self._changes, balance_leaders=self._spec.balance_leaders)
         events = ReplicaEvents(
@@ -129,6 +152,7 @@ class Controller:
             raise WrongCluster("the metadata log", f"cluster {found}", f"cluster {expected}")
         self._sessions.begin()
         self._supervisor.begin(self._sessions)
+        self._coordinators.begin()
         self._removal.begin(self._sessions)
         self._leadership.begin()
         self._admin = ControllerAdmin(
@@ -147,7 +171,7 @@ class Controller:
                 return await self._writer.form(self._reachable, spec.form_on, [formed], timeout=timeout)
             except MetadataNotBlank as error:
                 _log.warning("%s This controller takes over what is there.", error.describe())
-                self._begin_with(MetadataWriter(self._env, spec.name), self._launcher)
+                self._begin_with(MetadataWriter(self._env, spec.name))
         return await self._writer.recover(self._reachable, timeout=timeout)
 
     async def _dial_brokers(self) -> None:
@@ -196,6 +220,10 @@ class Controller:
         """From the shell: this process has ended, as it may notice before anybody else does."""
         self._supervisor.process_ended(spec)
 
+    def coordinator_ended(self, spec: CoordinatorSpec) -> None:
+        """From the shell, likewise."""
+        self._coordinators.process_ended(spec)
+
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""
         handler = self._handlers.get(type(request.message))
@@ -217,6 +245,19 @@ class Controller:
     async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
         return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
 
+    async def _on_coordinator(self, beat: CoordinatorHeartbeat) -> Answer:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        await self._coordinators.heartbeat(beat)
+        return None
+
+    async def _on_coordinators_wanted(self, wanted: EnsureCoordinators) -> Answer:
+        """Done: there are some, or will be in a moment; where, metadata tells."""
+        if wanted.topic not in COORDINATED_TOPICS:
+            raise InvalidRequest(f"The topic {wanted.topic!r} has no coordinators.")
+        await self._admin.ensure_coordinated(wanted.topic)
+        return None
+
     def _broker_registered(self, broker_id: int) -> None:
         dialled = self._dialled.pop(broker_id, None)
         if dialled is not None:
@@ -226,6 +267,7 @@ class Controller:
 
     def _committed(self, changes: Sequence[ReplicaChange]) -> None:
         self._supervisor.committed(changes)
+        self._coordinators.committed(changes)
         self._removal.committed(changes)
         self._leadership.committed(changes)
 
@@ -236,6 +278,7 @@ class Controller:
         self._check_serving()
         self._is_shutting_down = True
         self._supervisor.stop()
+        self._coordinators.stop()
         self._sessions.close()
         self._changes.snapshot()
         stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
@@ -273,4 +316,5 @@ class Controller:
     def _end(self) -> None:
         self._is_serving = False
         self._supervisor.stop()
+        self._coordinators.stop()
         self._sessions.close()

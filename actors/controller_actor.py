@@ -29,6 +29,7 @@ from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.descriptions import BrokerDescription
 from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_coordinator_launcher import RayCoordinatorLauncher
 from raylog.actors.ray_replica_launcher import RayReplicaLauncher
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
@@ -76,6 +77,7 @@ class ControllerPost:
     forms: bool  # there was no data anywhere: begin a new cluster
     homes: tuple[BrokerHome, ...]
     later_data_dir: str
+    coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,9 @@ class ControllerActor:
         self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir)
         self._fleet.learn(post.homes)
         self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, post.secret, self._replica_ended)
+        self._coordinator_launcher = RayCoordinatorLauncher(
+            post.cluster, post.cluster_id, post.secret, post.coordinators, self._coordinator_ended
+        )
         self._core.start(self._live(), self._over)
 
     def __repr__(self) -> str:
@@ -165,7 +170,7 @@ class ControllerActor:
 
     def _new_controller(self, *, forms: bool) -> Controller:
         spec = ControllerSpec(self._post.cluster_id, repr(self), _first_voters(self._post.homes) if forms else ())
-        return Controller(self._env, spec, self._launcher, self._find_brokers)
+        return Controller(self._env, spec, self._launcher, self._coordinator_launcher, self._find_brokers)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         error = task.exception()
@@ -182,6 +187,11 @@ class ControllerActor:
         controller = self._serving()
         if controller is not None:
             controller.replica_ended(spec)
+
+    def _coordinator_ended(self, spec: Any) -> None:
+        controller = self._serving()
+        if controller is not None:
+            controller.coordinator_ended(spec)
 
     def _serving(self) -> Controller | None:
         controller = self._controller

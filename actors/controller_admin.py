@@ -16,6 +16,7 @@ from raylog.actors.broker_membership import remove_broker
 from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges
 from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.coordinator_state import COORDINATED_SETTINGS, COORDINATORS
 from raylog.actors.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -65,6 +66,16 @@ class ControllerAdmin:
         self._on_broker_removed = on_broker_removed
 
     # --- topics ---------------------------------------------------------------------------------------------------
+
+    async def ensure_coordinated(self, name: str, *, timeout: float = ADMIN_SECONDS) -> None:
+        """That one of raylog's own topics exists, whoever asks for it first."""
+        if self._changes.state.has_topic(name):
+            await asyncio.shield(self._changes.submit(()))
+            return
+        topic = NewTopic(name, COORDINATORS, settings=COORDINATED_SETTINGS)
+        topic_id = self._random.randbytes(_TOPIC_ID_BYTES)
+        records = create_topic(self._changes.state, self._changes.live, topic, topic_id, internal=True)
+        await self._make(records, timeout, f"creating topic {name!r}")
 
     async def create_topic(
         self, topic: NewTopic, *, internal: bool = False, timeout: float = ADMIN_SECONDS

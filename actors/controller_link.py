@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.control_messages import BrokerHeartbeat, BrokerRegistered, ProposeIsr, RegisterBroker
+from raylog.actors.control_messages import BrokerHeartbeat, BrokerRegistered, RegisterBroker
 from raylog.actors.environment import Environment
 from raylog.actors.local_replicas import LocalReplicas
 from raylog.actors.messages import Message, pack
@@ -106,10 +106,6 @@ class ControllerLink:
         if stream is not self._stream or self.broker_epoch is None:
             raise ControllerNotReady("This broker is not registered over this stream.")
         self._check_controller()
-
-    async def propose(self, proposal: ProposeIsr) -> None:
-        """Done: it is durable."""
-        await self.ask(proposal)
 
     async def ask(self, message: Message) -> Response:
         """What the controller answers; an error comes as it raised it."""

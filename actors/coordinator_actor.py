@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from importlib import import_module
-from typing import Final
-
-import ray
-from ray.exceptions import RayError
 
 from raylog.actors.actor_exit import end_process
-from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.actors.controller_search import find_controller
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
 from raylog.actors.core_thread import CoreThread
@@ -24,10 +21,7 @@ from raylog.actors.kept_memory import keep_memory
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.actors.stream_interface import Endpoint
-from raylog.errors import ControllerNotReady
 
-_FIND_SECONDS: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +45,8 @@ class CoordinatorActor:
         return str(self._spec)
 
     async def _live(self, env: RealEnvironment, make: MakeCore) -> str:
-        return await CoordinatorProcess(env, self._spec, os.getpid(), self._find_controller, make).run()
+        find = partial(find_controller, self._cluster, self._spec.node_id)
+        return await CoordinatorProcess(env, self._spec, os.getpid(), find, make).run()
 
     def _over(self, task: asyncio.Task[str]) -> None:
         if task.exception() is not None:
@@ -59,21 +54,6 @@ class CoordinatorActor:
         else:
             _log.info("%s: it ends: %s", self._spec, task.result())
         end_process()
-
-    async def _find_controller(self) -> Endpoint:
-        return await find_controller(self._cluster, self._spec.node_id)
-
-
-async def find_controller(cluster: str, node_id: str) -> Endpoint:
-    """Asked anew each time: the controller may have been started again, elsewhere. ControllerNotReady."""
-    loop = asyncio.get_running_loop()
-    try:
-        actor = await loop.run_in_executor(None, lambda: ray.get_actor(CONTROLLER, namespace=namespace(cluster)))
-        address = await asyncio.wait_for(_answer(actor.address.remote()), _FIND_SECONDS)
-    except (RayError, ValueError, asyncio.TimeoutError) as error:
-        raise ControllerNotReady(f"Its actor does not answer: {error!r}.") from error
-    endpoint: Endpoint = address.nearest_to(node_id)
-    return endpoint
 
 
 def maker_of(name: str) -> MakeCore:

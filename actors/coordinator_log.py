@@ -99,7 +99,7 @@ class CoordinatorLog:
     # --- beginning ------------------------------------------------------------------------------------------------
 
     async def claim(self) -> int:
-        """From now on nobody before this coordinator writes here. Everything below the offset returned is to be replayed.
+        """From now on nobody before this coordinator writes here. Everything below this offset is to be replayed.
 
         Takes as long as the partition takes to have a leader. ProducerFenced: there is a newer coordinator.
         """

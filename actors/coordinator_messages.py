@@ -1,4 +1,4 @@
-"""What coordinators, clients and the controller say to each other about coordinators. Kinds 71 to 74.
+"""What coordinators, clients and the controller say to each other about coordinators. Kinds 76 to 77.
 
 What clients ask of the coordinators themselves belongs to each kind of them.
 """
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from raylog.actors.messages import Message, message
 
 
-@message(kind=71)
+@message(kind=76)
 @dataclass(frozen=True, slots=True)
 class CoordinatorHeartbeat(Message):
-    """From a coordinator to the controller. Its first one says that the process runs, `is_serving` that it has replayed."""
+    """From a coordinator to the controller: its process runs, and if `is_serving`, it has replayed its partition."""
 
     topic_id: bytes
     partition: int
@@ -23,7 +23,7 @@ class CoordinatorHeartbeat(Message):
     is_serving: bool
 
 
-@message(kind=72)
+@message(kind=77)
 @dataclass(frozen=True, slots=True)
 class EnsureCoordinators(Message):
     """From a client to any broker, and on to the controller: let this internal topic exist, and so its coordinators."""

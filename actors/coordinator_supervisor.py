@@ -144,13 +144,15 @@ class CoordinatorSupervisor:
         spec = self._spec(placed)
         try:
             await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
-            if not await watched.came_up(_UP_SECONDS):
-                raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
-            await asyncio.wait([watched.lost])
         except asyncio.TimeoutError:
-            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not started in time") from None
-        finally:
             self._tasks.start(self._give_up(spec))
+            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not started in time") from None
+        came_up = await watched.came_up(_UP_SECONDS)
+        if came_up:
+            await asyncio.wait([watched.lost])
+        self._tasks.start(self._give_up(spec))
+        if not came_up:
+            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
 
     def _watch(self, key: PartitionId, placed: CoordinatorState) -> _Watched:
         watched = self._watched[key] = _Watched(placed.epoch)

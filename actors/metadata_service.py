@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from raylog.actors.assignments import broker_metadata_of, metadata_of
+from raylog.actors.assignments import broker_metadata_of, coordinator_metadata_of, metadata_of
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import GetMetadata, Metadata
 from raylog.actors.metadata_fold import MetadataFold
@@ -61,7 +61,13 @@ class MetadataService:
 
     def _make(self, topics: tuple[str, ...]) -> Metadata:
         state = self._fold.state
-        return Metadata(self._fold.version, state.cluster_id, metadata_of(state, topics), broker_metadata_of(state))
+        return Metadata(
+            self._fold.version,
+            state.cluster_id,
+            metadata_of(state, topics),
+            broker_metadata_of(state),
+            coordinator_metadata_of(state),
+        )
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raylog.actors.cluster_state import ClusterState, Liveness
+from raylog.actors.coordinator_state import COORDINATED_TOPICS
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import TopicCreated, TopicDeleted, TopicRemoved
 from raylog.actors.partition_state import PartitionState
@@ -75,6 +76,8 @@ def create_partitions(
     BrokerNotAvailable.
     """
     known = state.topic(topic)
+    if topic in COORDINATED_TOPICS:
+        raise InvalidPartitions(topic, total, "what its coordinators keep is spread by the number it has now")
     if total <= known.partitions:
         raise InvalidPartitions(topic, total, f"it has {known.partitions} already")
     _check_count(topic, total)

@@ -27,6 +27,7 @@ from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_homes import BrokerHome, number_all
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import cluster_of
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
@@ -37,6 +38,10 @@ from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
 
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
+_COORDINATORS: Final = {
+    OFFSETS_TOPIC: "raylog.groups.coordinator_core.make",
+    TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make",
+}
 _GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is missing comes first
 
 
@@ -145,6 +150,7 @@ class _Start:
             forms=cluster_id is None,
             homes=number_all(homes) if cluster_id is None else tuple(homes),
             later_data_dir=self._data_dir,
+            coordinators=_COORDINATORS,
         )
         options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)

@@ -17,6 +17,7 @@ from typing import Any
 
 from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.controller import Controller, ControllerSpec
+from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
 from raylog.actors.environment import Environment
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
@@ -35,6 +36,7 @@ from raylog.errors import (
 )
 from raylog.storage.partition_log import PartitionLog
 from tests.simulation.machines import Machine, Process, SimEnvironment
+from tests.simulation.simulated_coordinators import SimulatedCoordinators
 from tests.simulation.world import World
 
 CLUSTER_ID = "simulated-cluster"
@@ -113,6 +115,8 @@ class SimulatedCluster:
     controllers: list[RunningController] = field(default_factory=list)  # whose processes live
     is_over: bool = False
     has_housekeepers: bool = False
+    coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
+    coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
     _runs: int = 0
     _is_formed: bool = False
 
@@ -154,7 +158,7 @@ class SimulatedCluster:
     async def _broker_main(self, env: Environment, home: BrokerHome, run: str) -> None:
         node = home.machine.name
         spec = BrokerSpec(CLUSTER_ID, home.broker_id, run, f"node-{node}", node, "", "/data")
-        broker = Broker(env, spec, self._find_controller)
+        broker = Broker(env, spec, self.find_controller)
         try:
             await broker.start()
         except RaylogError as error:
@@ -210,7 +214,7 @@ class SimulatedCluster:
             if home.housekeeper is process:
                 self.world.after(self._pause(_RESTART_SECONDS), self._keep_housekeeper, home)
 
-    async def _find_controller(self) -> Endpoint:
+    async def find_controller(self) -> Endpoint:
         """As Ray's names do it: the newest process under the name, whether it is well or not."""
         for running in reversed(self.controllers):
             if running.controller is not None and running.controller.endpoints:
@@ -237,7 +241,8 @@ class SimulatedCluster:
         form_on = () if self._is_formed else tuple(list(self.homes)[:3])
         spec = ControllerSpec(CLUSTER_ID, running.process.name, form_on)
         launcher = SimulatedLauncher(self, running.process)
-        running.controller = controller = Controller(env, spec, launcher, self._find_brokers)
+        coordinators = SimulatedCoordinators(self)
+        running.controller = controller = Controller(env, spec, launcher, coordinators, self._find_brokers)
         try:
             await controller.start(_CONTROLLER_TIMEOUT)
         except RaylogError as error:

@@ -41,6 +41,7 @@ from raylog.storage.partition_directory import PARTITION_FILE
 from tests.simulation.fake_network import NetworkSettings
 from tests.simulation.machines import Machine, Process, SimEnvironment
 from tests.simulation.world import World
+from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIns
 
 _T = TypeVar("_T")
 
@@ -165,6 +166,7 @@ class ControlCluster:
         self.log_ends: dict[ReplicaKey, tuple[int, int]] = {}
         self.unproven: dict[ReplicaKey, str] = {}
         self.launcher = Launcher(self)
+        self.coordinators = CoordinatorStandIns(self)
         self._runs = 0
 
     # --- starting -------------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ class ControlCluster:
         self.processes[broker_id] = self.machines[broker_id].start(f"broker-{broker_id}", self._broker_main, spec)
 
     async def _broker_main(self, env: SimEnvironment, spec: BrokerSpec) -> None:
-        broker = Broker(env, spec, self._find_controller)
+        broker = Broker(env, spec, self.find_controller)
         await broker.start()
         self.brokers[spec.broker_id] = broker
         while not (broker.failed.done() or broker.stopped.done()):
@@ -198,7 +200,8 @@ class ControlCluster:
         self.controller_processes.append(self.head.start(name, self._controller_main, name, form_on))
 
     async def _controller_main(self, env: SimEnvironment, name: str, form_on: tuple[int, ...]) -> None:
-        controller = Controller(env, ControllerSpec(CLUSTER_ID, name, form_on), self.launcher, self._find_brokers)
+        spec = ControllerSpec(CLUSTER_ID, name, form_on)
+        controller = Controller(env, spec, self.launcher, self.coordinators, self._find_brokers)
         self.controllers.append(controller)
         try:
             await controller.start()
@@ -221,7 +224,7 @@ class ControlCluster:
         if self.machines[spec.broker_id].is_up:
             stand_in.process = self.machines[spec.broker_id].start(str(spec), main)
 
-    async def _find_controller(self) -> Endpoint:
+    async def find_controller(self) -> Endpoint:
         if not self.controllers or not self.controllers[-1].endpoints:
             raise ControllerNotReady("The test has not started one.")
         return self.controllers[-1].endpoints[-1]

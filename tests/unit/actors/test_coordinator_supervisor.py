@@ -1,0 +1,201 @@
+"""Coordinators are placed, watched and replaced by the real controller; only their processes are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.actors.cluster_state import ClusterState
+from raylog.actors.coordinator_messages import EnsureCoordinators
+from raylog.actors.coordinator_placement import place_coordinator
+from raylog.actors.coordinator_records import CoordinatorPlaced
+from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.requests_held import refuse_all
+from raylog.errors import ControllerNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
+from tests.simulation.machines import SimEnvironment
+from tests.simulation.world import World
+from tests.unit.actors.control_cluster import CALM, ControlCluster
+from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIn
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlCluster]:
+    with World(11, settings=CALM) as world:
+        cluster = ControlCluster(world)
+        cluster.form()
+        yield cluster
+
+
+def ensure(cluster: ControlCluster, topic: str = OFFSETS_TOPIC) -> None:
+    """As a client asks for it: at some broker."""
+
+    refusals: list[RemoteFailed] = []
+
+    async def ask(env: SimEnvironment) -> None:
+        stream = await env.dial(cluster.brokers[2].endpoints[-1], "client", refuse_all)
+        while True:
+            try:
+                await stream.request(EnsureCoordinators(topic), timeout=5.0)
+            except RemoteFailed as error:
+                if isinstance(error.error, ControllerNotReady):
+                    continue  # its own registration is not through yet
+                refusals.append(error)
+            return
+
+    process = cluster.head.start("client", ask)
+    cluster.until(lambda: not process.is_alive)
+    if refusals:
+        raise refusals[0]
+
+
+def coordinator(cluster: ControlCluster, partition: int = 0) -> CoordinatorState:
+    """As brokers tell it to clients."""
+    state = cluster.brokers[1].state
+    return state.coordinators[state.topic(OFFSETS_TOPIC).id, partition]
+
+
+def all_serve(cluster: ControlCluster) -> bool:
+    known = cluster.brokers[1].state.coordinators
+    return len(known) == COORDINATORS and all(each.is_serving for each in known.values())
+
+
+def started(cluster: ControlCluster) -> None:
+    ensure(cluster)
+    cluster.until(lambda: all_serve(cluster))
+
+
+def is_replaced(cluster: ControlCluster, epoch: int = 1) -> bool:
+    return coordinator(cluster).epoch == epoch and coordinator(cluster).is_serving
+
+
+def test_who_asks_for_coordinators_gets_the_topic_and_one_for_each_of_its_partitions(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert cluster.admin.list_topics() == ()
+    assert cluster.admin.describe_topic(OFFSETS_TOPIC).replication_factor == 3
+    placed = [coordinator(cluster, partition) for partition in range(COORDINATORS)]
+    assert [each.epoch for each in placed] == [0, 0, 0]
+    assert len({each.producer_id for each in placed}) == COORDINATORS
+    assert sorted(each.broker_id for each in placed) == [1, 2, 3]
+
+
+def test_to_ask_again_changes_nothing(cluster: ControlCluster) -> None:
+    started(cluster)
+    version = cluster.controller._changes.version
+    ensure(cluster)
+    assert cluster.controller._changes.version == version
+
+
+def test_a_topic_without_coordinators_is_refused(cluster: ControlCluster) -> None:
+    with pytest.raises(RemoteFailed) as refused:
+        ensure(cluster, "clicks")
+    assert isinstance(refused.value.error, InvalidRequest)
+
+
+def test_a_coordinated_topic_keeps_its_number_of_partitions(cluster: ControlCluster) -> None:
+    started(cluster)
+    refusal = cluster.refusal(cluster.admin.create_partitions(OFFSETS_TOPIC, 6))
+    assert isinstance(refusal, InvalidPartitions)
+
+
+def test_a_killed_coordinator_is_replaced_under_a_higher_epoch(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    kill(before)
+    assert cluster.until(lambda: is_replaced(cluster)) < 2.5
+    assert coordinator(cluster).producer_id == before.spec.producer_id
+    assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
+
+
+def test_the_shell_may_notice_its_end_earlier(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    kill(before)
+    cluster.controller.coordinator_ended(before.spec)
+    assert cluster.until(lambda: is_replaced(cluster)) < 0.3
+
+
+def test_a_stopped_coordinator_is_replaced_and_ends_when_it_goes_on(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    assert before.process is not None
+    before.process.pause(5.0)
+    assert cluster.until(lambda: is_replaced(cluster)) < 2.5
+    cluster.until(lambda: not before.is_running)
+    assert before.was_replaced
+
+
+def test_with_its_machine_a_coordinator_moves_to_another(cluster: ControlCluster) -> None:
+    started(cluster)
+    gone = coordinator(cluster, 1).broker_id
+    cluster.machines[gone].crash()
+    cluster.until(lambda: coordinator(cluster, 1).epoch >= 1 and coordinator(cluster, 1).is_serving, limit=30.0)
+    assert coordinator(cluster, 1).broker_id != gone
+
+
+def test_a_new_controller_leaves_those_that_live_alone(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.controller_processes[-1].kill()
+    kill(cluster.coordinators.newest(2))
+    cluster.start_controller()
+    cluster.until(lambda: coordinator(cluster, 2).epoch == 1 and coordinator(cluster, 2).is_serving)
+    cluster.world.run_for(5.0)
+    assert [coordinator(cluster, partition).epoch for partition in range(COORDINATORS)] == [0, 0, 1]
+
+
+def test_one_that_a_controller_did_not_come_to_start_is_started_by_the_next(cluster: ControlCluster) -> None:
+    cluster.coordinators.refuses = True
+    ensure(cluster)
+    cluster.until(lambda: len(cluster.brokers[1].state.coordinators) == COORDINATORS)
+    cluster.controller_processes[-1].kill()
+    cluster.coordinators.refuses = False
+    cluster.start_controller()
+    cluster.until(lambda: all_serve(cluster))
+
+
+def test_one_that_cannot_be_started_is_tried_again_ever_more_slowly(cluster: ControlCluster) -> None:
+    cluster.coordinators.refuses = True
+    ensure(cluster)
+    cluster.world.run_for(20.0)
+    assert 3 < coordinator(cluster).epoch < 15
+    cluster.coordinators.refuses = False
+    cluster.until(lambda: all_serve(cluster))
+
+
+def test_until_it_has_replayed_clients_do_not_hear_of_it(cluster: ControlCluster) -> None:
+    cluster.coordinators.is_serving = False
+    ensure(cluster)
+    cluster.until(lambda: len(cluster.coordinators.all) == COORDINATORS)
+    cluster.world.run_for(5.0)
+    assert not coordinator(cluster).is_serving
+    assert coordinator(cluster).epoch == 0
+    cluster.coordinators.newest(0).is_serving = True
+    cluster.until(lambda: coordinator(cluster).is_serving)
+
+
+def test_snapshots_hold_coordinators(cluster: ControlCluster) -> None:
+    started(cluster)
+    copy = ClusterState()
+    for record in cluster.state.to_records():
+        copy.apply(record, 0)
+    assert copy.coordinators == cluster.state.coordinators
+
+
+def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluster: ControlCluster) -> None:
+    started(cluster)
+    state, live = cluster.state, cluster.controller._changes.live
+    last = coordinator(cluster)
+    state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1), 0)
+    (placed,) = place_coordinator(state, live, last.id)
+    state.apply(placed, 0)
+    assert (state.coordinators[last.id].epoch, state.coordinators[last.id].retired_id) == (LAST_EPOCH, -1)
+    for record in place_coordinator(state, live, last.id):
+        state.apply(record, 0)
+    after = state.coordinators[last.id]
+    assert (after.epoch, after.retired_id) == (0, last.producer_id)
+    assert after.producer_id not in {each.producer_id for each in cluster.brokers[1].state.coordinators.values()}
+
+
+def kill(stand_in: CoordinatorStandIn) -> None:
+    assert stand_in.process is not None
+    stand_in.process.kill()
