@@ -1,0 +1,103 @@
+"""What transaction coordinators are asked, and what they keep. Kinds 120 to 131.
+
+(producer id, epoch) is the identity of one transaction of a transactional id; the next one's epoch is higher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from raylog.actors.messages import Message, message
+
+TransactionPartition: TypeAlias = tuple[bytes, int]  # topic id, partition
+
+
+@message(kind=120)
+@dataclass(frozen=True, slots=True)
+class InitProducer(Message):
+    """From a producer: this transactional id is mine now. `producer_id`, `epoch`: what it had, where it had some."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+
+
+@message(kind=121)
+@dataclass(frozen=True, slots=True)
+class ProducerInitialised(Message):
+    """The identity of its next transaction; whoever had the transactional id before is fenced."""
+
+    producer_id: int
+    epoch: int
+
+
+@message(kind=122)
+@dataclass(frozen=True, slots=True)
+class AddPartition(Message):
+    """From a leader, before it takes the first batch of a transaction (rule 20)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    topic_id: bytes
+    partition: int
+
+
+@message(kind=123)
+@dataclass(frozen=True, slots=True)
+class AddGroup(Message):
+    """From a group's coordinator, before it stages the first offsets of a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    group: str
+
+
+@message(kind=124)
+@dataclass(frozen=True, slots=True)
+class EndTransaction(Message):
+    """From a producer. Answered with `TransactionEnded` once every partition has its marker."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commits: bool
+
+
+@message(kind=125)
+@dataclass(frozen=True, slots=True)
+class TransactionEnded(Message):
+    """The identity of the next transaction."""
+
+    producer_id: int
+    epoch: int
+
+
+# --- what is kept -------------------------------------------------------------------------------------------------
+
+
+@message(kind=130)
+@dataclass(frozen=True, slots=True)
+class TransactionRecord(Message):
+    """All that is known of a transactional id. `transaction_state.py` says what its phases are.
+
+    `producer_id`, `epoch`: of the transaction that is open, or of the next. `ended_id`, `ended_epoch`: of the one that
+    ended last, if its producer may ask again how. `marker_id`, `marker_epoch`: what its markers carry.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    phase: int
+    partitions: tuple[TransactionPartition, ...]
+    groups: tuple[str, ...]
+    begun_ms: int
+    changed_ms: int
+    ended_id: int
+    ended_epoch: int
+    marker_id: int
+    marker_epoch: int
