@@ -33,7 +33,8 @@ What stays true here:
     │   ├── CoordinatorNotStarted, CoordinatorNotReady                                 nothing was done
     │   ├── CoordinatorStopped                                                         outcome unknown
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
-    ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState
+    ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
+    │                             ConcurrentTransaction, InvalidTransactionTimeout, UnknownTransactionalId
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, WrongCluster, WrongPartition
@@ -1040,6 +1041,47 @@ class InvalidTransactionState(ProducerError):
     """A producer writes in a way its open or missing transaction does not allow."""
 
     advice = "End the open transaction first; a transactional producer writes nothing outside one."
+
+
+class ConcurrentTransaction(ProducerError):
+    """The last transaction of this transactional id is still being ended."""
+
+    retriable = True
+    advice = "Its markers are being written: ask again in a moment."
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(transactional_id)
+        self.transactional_id = transactional_id
+
+    def describe(self) -> str:
+        return f"A transaction of {self.transactional_id!r} is still being ended."
+
+
+class InvalidTransactionTimeout(ProducerError):
+    """A transaction may not stay open for as long as this producer asks."""
+
+    advice = "Choose a shorter transaction_timeout_ms."
+
+    def __init__(self, timeout_ms: int, maximum_ms: int) -> None:
+        super().__init__(timeout_ms, maximum_ms)
+        self.timeout_ms = timeout_ms
+        self.maximum_ms = maximum_ms
+
+    def describe(self) -> str:
+        return f"A transaction cannot have {self.timeout_ms} ms: expected 1 to {self.maximum_ms}."
+
+
+class UnknownTransactionalId(ProducerError):
+    """The coordinator does not know this transactional id, or not any more."""
+
+    advice = "Call init_transactions first; an id that was not used for a week is forgotten."
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(transactional_id)
+        self.transactional_id = transactional_id
+
+    def describe(self) -> str:
+        return f"There is no transactional id {self.transactional_id!r}."
 
 
 # --- storage ------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from raylog.actors.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
-from raylog.api.cluster_link import ClusterLink, PartitionLeader
 from raylog.errors import (
     ClusterUnreachable,
     NotLeader,
@@ -20,7 +20,7 @@ from raylog.errors import (
     UnknownTopic,
 )
 from raylog.storage.batch_codec import encode_batch
-from tests.unit.api.link_world import TOPIC, LinkWorld, link_world
+from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 
 LATEST_OFFSET = ListOffset(LATEST, -1, False)
 

@@ -1,8 +1,9 @@
-"""What metadata has told of topics: who leads which partition, since when, and where.
+"""What metadata has told of topics: who leads which partition, since when, and where; and where coordinators serve.
 
 What must stay true:
 - What is known of a topic only moves forward, to a newer metadata version; of a partition never to a lower leader
   epoch, unless the topic was made anew since (another topic id). So a broker that lags behind changes nothing.
+- Of coordinators the newest metadata version counts as a whole.
 - Partitions of a topic are numbered from 0 without a gap.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from raylog.actors.control_messages import Metadata, PartitionMetadata, TopicMetadata
+from raylog.actors.frames import NO_TOPIC
 from raylog.actors.stream_interface import Endpoint
 
 
@@ -26,6 +28,12 @@ class PartitionLeader:
     epoch: int  # leader epoch
     endpoints: tuple[Endpoint, ...]  # nearest first; empty where nobody leads
     node_id: str  # the leader's Ray node
+
+
+class CoordinatorAddress(PartitionLeader):
+    """The coordinator of a partition of an internal topic, asked in the same way. `epoch` is its own."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class TopicCache:
         self._node_id = node_id
         self._topics: dict[str, TopicView] = {}
         self._versions: dict[str, int] = {}  # of what is known of a topic, or of its absence
+        self._coordinators: dict[tuple[str, int], CoordinatorAddress] = {}
+        self._coordinators_version = -1
 
     def topic(self, name: str) -> TopicView | None:
         return self._topics.get(name)
@@ -51,16 +61,24 @@ class TopicCache:
         view = self._topics.get(topic)
         return view.partitions[partition] if view is not None and 0 <= partition < len(view.partitions) else None
 
+    def coordinator(self, topic: str, partition: int) -> CoordinatorAddress | None:
+        """Without endpoints: it does not serve just now."""
+        return self._coordinators.get((topic, partition))
+
     def is_outdated(self, leader: PartitionLeader) -> bool:
         """Whether somebody else, or the same one under a higher epoch, is known to have taken over, or nobody."""
+        if isinstance(leader, CoordinatorAddress):
+            return leader != self.coordinator(leader.topic, leader.partition)
         known = self.leader(leader.topic, leader.partition)
         if known is None:
             return leader.topic in self._versions
         return known.topic_id != leader.topic_id or known.epoch > leader.epoch
 
     def endpoints(self) -> set[tuple[Endpoint, ...]]:
-        """Of all that lead something."""
-        return {leader.endpoints for view in self._topics.values() for leader in view.partitions if leader.endpoints}
+        """Of all that lead something, or coordinate."""
+        leading = {each.endpoints for view in self._topics.values() for each in view.partitions}
+        coordinating = {each.endpoints for each in self._coordinators.values()}
+        return (leading | coordinating) - {()}
 
     def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
         """Take over what is new in an answer to a question for these topics. Whether that changed what is known."""
@@ -70,6 +88,7 @@ class TopicCache:
             if answer.version > self._versions.get(name, -1):
                 self._versions[name] = answer.version
                 is_change |= self._replace(name, found.get(name))
+        is_change |= self._learn_coordinators(answer)
         self.version = max(self.version, answer.version)
         return is_change
 
@@ -78,6 +97,17 @@ class TopicCache:
         name, topic_id, partitions = topic
         by_number = sorted(partitions)
         return TopicView(name, topic_id, tuple(self._leader(name, topic_id, each) for each in by_number))
+
+    def _learn_coordinators(self, answer: Metadata) -> bool:
+        if answer.version <= self._coordinators_version:
+            return False
+        self._coordinators_version = answer.version
+        known, self._coordinators = self._coordinators, {}
+        for topic, partition, epoch, endpoints, node_id in answer.coordinators:
+            places = nearest_first(endpoints, node_id, self._node_id)
+            address = CoordinatorAddress(topic, NO_TOPIC, partition, -1, epoch, places, node_id)
+            self._coordinators[topic, partition] = address
+        return known != self._coordinators
 
     def _replace(self, name: str, topic: TopicMetadata | None) -> bool:
         known = self._topics.get(name)

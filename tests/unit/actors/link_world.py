@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.stream_interface import Endpoint
-from raylog.api.cluster_link import ClusterLink
 from tests.simulation.fake_network import NetworkSettings
 from tests.simulation.machines import Machine, SimEnvironment
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster

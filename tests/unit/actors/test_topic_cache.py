@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raylog.actors.control_messages import Metadata, PartitionMetadata
-from raylog.api.topic_cache import PartitionLeader, TopicCache
+from raylog.actors.topic_cache import PartitionLeader, TopicCache
 
 ENDPOINTS = ("unix:/r/1", "tcp:host:1")
 ID, OTHER_ID = b"1" * 16, b"2" * 16
@@ -14,7 +14,13 @@ def partition(number: int = 0, leader: int = 1, epoch: int = 0) -> PartitionMeta
 
 
 def metadata(version: int, *partitions: PartitionMetadata, topic_id: bytes = ID) -> Metadata:
-    return Metadata(version, "cluster", (("t", topic_id, partitions),) if partitions else (), ())
+    return Metadata(version, "cluster", (("t", topic_id, partitions),) if partitions else (), (), ())
+
+
+def coordinators(version: int, *epochs: int) -> Metadata:
+    """Of partitions 0 and on; a negative epoch: does not serve."""
+    told = tuple(("__c", each, abs(epoch), ENDPOINTS if epoch >= 0 else (), "n") for each, epoch in enumerate(epochs))
+    return Metadata(version, "cluster", (), (), told)
 
 
 def known(cache: TopicCache, number: int = 0) -> PartitionLeader:
@@ -85,3 +91,19 @@ def test_sockets_are_for_the_same_node() -> None:
         cache = TopicCache(node)
         cache.learn(metadata(1, partition()), ["t"])
         assert [str(each) for each in known(cache).endpoints] == expected
+
+
+def test_of_coordinators_the_newest_version_counts_as_a_whole() -> None:
+    cache = TopicCache("")
+    assert cache.learn(coordinators(3, 0, 0), [])
+    before = cache.coordinator("__c", 0)
+    assert before is not None
+    assert not cache.is_outdated(before)
+    assert cache.endpoints() == {before.endpoints}
+    assert not cache.learn(coordinators(2, 7, 7), [])
+    assert cache.learn(coordinators(4, -1, 0), [])
+    after = cache.coordinator("__c", 0)
+    assert after is not None
+    assert after.endpoints == ()
+    assert cache.is_outdated(before)
+    assert cache.coordinator("__c", 5) is None

@@ -10,11 +10,11 @@ import pytest
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.messages import Done
 from raylog.actors.stream_interface import Answer, Endpoint, Request
-from raylog.api.stream_pool import StreamPool
+from raylog.actors.stream_pool import StreamPool
 from raylog.errors import PeerUnreachable, RaylogError, StreamClosed, StreamNotOpen
 from tests.simulation.machines import Process, SimEnvironment
 from tests.simulation.world import World
-from tests.unit.api.link_world import CALM
+from tests.unit.actors.link_world import CALM
 
 
 class PoolWorld:

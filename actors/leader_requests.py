@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from raylog.api.topic_cache import PartitionLeader
+from raylog.actors.topic_cache import PartitionLeader
 from raylog.errors import RaylogError, RequestTimedOut, StreamNotOpen
 
 

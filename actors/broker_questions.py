@@ -18,8 +18,8 @@ from typing import Final
 from raylog.actors.control_messages import BrokerMetadata
 from raylog.actors.messages import Message
 from raylog.actors.stream_interface import Response, Stream
-from raylog.api.stream_pool import Endpoints, StreamPool
-from raylog.api.topic_cache import nearest_first
+from raylog.actors.stream_pool import Endpoints, StreamPool
+from raylog.actors.topic_cache import nearest_first
 from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
 
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.broker_questions import Brokers
 from raylog.actors.control_messages import GetMetadata, Metadata
 from raylog.actors.stream_interface import Stream
-from raylog.api.broker_questions import Brokers
-from raylog.api.stream_pool import Endpoints, StreamPool
+from raylog.actors.stream_pool import Endpoints, StreamPool
 from raylog.errors import PeerUnreachable, RaylogError
 
 _AT_ONCE: Final = 3

@@ -17,19 +17,20 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.broker_questions import BrokerQuestions, Brokers
 from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
+from raylog.actors.coordinator_messages import EnsureCoordinators
 from raylog.actors.environment import Environment
+from raylog.actors.leader_requests import LeaderRequests, replaced
 from raylog.actors.messages import Message, pack
+from raylog.actors.metadata_watch import MetadataWatch
 from raylog.actors.stream_interface import Endpoint, Response, Stream
-from raylog.api.broker_questions import BrokerQuestions, Brokers
-from raylog.api.leader_requests import LeaderRequests, replaced
-from raylog.api.metadata_watch import MetadataWatch
-from raylog.api.stream_pool import StreamPool
-from raylog.api.topic_cache import PartitionLeader, TopicCache, TopicView
-from raylog.errors import MessageUnknown, RemoteFailed, RequestTimedOut, StreamNotOpen, UnknownTopic
+from raylog.actors.stream_pool import StreamPool
+from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
+from raylog.errors import CoordinatorNotReady, MessageUnknown, RemoteFailed, RequestTimedOut, StreamNotOpen, UnknownTopic
 from raylog.storage.record_batch import Bytes
 
-__all__ = ["ClusterLink", "PartitionLeader", "TopicView"]
+__all__ = ["ClusterLink", "CoordinatorAddress", "PartitionLeader", "TopicView"]
 
 _GRACE_SECONDS: Final = 1.0  # in which a broker may hear of a topic that was created a moment ago
 _LOOK_AGAIN_SECONDS: Final = 0.1
@@ -87,6 +88,26 @@ class ClusterLink:
                 raise UnknownTopic(name)
             await self.changed(min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()))
         return view
+
+    async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
+        """Who serves the ids of this hash. The internal topic is made where it is not there yet.
+
+        CoordinatorNotReady: nobody served in that time. ClusterUnreachable, PeerNotAdmitted.
+        """
+        deadline = self._loop.time() + timeout
+        self._check()
+        if self._cache.topic(topic) is None:
+            await self._questions.ask(EnsureCoordinators(topic), timeout)
+        partitions = (await self.find_topic(topic, max(deadline - self._loop.time(), 0.0))).partitions
+        number = hashed % len(partitions)
+        while True:
+            known = self._cache.coordinator(topic, number)
+            if known is not None and known.endpoints:
+                return known
+            left = deadline - self._loop.time()
+            if left <= 0:
+                raise CoordinatorNotReady(topic, number)
+            await self.changed(min(_LOOK_AGAIN_SECONDS, left))
 
     async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
         """All there are now, by name. ClusterUnreachable, PeerNotAdmitted."""
