@@ -27,7 +27,14 @@ from raylog.actors.metadata_watch import MetadataWatch
 from raylog.actors.stream_interface import Endpoint, Response, Stream
 from raylog.actors.stream_pool import StreamPool
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
-from raylog.errors import CoordinatorNotReady, MessageUnknown, RemoteFailed, RequestTimedOut, StreamNotOpen, UnknownTopic
+from raylog.errors import (
+    CoordinatorNotReady,
+    MessageUnknown,
+    RemoteFailed,
+    RequestTimedOut,
+    StreamNotOpen,
+    UnknownTopic,
+)
 from raylog.storage.record_batch import Bytes
 
 __all__ = ["ClusterLink", "CoordinatorAddress", "PartitionLeader", "TopicView"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,6 @@ from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_homes import BrokerHome, number_all
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import cluster_of
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
@@ -38,10 +37,7 @@ from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
 
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
-_COORDINATORS: Final = {
-    OFFSETS_TOPIC: "raylog.groups.coordinator_core.make",
-    TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make",
-}
+_COORDINATORS: Final[Mapping[str, str]] = {}  # by topic, the dotted name of what makes the core of its coordinators
 _GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is missing comes first
 
 
