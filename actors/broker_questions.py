@@ -10,14 +10,16 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 from raylog.actors.control_messages import BrokerMetadata
 from raylog.actors.messages import Message
-from raylog.actors.stream_interface import Response, Stream
+from raylog.actors.stream_interface import Endpoint, Response, Stream
 from raylog.actors.stream_pool import Endpoints, StreamPool
 from raylog.actors.topic_cache import nearest_first
 from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
@@ -25,20 +27,34 @@ from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, Ray
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
+_FIND_SECONDS: Final = 3.0
 _SILENCE: Final = "there was no answer in time"
 _REFUSALS: Final = 3  # rounds in which no broker admits this client, before that is believed
 
 
-class Brokers:
-    """Where to ask, the nearest first, and beyond that in an order of this client's own, which spreads the load."""
+_log = logging.getLogger(__name__)
 
-    def __init__(self, bootstrap: Endpoints, node_id: str, random: Random) -> None:
-        self._bootstrap = bootstrap
+FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
+
+
+class Brokers:
+    """Where to ask, the nearest first, and beyond that in an order of this client's own, which spreads the load.
+
+    `find` asks somebody else where brokers are now, when none of those that are known answers.
+    """
+
+    def __init__(
+        self, bootstrap: Sequence[Endpoint], node_id: str, random: Random, find: FindBrokers | None = None
+    ) -> None:
+        self._bootstrap = list(dict.fromkeys(bootstrap))
         self._node_id = node_id
         self._random = random
+        self._find = find
+        self._found_at = -math.inf
         self._known: tuple[BrokerMetadata, ...] = ()
         self._order: list[Endpoints] = [(each,) for each in bootstrap]
         random.shuffle(self._order)
+        self._order.sort(key=lambda each: not each[0].is_unix)
 
     def learn(self, brokers: tuple[BrokerMetadata, ...]) -> bool:
         """These are all that are not fenced, by the newest metadata. Whether that is news."""
@@ -55,6 +71,21 @@ class Brokers:
 
     def all(self) -> list[Endpoints]:
         return list(self._order)
+
+    async def find_again(self) -> None:
+        """None of them answers. Not more often than every few seconds somebody else is asked where they are."""
+        now = asyncio.get_running_loop().time()
+        if self._find is None or now < self._found_at + _FIND_SECONDS:
+            return
+        self._found_at = now
+        try:
+            found = await asyncio.wait_for(self._find(), _FIND_SECONDS)
+        except (RaylogError, asyncio.TimeoutError) as error:
+            _log.info("Where brokers are is not known either: %s", error)
+            return
+        new = [each for each in found if each not in self._bootstrap]
+        self._bootstrap += new
+        self._order += [(each,) for each in new if (each,) not in self._order]
 
     def __contains__(self, endpoints: Endpoints) -> bool:
         return endpoints in self._order
@@ -86,6 +117,7 @@ class BrokerQuestions:
             left = deadline - self._loop.time()
             if refusals == _REFUSALS or left <= 0:
                 raise self._verdict(errors, timeout)
+            await self._brokers.find_again()
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.broker_questions import BrokerQuestions, Brokers
+from raylog.actors.broker_questions import BrokerQuestions, Brokers, FindBrokers
 from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
 from raylog.actors.coordinator_messages import EnsureCoordinators
 from raylog.actors.environment import Environment
@@ -49,10 +49,18 @@ _log = logging.getLogger(__name__)
 class ClusterLink:
     """Made on its event loop. `node_id`: the Ray node of this process where it may read files of replicas, else empty.
 
+    `find_brokers` tells addresses anew where none that is known answers: after a restart brokers may have others.
+
     Its errors, beside those of the request itself: ClusterUnreachable, UnknownTopic, PeerNotAdmitted.
     """
 
-    def __init__(self, env: Environment, bootstrap: Sequence[Endpoint], node_id: str = "") -> None:
+    def __init__(
+        self,
+        env: Environment,
+        bootstrap: Sequence[Endpoint],
+        node_id: str = "",
+        find_brokers: FindBrokers | None = None,
+    ) -> None:
         self.env = env
         self.node_id = node_id
         self._loop = asyncio.get_running_loop()
@@ -60,7 +68,7 @@ class ClusterLink:
         self._cache = TopicCache(node_id)
         self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
         self._pool = StreamPool(env, self._tasks)
-        self._brokers = Brokers(tuple(bootstrap), node_id, env.random)
+        self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
         self._questions = BrokerQuestions(self._pool, self._brokers)
         self._watch = MetadataWatch(
             self._pool, self._brokers, lambda: self._topics, self._learn, lambda: self._cache.version
@@ -70,6 +78,10 @@ class ClusterLink:
         self._is_news: asyncio.Future[None] = self._loop.create_future()
         self._refreshing: asyncio.Task[Metadata] | None = None
         self._broken: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._broken is not None
 
     # --- what is known --------------------------------------------------------------------------------------------
 

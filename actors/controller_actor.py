@@ -24,6 +24,7 @@ import ray
 from raylog.actors.actor_address import Address
 from raylog.actors.broker_fleet import BrokerFleet
 from raylog.actors.broker_homes import BrokerHome
+from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.core_thread import CoreThread
@@ -78,15 +79,6 @@ class ControllerPost:
     homes: tuple[BrokerHome, ...]
     later_data_dir: str
     coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
-
-
-@dataclass(frozen=True)
-class ClusterAccess:
-    """What a client needs to speak to the cluster's processes."""
-
-    cluster_id: str
-    secret: ClusterSecret
-    brokers: Mapping[int, Address]
 
 
 class ControllerActor:

@@ -69,7 +69,9 @@ class MetadataWatch:
         while True:
             broker = self._choose()
             if broker is None:
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS if len(self._asked) == 0 else _SPARE_SECONDS)
+                if not self._asked:
+                    await self._brokers.find_again()
+                await asyncio.sleep(_SPARE_SECONDS if self._asked else _LOOK_AGAIN_SECONDS)
                 continue
             self._asked.add(broker)
             try:

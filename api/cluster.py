@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from raylog.actors.controller_actor import ClusterAccess
+from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
 from raylog.api.cluster_shutdown import end_actors
 from raylog.api.controller_calls import ControllerCalls

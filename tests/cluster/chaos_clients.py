@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
+from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.control_messages import GetMetadata, Metadata
-from raylog.actors.controller_actor import ClusterAccess
 from raylog.actors.messages import Message
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replication_messages import (
