@@ -20,6 +20,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
+from raylog.actors.beside_log import beside
 from raylog.actors.control_messages import ReplicaAddress
 from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, truncation_offset
 from raylog.actors.hosted_log import HostedLog
@@ -98,7 +99,7 @@ class FollowerRole:
             if self._hosted.failed.done():
                 return
             response = await self._pull(stream)
-            pushing = response is not None and self._take(response)
+            pushing = response is not None and await self._take(response)
             if response is not None and not pushing:
                 await self._throttle(len(response.payload))
             if pushing:
@@ -137,13 +138,13 @@ class FollowerRole:
             log.restart_at(start)
             return None
 
-    def _take(self, response: Response) -> bool:
+    async def _take(self, response: Response) -> bool:
         """Apply the answer to a pull. Whether the leader pushes from here on."""
         answer, log = response.message, self._log
         if not isinstance(answer, Pulled) or answer.leader_epoch != self.epoch:
             raise FrameInvalid(f"A pull was answered with {answer}.")
         if answer.diverged is not None:
-            self._truncate(truncation_offset(log.epochs, log.log_end_offset, answer.diverged))
+            await self._truncate(truncation_offset(log.epochs, log.log_end_offset, answer.diverged))
             return False
         if response.payload:
             log.append_as_follower(response.payload, self._hosted.env.wall_ms())
@@ -151,10 +152,14 @@ class FollowerRole:
         self._take_marks(answer.high_watermark, answer.log_start_offset)
         return answer.pushing
 
-    def _truncate(self, offset: int) -> None:
+    async def _truncate(self, offset: int) -> None:
+        """While it is prepared beside the loop nothing is appended: this is what would."""
         log = self._log
         before, high_watermark = log.log_end_offset, log.high_watermark
-        end = log.truncate_to(offset, self._hosted.env.wall_ms())
+        prepared = log.prepare_truncation(offset, self._hosted.env.wall_ms())
+        if prepared is not None:
+            await beside(self._hosted, prepared.carry_out)
+        end = log.truncate_to(offset, self._hosted.env.wall_ms(), prepared)
         if end < high_watermark:
             _log.error(
                 "%s: broker %d cut its log from %d to %d, below its high watermark %d: records that were acknowledged "

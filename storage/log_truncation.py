@@ -7,15 +7,18 @@ written in its place. Throwing everything away is written down before it begins,
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from raylog.storage.batch_scan import ChainBroken, scan_file
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint, PartitionDirectory
-from raylog.storage.producer_replay import know_transactions, replay, states_before
-from raylog.storage.producer_state import ProducerStates
-from raylog.storage.segment import Place, Segment
+from raylog.storage.producer_replay import know_transactions, replay, states_before, take_in
+from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.sealed_file import SealBroken
+from raylog.storage.segment import LOG_SUFFIX, Place, Segment
 from raylog.storage.segment_list import SegmentList
 
 if TYPE_CHECKING:
@@ -27,6 +30,76 @@ class Cut(NamedTuple):
 
     last: Segment
     place: Place
+
+
+class _Source(NamedTuple):
+    """The files of one segment, as far as they will be left."""
+
+    base_offset: int
+    size: int
+    log_path: str
+    snapshot_path: str
+
+
+class PreparedCut:
+    """What takes long of a cut, to be done on any thread before it: it is read from files that it opens itself.
+
+    The log stays as it is, and the cut may be made without it or find another place: then it does all of this itself.
+    """
+
+    def __init__(self, log: PartitionLog, cut: Cut, now_ms: int) -> None:
+        self._disk = log.disk
+        self._now_ms = now_ms
+        self._epochs = LeaderEpochs(log.disk, log.directory.path, list(log.epochs.history))
+        self._sources = [
+            _Source(each.base_offset, each.size, each.path(LOG_SUFFIX), each.path(SNAPSHOT_SUFFIX))
+            for each in log.segments
+            if each.base_offset < cut.last.base_offset
+        ]
+        last = cut.last
+        size = cut.place.position
+        self._sources.append(_Source(last.base_offset, size, last.path(LOG_SUFFIX), last.path(SNAPSHOT_SUFFIX)))
+        self._made_for = log.shape
+        self._offset = cut.place.base_offset
+        self._producers: ProducerStates | None = None
+
+    def carry_out(self) -> None:
+        """Sync the segment that is to be cut, since a cut syncs all of it, and find out about the producers."""
+        try:
+            self._sync_last()
+            self._producers = self._states()
+        except (FileNotFoundError, ChainBroken):  # compaction or another cut was quicker, or it is damaged: see above
+            self._producers = None
+
+    def _sync_last(self) -> None:
+        file = self._disk.open(self._sources[-1].log_path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def _states(self) -> ProducerStates:
+        states, first = self._nearest_snapshot()
+        for source in self._sources[first:]:
+            file = self._disk.open(source.log_path)
+            try:
+                for _, header, batch in scan_file(file, source.base_offset, self._epochs, end=source.size):
+                    take_in(states, header, batch, self._now_ms)
+            finally:
+                file.close()
+        return states
+
+    def _nearest_snapshot(self) -> tuple[ProducerStates, int]:
+        for at in range(len(self._sources) - 1, -1, -1):
+            source = self._sources[at]
+            with contextlib.suppress(SealBroken):
+                return ProducerStates.load(self._disk, source.snapshot_path, source.base_offset), at
+        return ProducerStates(), 0
+
+    def producers_for(self, log: PartitionLog, cut: Cut) -> ProducerStates | None:
+        """As they are where the log is cut; None where that is not known."""
+        is_the_same = self._made_for == log.shape and self._offset == cut.place.base_offset
+        return self._producers if is_the_same else None
 
 
 def find_cut(log: PartitionLog, offset: int) -> Cut | None:
@@ -44,13 +117,14 @@ def prepare_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
     _lower_marks(log, cut.place.base_offset)
 
 
-def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
+def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerStates | None) -> None:
+    """`producers`: as they will be, where that is known already."""
     for later in reversed([segment for segment in log.segments if segment.base_offset > cut.last.base_offset]):
         log.segments.remove(later)
         _remove(log, later)
     if cut.last.is_sealed or cut.last.end != cut.place:
         cut.last.truncate(cut.place)
-    _forget_after_end(log, now_ms)
+    _forget_after_end(log, now_ms, producers)
 
 
 def prepare_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
@@ -105,13 +179,15 @@ def _remove(log: PartitionLog, segment: Segment) -> None:
     log.let_go(segment)
 
 
-def _forget_after_end(log: PartitionLog, now_ms: int) -> None:
+def _forget_after_end(log: PartitionLog, now_ms: int, producers: ProducerStates | None) -> None:
     """Whatever speaks of offsets that are gone: epochs, snapshots, producers' state, compaction progress."""
     end = log.log_end_offset
     log.epochs.cut_end(end)
     log.directory.remove_snapshots(keep=log.segments.bases())
     log.disk.sync_directory(log.directory.path)
-    log.producers = states_before(log.segments, len(log.segments) - 1, now_ms)
-    replay(log.producers, [log.segments.active], now_ms)
+    if producers is None:
+        producers = states_before(log.segments, len(log.segments) - 1, now_ms)
+        replay(producers, [log.segments.active], now_ms)
+    log.producers = producers
     log.producers.settle(log.high_watermark)
     cut_progress(log.directory, end)

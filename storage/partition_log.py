@@ -42,6 +42,7 @@ from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
 from raylog.storage.log_flush import FlushSchedule, LogFlush, sync_indexes
 from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, TimestampOffset
 from raylog.storage.log_recovery import LogRecovery, RecoveredLog
+from raylog.storage.log_truncation import PreparedCut
 from raylog.storage.partition_directory import (
     DELETED_SUFFIX,
     CheckpointWrite,
@@ -51,7 +52,7 @@ from raylog.storage.partition_directory import (
     PartitionIdentity,
 )
 from raylog.storage.producer_replay import take_in
-from raylog.storage.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
 from raylog.storage.record_batch import (
     MAX_LEADER_EPOCH,
     MAX_OFFSET,
@@ -474,7 +475,13 @@ class PartitionLog:
     # --- truncating ---
 
     @_while_open
-    def truncate_to(self, offset: int, now_ms: int) -> int:
+    def prepare_truncation(self, offset: int, now_ms: int) -> PreparedCut | None:
+        """What takes long of `truncate_to`, to be carried out on any thread before; None: nothing does."""
+        cut = log_truncation.find_cut(self, offset) if offset < self.log_end_offset else None
+        return None if cut is None else PreparedCut(self, cut, now_ms)
+
+    @_while_open
+    def truncate_to(self, offset: int, now_ms: int, prepared: PreparedCut | None = None) -> int:
         """Cut the log so that it ends at `offset` or before; returns the new log end offset.
 
         An offset inside a batch takes the batch with it: the leader sends it again.
@@ -487,13 +494,14 @@ class PartitionLog:
         if cut is None:
             self._restart(self.log_start_offset, self.log_start_offset)
         else:
+            producers = None if prepared is None else prepared.producers_for(self, cut)
             log_truncation.prepare_cut(self, cut, now_ms)
-            self._cut(cut, now_ms)
+            self._cut(cut, now_ms, producers)
         return self.log_end_offset
 
     @_all_or_offline
-    def _cut(self, cut: log_truncation.Cut, now_ms: int) -> None:
-        log_truncation.carry_out_cut(self, cut, now_ms)
+    def _cut(self, cut: log_truncation.Cut, now_ms: int, producers: ProducerStates | None) -> None:
+        log_truncation.carry_out_cut(self, cut, now_ms, producers)
 
     @_while_open
     def restart_at(self, offset: int) -> None:

@@ -245,9 +245,9 @@ def does_not_ask_again(patches: Patches) -> None:
     async def pull_once(self: FollowerRole, stream: Any) -> Any:
         return await (unasked if getattr(self, "has_cut", False) else pull)(self, stream)
 
-    def cut(self: FollowerRole, offset: int) -> None:
+    async def cut(self: FollowerRole, offset: int) -> None:
         self.has_cut = True  # type: ignore[attr-defined]
-        truncate(self, offset)
+        await truncate(self, offset)
 
     patches.attribute(FollowerRole, "_pull", pull_once)
     patches.attribute(FollowerRole, "_truncate", cut)

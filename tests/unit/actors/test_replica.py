@@ -22,6 +22,7 @@ from raylog.actors.replication_messages import (
 )
 from raylog.actors.stream_interface import Request
 from raylog.errors import RemoteFailed
+from raylog.storage import log_truncation
 from tests.simulation.clients import records_of
 from tests.simulation.world import World
 from tests.unit.actors.replica_trio import Trio
@@ -192,6 +193,27 @@ def test_a_deposed_leader_cuts_what_nobody_else_has(trio: Trio) -> None:
     assert failure(trio, lost) == "LeadershipLost"
     trio.until(lambda: trio.isr == (2, 3, 1))
     assert trio.values(1) == [b"a", b"kept"]
+
+
+def test_a_follower_reads_beside_the_loop_what_it_needs_for_a_cut(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_truncation, "replay", lambda *_: pytest.fail("read on the loop"))
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a", sequence=0))
+    one = trio.members[1].machine
+    trio.world.network.partition([one], [trio.members[2].machine, trio.members[3].machine])
+    lost = trio.append(1, b"lost", sequence=1, timeout_ms=60_000)
+    trio.world.run_for(0.5)
+    trio.elect(2, (2, 3), 2, 3)
+    trio.world.run_for(0.5)
+    trio.world.network.heal()
+    trio.tell(1)
+    assert failure(trio, lost) == "LeadershipLost"
+    trio.until(lambda: trio.isr == (2, 3, 1))
+    assert trio.values(1) == [b"a"]
+    entry = trio.log(1).producers.get(7)
+    assert (entry.last_sequence, entry.last_offset) == (0, 0)
 
 
 def test_a_zombie_that_still_pushes_is_refused(trio: Trio) -> None:

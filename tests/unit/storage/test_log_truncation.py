@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from raylog.errors import LogDamaged, OutOfOrderSequence
+from raylog.storage import log_truncation
 from raylog.storage.compaction import compact
 from raylog.storage.compaction_progress import CompactionProgress
 from raylog.storage.control_records import MarkerType
@@ -14,6 +15,7 @@ from raylog.storage.key_map import MemoryBudget
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import read_header
+from raylog.storage.segment import LOG_SUFFIX
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
 from tests.unit.storage.small_log import (
     DIRECTORY,
@@ -90,6 +92,76 @@ def test_producers_go_back_to_what_they_had_sent() -> None:
     with pytest.raises(OutOfOrderSequence):
         log.append_as_leader(from_producer(7), EPOCH, NOW_MS)
     assert log.append_as_leader(from_producer(5), EPOCH, NOW_MS).first_offset == 5
+
+
+def log_of_producers() -> PartitionLog:
+    """Of ten batches in many segments, from producers that take turns, and with transactions."""
+    log, _ = new_log(SMALL)
+    for number in range(10):
+        log.append_as_leader(from_producer(number // 2, producer=7 + number % 2), EPOCH, NOW_MS)
+    log.append_as_leader(from_producer(0, producer=9, transactional=True), EPOCH, NOW_MS)
+    end_transaction(log, MarkerType.ABORT, producer=9)
+    log.advance_high_watermark(8)
+    return log
+
+
+def known(log: PartitionLog) -> list[str]:
+    return [repr(log.producers.get(number)) for number in range(7, 10)]
+
+
+def no_replay(*_: object) -> None:
+    raise AssertionError("it was read once more")
+
+
+@pytest.mark.parametrize("offset", range(1, 12))
+@pytest.mark.parametrize("has_snapshots", [False, True])
+def test_a_cut_that_was_prepared_reads_nothing_again(
+    offset: int, has_snapshots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, log = log_of_producers(), log_of_producers()
+    expected.truncate_to(offset, NOW_MS)
+    if not has_snapshots:
+        log.directory.remove_snapshots(keep=())
+    prepared = log.prepare_truncation(offset, NOW_MS)
+    assert prepared is not None
+    prepared.carry_out()
+    assert log.log_end_offset == 12
+    monkeypatch.setattr(log_truncation, "replay", no_replay)
+    assert log.truncate_to(offset, NOW_MS, prepared) == offset
+    assert known(log) == known(expected)
+    assert log.last_stable_offset == expected.last_stable_offset
+    assert log.producers.open_transactions() == expected.producers.open_transactions()
+
+
+def test_what_was_prepared_for_another_cut_or_an_earlier_log_is_not_used() -> None:
+    expected, log = log_of_producers(), log_of_producers()
+    expected.truncate_to(3, NOW_MS)
+    other, early = log.prepare_truncation(9, NOW_MS), log.prepare_truncation(3, NOW_MS)
+    assert other is not None
+    assert early is not None
+    other.carry_out()
+    early.carry_out()
+    log.truncate_to(6, NOW_MS, other)
+    log.truncate_to(3, NOW_MS, early)
+    assert known(log) == known(expected)
+
+
+def test_a_cut_goes_on_where_files_went_while_it_was_prepared() -> None:
+    expected, log = log_of_producers(), log_of_producers()
+    expected.truncate_to(9, NOW_MS)
+    prepared = log.prepare_truncation(9, NOW_MS)
+    assert prepared is not None
+    path = log.segments.containing(8).path(LOG_SUFFIX)
+    log.disk.rename(path, path + ".away")
+    prepared.carry_out()
+    log.disk.rename(path + ".away", path)
+    assert log.truncate_to(9, NOW_MS, prepared) == 9
+    assert known(log) == known(expected)
+
+
+def test_nothing_is_to_be_prepared_where_nothing_is_read() -> None:
+    log = log_of_producers()
+    assert [log.prepare_truncation(offset, NOW_MS) for offset in (0, 12, 20)] == [None] * 3
 
 
 def test_a_transaction_whose_marker_is_gone_is_open_again() -> None:
