@@ -53,6 +53,7 @@ class Trio:
     accepts_proposals: bool = True
     epoch: int = -1
     partition_epoch: int = 0
+    settings_changes: int = 0
     leader: int = -1
     isr: tuple[int, ...] = ()
     client: Process | None = None
@@ -118,6 +119,11 @@ class Trio:
         self.partition_epoch += 1
         self.tell(*(to or self.members))
 
+    def tell_settings(self) -> None:
+        """They have changed, and nothing else has."""
+        self.settings_changes += 1
+        self.tell(*self.members)
+
     def assignment(self) -> Assign:
         addresses = tuple(
             (member.broker_id, member.incarnation, member.hello.endpoints if member.hello else ())
@@ -125,7 +131,8 @@ class Trio:
         )
         isr: tuple[ReplicaId, ...] = tuple((each, self.members[each].incarnation) for each in self.isr)
         return Assign(
-            "topic", TOPIC_ID, 0, self.partition_epoch, self.leader, self.epoch, self.partition_epoch, isr, addresses,
+            "topic", TOPIC_ID, 0, self.partition_epoch + self.settings_changes,
+            self.leader, self.epoch, self.partition_epoch, isr, addresses,
             self.min_insync, tuple(self.settings.items()), 1,
         )  # fmt: skip
 

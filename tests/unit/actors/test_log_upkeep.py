@@ -123,6 +123,23 @@ def test_old_segments_go_and_their_files_later(trio: TidyTrio) -> None:
     assert not trio.files(1, ".deleted")
 
 
+def test_a_follower_whose_clock_is_far_ahead_deletes_nothing(trio: TidyTrio) -> None:
+    """Only the leader decides what is too old; or all would delete what one wrong clock takes for old."""
+    trio.settings = {name.replace("_", "."): value for name, value in RETENTION.items()}
+    trio.start(1, 2)
+    trio.elect(1, (1, 2))
+    trio.world.run_for(1.0)
+    trio.settings["retention.ms"] = str(10**9)
+    trio.assign()
+    trio.put_rounds(1, 20)
+    trio.members[2].machine.jump_wall_clock(10.0**7)
+    trio.world.run_for(200.0)
+    assert [trio.log(each).log_start_offset for each in (1, 2)] == [0, 0]
+    trio.members[1].machine.jump_wall_clock(10.0**7)
+    trio.until(lambda: [trio.log(each).log_start_offset for each in (1, 2)] == [80, 80], 200.0)
+    trio.until(lambda: len(trio.files(2, ".log")) == 1, 200.0)
+
+
 def test_after_an_opening_ages_are_looked_up_beside_the_loop(trio: TidyTrio, monkeypatch: pytest.MonkeyPatch) -> None:
     alone(trio, **RETENTION)
     trio.put_rounds(1, 20)

@@ -46,6 +46,22 @@ def test_the_high_watermark_never_goes_back() -> None:
     assert lead.high_watermark(70, 100) == 70
 
 
+def test_a_silent_member_has_to_leave_however_often_the_settings_change() -> None:
+    lead = leadership()
+    for now_ms in range(0, 1_500, 100):
+        lead.follower_holds(THIRD, 10, 10, now_ms)
+        lead.record(recorded(), now_ms)
+    assert lead.next_proposal(0, 10, 1_500, LAG_MS) == (ME, THIRD)
+
+
+def test_a_new_process_of_a_member_is_given_the_time_to_catch_up() -> None:
+    lead = leadership()
+    lead.follower_holds(THIRD, 10, 10, 1_400)
+    again = (2, 21)
+    lead.record(RecordedPartition(5, 8, (ME, again, THIRD), (ME, again, THIRD), 2), 1_400)
+    assert lead.next_proposal(0, 10, 1_500, LAG_MS) is None
+
+
 def test_below_the_minimum_the_high_watermark_stands_still() -> None:
     lead = leadership((ME,))
     assert lead.high_watermark(10, 100) == 10

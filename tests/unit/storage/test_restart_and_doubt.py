@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from raylog.errors import DiskFull, InvalidBatch, InvalidLeaderEpoch, OffsetOutOfRange, StaleLeaderEpoch
+from raylog.errors import DiskFailed, DiskFull, InvalidBatch, InvalidLeaderEpoch, OffsetOutOfRange, StaleLeaderEpoch
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.leader_epochs import EpochStart
 from raylog.storage.log_reader import Isolation
@@ -89,6 +89,25 @@ def test_a_blank_replica_is_doubtful_until_the_controller_has_heard_of_it() -> N
     log.checkpoint()
     disk.crash_process()
     assert open_log(disk).unproven == ""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_failed_sync_has_dropped_is_written_again_before_it_counts(seed: int) -> None:
+    """The kernel took those pages for clean: the sync of the next process succeeds and writes nothing (rule 2)."""
+    disk = FaultyDisk()
+    log = filled(disk, flush_policy="fsync")
+    log.confirm_registered()
+    disk.fail_next("sync", ".log")
+    with pytest.raises(DiskFailed):
+        log.flush()
+    disk.crash_process()
+    log = open_log(disk, flush_policy="fsync")
+    assert (log.log_end_offset, log.recovery_point) == (10, 0)
+    assert log.flush() == 10
+    log.checkpoint()
+    disk.crash_machine(random.Random(seed))
+    log = open_log(disk, flush_policy="fsync")
+    assert (log.log_end_offset, log.unproven) == (10, "")
 
 
 def test_what_was_synced_before_it_counted_is_not_doubtful_after_a_reboot() -> None:
