@@ -58,7 +58,7 @@ from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
 from raylog.actors.stream_interface import Answer, Endpoint, Request
 from raylog.errors import DiskError, InvalidRequest, MessageUnknown, RaylogError, ReplicaNotFree
-from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -80,6 +80,7 @@ class BrokerSpec:
     host: str
     rack: str
     directory: str
+    claim: Claim | None = None  # with which a blank directory becomes this broker's; None: it never is blank
 
 
 class Broker:
@@ -102,6 +103,7 @@ class Broker:
         self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._usage = (0, 0)
         self._boot_id = ""
+        self._directory_id = ""
         self._swept_under: tuple[int, int | None] = (-1, None)
         self._is_closing = False
         self._link = self._make_link()
@@ -127,12 +129,16 @@ class Broker:
     async def start(self) -> None:
         """Returns once it takes streams; the controller may be found later.
 
-        DirectoryLocked, WrongCluster, DirectoryNotOurs, LogDamaged, DiskError: this broker cannot run here, and there
-        is nothing to close.
+        DirectoryLocked, WrongCluster, DirectoryNotOurs, DirectoryBlank, LogDamaged, DiskError: this broker cannot run
+        here, and there is nothing to close.
         """
         identity = BrokerIdentity(self._spec.cluster_id, self._spec.broker_id)
-        opening = partial(DataDirectory.open, self._spec.directory, identity, self._env.disk)
-        self._directories = ReplicaDirectories(await self._env.off_loop(opening))
+        opening = partial(
+            DataDirectory.open, self._spec.directory, identity, self._env.disk, claim=self._spec.claim
+        )
+        directory = await self._env.off_loop(opening)
+        self._directory_id = directory.identity.claim.directory_id
+        self._directories = ReplicaDirectories(directory)
         try:
             await self._open()
         except RaylogError:
@@ -147,7 +153,12 @@ class Broker:
         self._usage = await env.off_loop(self._directories.usage)
         self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, self._link, spec.broker_id)
         self._copy = await MetadataCopy.open(
-            env, spec.directory, spec.cluster_id, spec.broker_id, self._on_committed, self._on_snapshot
+            env,
+            spec.directory,
+            spec.cluster_id,
+            (spec.broker_id, self._directory_id),
+            self._on_committed,
+            self._on_snapshot,
         )
         self._copy.offline.add_done_callback(self._copy_offline)
         server, self.endpoints = await env.listen(f"broker-{spec.broker_id}", "broker", self.handle)
@@ -285,6 +296,7 @@ class Broker:
             spec.rack,
             tuple(map(str, self.endpoints)),
             spec.directory,
+            self._directory_id,
             self._boot_id,
             self._replicas.running(),
         )

@@ -4,6 +4,8 @@ What must stay true:
 - It holds a piece of its node's `raylog_broker` resource, where the node has it: an autoscaler leaves the node alone.
 - It is not restarted by Ray: `broker_fleet.py` makes it again, since only there it is known whether its node is still
   the one that has the directory.
+- A broker that has had a directory runs in no other: a blank one is the mount point of a disk that is not there, or has
+  forgotten what this broker promised (rule 17).
 - What keeps it from running is told to whoever asks whether it is ready, as the typed error that it was.
 """
 
@@ -29,7 +31,7 @@ from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
 from raylog.errors import RaylogError
-from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 
 _START_SECONDS: Final = 30.0
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class BrokerPost:
     rack: str
     directory: str
     place: Place
+    first_voters: tuple[int, ...] = ()  # where this broker takes part in forming the cluster
+    may_claim: bool = False  # its number is new: its directory is to be blank still
 
 
 class BrokerActor:
@@ -102,9 +106,10 @@ async def _until_over(broker: Broker) -> None:
 
 
 def _claim_directory(post: BrokerPost) -> None:
-    """Make the directory this broker's, if it was blank, and let the cluster's secret lie in it."""
+    """Make the directory this broker's, if it is blank and may be so, and let the cluster's secret lie in it."""
     identity = BrokerIdentity(post.place.cluster_id, post.broker_id)
-    directory = DataDirectory.open(post.directory, identity)
+    claim = Claim(secrets.token_hex(16), post.first_voters) if post.may_claim else None
+    directory = DataDirectory.open(post.directory, identity, claim=claim)
     try:
         keep_secret(post.directory, post.place.secret)
     finally:

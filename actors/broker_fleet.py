@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -25,16 +25,18 @@ from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_actor import BrokerActor, BrokerPost
 from raylog.actors.broker_homes import BrokerHome, BrokerHomes
 from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.data_directories import FoundDirectory
 from raylog.actors.descriptions import BrokerDescription
 from raylog.actors.directory_search import search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes
 from raylog.actors.real_environment import Place
-from raylog.errors import BrokerNotAvailable, RaylogError
+from raylog.errors import BrokerNotAvailable, DirectoryCopied, RaylogError
 
 _LOOK_SECONDS: Final = 0.5
 _SILENT_SECONDS: Final = 5.0
 _READY_SECONDS: Final = 60.0
+_NUMBER_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 20.0
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
@@ -44,15 +46,21 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerFleet:
-    """`later_data_dir`: where nodes with the resource that join later have their directories."""
+    """`later_data_dir`: where nodes with the resource that join later have their directories.
 
-    def __init__(self, cluster: str, cluster_id: str, secret: ClusterSecret, later_data_dir: str) -> None:
+    `first_voters`: of the cluster that is being formed, if it is; told to its brokers until there is a controller.
+    """
+
+    def __init__(
+        self, cluster: str, cluster_id: str, secret: ClusterSecret, later_data_dir: str, first_voters: tuple[int, ...]
+    ) -> None:
         self.problems: dict[int, RaylogError] = {}  # by broker: why it does not run
         self.addresses: dict[int, Address] = {}  # of brokers that run, as far as is known
         self._cluster = cluster
         self._cluster_id = cluster_id
         self._secret = secret
         self._later_data_dir = later_data_dir
+        self._first_voters = first_voters
         self._homes = BrokerHomes()
         self._searches: dict[str, asyncio.Task[None]] = {}  # by node
         self._silent_since: dict[int, float] = {}
@@ -65,15 +73,29 @@ class BrokerFleet:
         for home in homes:
             self._homes.learn(home)
 
+    async def admit(self, homes: Iterable[BrokerHome]) -> None:
+        """Learn of homes, unless one is a copy of another one's directory: DirectoryCopied."""
+        hosts = {node.node_id: node.host for node in await _beside(living_nodes)}
+        for home in homes:
+            copied = self._homes.copied(home, hosts)
+            if copied is not None:
+                raise DirectoryCopied(home.broker_id, *(_where(each, hosts) for each in (home, copied)))
+            self._homes.learn(home)
+
     def learn_registered(self, brokers: Iterable[BrokerDescription]) -> None:
         """The cluster's own word on where they were last: for those that are known from nowhere else."""
         for each in brokers:
             if not self._homes.knows_broker(each.broker):
                 self._homes.learn(BrokerHome(each.node_id, each.directory, each.broker))
+            self._homes.bind(each.broker)
 
     def retire(self, broker_id: int) -> None:
         """This broker is not to be made again."""
         self._homes.retire(broker_id)
+
+    def keep(self, broker_id: int) -> None:
+        """This broker is to be made again after all."""
+        self._homes.keep(broker_id)
 
     def broker_at(self, home: BrokerHome) -> int:
         """The number of the broker of this home; UNNUMBERED: none yet."""
@@ -92,16 +114,18 @@ class BrokerFleet:
         """Make no more brokers."""
         self._is_ending = True
 
-    async def tend(self, registered: Callable[[], Sequence[BrokerDescription] | None]) -> None:
-        """Look after the brokers until `end`. `registered`: what the controller knows; None: it does not yet."""
+    async def tend(self, serving: Callable[[], ControllerAdmin | None]) -> None:
+        """Look after the brokers until `end`. `serving`: the controller; None: it does not serve just now."""
         while not self._is_ending:
             try:
-                await self._look(registered())
+                await self._look(serving())
             except RayError as error:
                 _log.warning("Ray's control store does not answer: %r", error)
+            except RaylogError as error:
+                _log.warning("The brokers are looked after again in a moment: %s", error)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _look(self, registered: Sequence[BrokerDescription] | None) -> None:
+    async def _look(self, admin: ControllerAdmin | None) -> None:
         nodes = {node.node_id: node for node in await _beside(living_nodes)}
         named = await _beside(partial(broker_actors, self._cluster))
         for broker_id in self._watched.keys() - named.keys():
@@ -111,12 +135,20 @@ class BrokerFleet:
             self._watch(broker_id, await _beside(partial(_find, self._cluster, broker_id)))
         self._search_new(nodes)
         now = asyncio.get_running_loop().time()
-        if registered is not None:
-            self._homes.number({*named, *(each.broker for each in registered)})
-            await self._end_silent(now, self.addresses.keys() - {each.broker for each in registered if each.alive})
+        if admin is not None:
+            self._first_voters = ()
+            alive = {each.broker for each in admin.list_brokers() if each.alive}
+            await self._end_silent(now, self.addresses.keys() - alive)
+            await self._number(self._homes.unnumbered(nodes.keys()), {*named}, admin)
         for home in self._homes.wanted(nodes.keys(), named):
             if now >= self._not_before.get(home.broker_id, now) and not self._is_ending:
                 await self._make(home, nodes[home.node_id])
+
+    async def _number(self, homes: Sequence[BrokerHome], named: Set[int], admin: ControllerAdmin) -> None:
+        if homes:
+            highest = max((self._homes.highest(), *named))  # of those, too, that have not registered yet
+            first = await admin.allocate_broker_ids(len(homes), above=highest, timeout=_NUMBER_SECONDS)
+            self._homes.number(homes, first)
 
     async def _end_silent(self, now: float, silent: Set[int]) -> None:
         """A process that has been stopped, or hangs, is no broker, though Ray takes it for alive: another is made."""
@@ -137,7 +169,7 @@ class BrokerFleet:
     async def _search(self, node: RayNode) -> None:
         try:
             found = await asyncio.wait_for(_awaited(search_node(node.node_id, self._later_data_dir)), _READY_SECONDS)
-            self.learn(self._usable(node, found.directories))
+            await self.admit(self._usable(node, found.directories))
         except (RayError, RaylogError, asyncio.TimeoutError) as error:
             _log.error("Node %s cannot have a broker: %s", node.host, error)
             await asyncio.sleep(_LONGEST_PAUSE)
@@ -147,7 +179,7 @@ class BrokerFleet:
         homes = []
         for each in found:
             if each.is_blank or each.cluster_id == self._cluster_id:
-                homes.append(BrokerHome(node.node_id, each.path, each.broker_id))
+                homes.append(BrokerHome(node.node_id, each.path, each.broker_id, is_claimed=not each.is_blank))
             else:
                 _log.error("%s on node %s belongs to cluster %s.", each.path, node.host, each.cluster_id)
         return homes
@@ -157,7 +189,16 @@ class BrokerFleet:
         pause = self._pauses[broker_id] = min(2 * self._pauses.get(broker_id, _FIRST_PAUSE / 2), _LONGEST_PAUSE)
         self._not_before[broker_id] = asyncio.get_running_loop().time() + pause
         place = Place(self._cluster_id, self._secret, node.host)
-        post = BrokerPost(self._cluster, broker_id, node.node_id, node.rack, home.directory, place)
+        post = BrokerPost(
+            self._cluster,
+            broker_id,
+            node.node_id,
+            node.rack,
+            home.directory,
+            place,
+            self._first_voters,
+            may_claim=self._homes.may_claim(broker_id),
+        )
         self._watch(broker_id, await _beside(partial(_create, post, node.is_for_brokers)))
 
     def _watch(self, broker_id: int, actor: Any) -> None:
@@ -173,8 +214,13 @@ class BrokerFleet:
             _log.error("Broker %d does not start: %s", broker_id, self.problems[broker_id])
             await _beside(partial(ray.kill, actor))
         else:
+            self._homes.bind(broker_id)
             self.problems.pop(broker_id, None)
             self._pauses.pop(broker_id, None)
+
+
+def _where(home: BrokerHome, hosts: Mapping[str, str]) -> str:
+    return f"{home.directory} on {hosts[home.node_id]}"
 
 
 def _problem(broker_id: int, error: BaseException) -> RaylogError:

@@ -6,16 +6,20 @@
 What must stay true:
 - A directory keeps its broker for ever; a node that comes back under another id with its directory brings the same
   broker back. The newest word about a broker's home counts.
+- A number that was read from a directory, or under which a broker has run, is bound to what that directory holds: it is
+  never given to a blank one (`may_claim`).
 - A number is given to one directory only, also if the process that gave it ends right afterwards: at formation the
-  numbers follow from the homes alone; later ones are above every number that anybody has ever been seen with.
+  numbers follow from the homes alone; later ones are written into the metadata log before they are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-UNNUMBERED = -1
+UNNUMBERED: Final = -1
+MAX_VOTERS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class BrokerHome:
     node_id: str
     directory: str
     broker_id: int = UNNUMBERED
+    is_claimed: bool = False  # the number stands in the directory, or did
 
 
 def number_all(homes: Iterable[BrokerHome]) -> tuple[BrokerHome, ...]:
@@ -35,36 +40,79 @@ def number_all(homes: Iterable[BrokerHome]) -> tuple[BrokerHome, ...]:
     )
 
 
+def first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
+    """Who votes when a cluster is formed: up to three brokers, on as many nodes as possible."""
+    rank: dict[str, int] = {}
+    ranked = []
+    for home in homes:
+        rank[home.node_id] = rank.get(home.node_id, -1) + 1
+        ranked.append((rank[home.node_id], home.broker_id))
+    voters = [broker for _, broker in sorted(ranked)[:MAX_VOTERS]]
+    return tuple(voters if len(voters) != 2 else voters[:1])  # two are no safer than one
+
+
 class BrokerHomes:
     """All homes that have been heard of."""
 
     def __init__(self) -> None:
         self._homes: dict[tuple[str, str], BrokerHome] = {}
         self._retired: set[int] = set()
+        self._bound: set[int] = set()
 
     def learn(self, home: BrokerHome) -> None:
-        """A home was named or found. A number that is known is not forgotten."""
+        """A home was named or found. A number that is known is not forgotten, unless its broker was removed."""
         place = home.node_id, home.directory
         known = self._homes.get(place)
-        if known is not None and home.broker_id == UNNUMBERED:
+        if known is not None and home.broker_id == UNNUMBERED and known.broker_id not in self._retired:
             return
+        if home.is_claimed:
+            self.bind(home.broker_id)
         if home.broker_id != UNNUMBERED:
             self._retired.discard(home.broker_id)
             for other in self._of(home.broker_id):
                 del self._homes[other.node_id, other.directory]
         self._homes[place] = home
 
+    def bind(self, broker_id: int) -> None:
+        """Its directory has its identity."""
+        self._bound.add(broker_id)
+
+    def may_claim(self, broker_id: int) -> bool:
+        """Whether its directory may be blank still."""
+        return broker_id not in self._bound
+
     def retire(self, broker_id: int) -> None:
         """Its broker is not to be made again."""
         self._retired.add(broker_id)
 
-    def number(self, taken: Collection[int]) -> None:
-        """Give numbers to the homes that have none, above all of `taken`."""
-        highest = max((*taken, *self._retired, *(home.broker_id for home in self._homes.values())), default=UNNUMBERED)
-        for place, home in list(self._homes.items()):
-            if home.broker_id == UNNUMBERED:
-                highest += 1
-                self._homes[place] = replace(home, broker_id=highest)
+    def keep(self, broker_id: int) -> None:
+        """It is, after all."""
+        self._retired.discard(broker_id)
+
+    def unnumbered(self, living_nodes: Collection[str]) -> list[BrokerHome]:
+        """Those that have no number, and could run if they had."""
+        homes = self._homes.values()
+        return [home for home in homes if home.broker_id == UNNUMBERED and home.node_id in living_nodes]
+
+    def highest(self) -> int:
+        """Of all numbers that are known here."""
+        return max((*self._retired, *(home.broker_id for home in self._homes.values())), default=UNNUMBERED)
+
+    def number(self, homes: Sequence[BrokerHome], first: int) -> None:
+        """Give them the numbers from `first` on, which are theirs alone."""
+        for number, home in enumerate(homes, first):
+            self._homes[home.node_id, home.directory] = replace(home, broker_id=number)
+
+    def copied(self, home: BrokerHome, hosts: Mapping[str, str]) -> BrokerHome | None:
+        """Where on a living node this broker has another directory; None: nowhere. `hosts` of the living nodes.
+
+        A node that has come back under another id may still be taken for alive under the former one.
+        """
+        for known in self._of(home.broker_id) if home.is_claimed else ():
+            is_same = known.directory == home.directory and hosts.get(known.node_id) == hosts.get(home.node_id)
+            if known.node_id in hosts and known.broker_id not in self._retired and not is_same:
+                return known
+        return None
 
     def broker_at(self, node_id: str, directory: str) -> int:
         """UNNUMBERED where it has none, or is unknown."""

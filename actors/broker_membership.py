@@ -10,6 +10,7 @@ something was decided about that broker.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness
@@ -17,7 +18,7 @@ from raylog.actors.control_messages import RegisterBroker, ReplicaLoss
 from raylog.actors.eligible_leavers import without_dead
 from raylog.actors.incarnations import NO_INCARNATION
 from raylog.actors.messages import Message
-from raylog.actors.metadata_records import OWN_OFFSET, BrokerFenced, BrokerRegistration, BrokerRemoved
+from raylog.actors.metadata_records import OWN_OFFSET, BrokerFenced, BrokerIdsUsed, BrokerRegistration, BrokerRemoved
 from raylog.actors.partition_decision import settle
 from raylog.actors.situation import situation_of
 from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, WrongCluster
@@ -45,11 +46,18 @@ def register_broker(state: ClusterState, live: Liveness, request: RegisterBroker
         rack=request.rack,
         endpoints=request.endpoints,
         directory=request.directory,
+        directory_id=request.directory_id,
         boot_id=request.boot_id,
     )
     if known is not None and not known.fenced and _says_the_same(known, request):
         return []
     return [registration]
+
+
+def allocate_broker_ids(state: ClusterState, count: int, above: int) -> tuple[int, list[Message]]:
+    """The first of `count` numbers that no broker ever had, all above `above`; to be used once that is committed."""
+    first = max(state.next_broker_id, above + 1)
+    return first, [BrokerIdsUsed(first + count)]
 
 
 def replicas_not_running(state: ClusterState, request: RegisterBroker) -> list[ReplicaLoss]:
@@ -88,29 +96,42 @@ def fence_broker(state: ClusterState, live: Liveness, broker_id: int, reason: st
     return records
 
 
-def remove_broker(state: ClusterState, live: Liveness, broker_id: int) -> list[Message]:
-    """Forget a broker that holds nothing and does not run. UnknownBroker, BrokerInUse."""
+def check_removable(state: ClusterState, live: Liveness, voters: Collection[int], broker_id: int) -> None:
+    """To be asked before it is stopped. UnknownBroker; BrokerInUse where it holds replicas, may get some, or votes."""
     broker = state.broker(broker_id)
     replicas = state.replica_count(broker_id)
     if replicas:
         raise BrokerInUse(broker_id, f"it holds {replicas} replicas")
-    if broker_id in live.brokers and not broker.fenced:
+    if broker_id in live.brokers and not broker.draining:
+        raise BrokerInUse(broker_id, "it is not drained, so it may get replicas at any moment")
+    if broker_id in voters:
+        reason = "it votes on the metadata log until another broker has taken its place"
+        raise BrokerInUse(broker_id, f"{reason}; where there is no other one, start one first")
+
+
+def remove_broker(state: ClusterState, live: Liveness, voters: Collection[int], broker_id: int) -> list[Message]:
+    """Forget a broker that holds nothing, votes on nothing, and does not run. UnknownBroker, BrokerInUse."""
+    check_removable(state, live, voters, broker_id)
+    if broker_id in live.brokers and not state.broker(broker_id).fenced:
         raise BrokerInUse(broker_id, "it is running; stop it once it is drained")
     return [BrokerRemoved(broker_id)]
 
 
 def _is_another(known: BrokerState, request: RegisterBroker) -> bool:
     """Another process at another place. A second one at the same place holds the lock on its directory by now."""
-    return known.run != request.broker_run and (known.host, known.directory) != (request.host, request.directory)
+    place = known.host, known.directory, known.directory_id
+    return known.run != request.broker_run and place != (request.host, request.directory, request.directory_id)
 
 
 def _says_the_same(known: BrokerState, request: RegisterBroker) -> bool:
-    return (known.run, known.node_id, known.host, known.rack, known.endpoints, known.directory, known.boot_id) == (
+    place = known.node_id, known.host, known.rack, known.endpoints, known.directory, known.directory_id
+    return (known.run, *place, known.boot_id) == (
         request.broker_run,
         request.node_id,
         request.host,
         request.rack,
         request.endpoints,
         request.directory,
+        request.directory_id,
         request.boot_id,
     )

@@ -111,7 +111,7 @@ class BrokerSessions:
         for report in request.replicas:
             self._registered(broker_id, report)
         epoch = self._changes.state.brokers[broker_id].epoch
-        await self._changes.submit(())
+        await self._changes.commit(())
         session.is_registered = True
         if is_new_run:
             _log.info("Broker %d on %s registered as %d.", broker_id, request.host, epoch)
@@ -131,7 +131,7 @@ class BrokerSessions:
         for report in beat.started:
             self._registered(broker_id, report)
         if beat.lost or beat.started:
-            await self._changes.submit(())
+            await self._changes.commit(())
         return None
 
     async def propose_isr(self, proposal: ProposeIsr, stream: Stream) -> Response | None:
@@ -141,7 +141,7 @@ class BrokerSessions:
             raise StaleBrokerEpoch(proposal.leader, _NO_BROKER, _NO_BROKER)
         state = self._changes.state
         check_broker_epoch(state, session.broker_id, state.broker(session.broker_id).epoch)
-        await self._changes.submit(propose_isr(state, self._changes.live, proposal))
+        await self._changes.commit(propose_isr(state, self._changes.live, proposal))
         return None
 
     # --- sessions and leases --------------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ class ClusterChanges:
         """One atomic change, decided on `state` just now. The version that holds it, once it is committed.
 
         Of no records: the version that holds all they were decided on. TooManyBytesInFlight: nothing was changed.
+        Many share the future, so nobody may cancel it: await `commit` instead.
         """
         if records:
             committed = self._writer.append(records)
@@ -110,6 +111,12 @@ class ClusterChanges:
                 self._forget_taken_away(changes)
                 committed.add_done_callback(lambda done: self._committed(done, changes))
         return self._last
+
+    async def commit(self, records: Sequence[Message]) -> int:
+        """`submit`, and the version once it is committed. Who is cancelled meanwhile takes nothing from the others."""
+        committed = self.submit(records)
+        await asyncio.wait([committed])
+        return committed.result()
 
     def _forget_taken_away(self, changes: Sequence[ReplicaChange]) -> None:
         """A replica that is wanted again later has to register again, even if its process never ended."""

@@ -23,6 +23,7 @@ from raylog.actors.metadata_records import (
     OWN_OFFSET,
     BrokerDraining,
     BrokerFenced,
+    BrokerIdsUsed,
     BrokerRegistration,
     BrokerRemoved,
     ClusterFormed,
@@ -67,6 +68,7 @@ class BrokerState:
     rack: str
     endpoints: tuple[str, ...]
     directory: str
+    directory_id: str
     boot_id: str
     fenced: bool = False
     draining: bool = False
@@ -114,6 +116,7 @@ class ClusterState:
     replicas: dict[ReplicaKey, ReplicaRegistered] = field(default_factory=dict)
     coordinators: dict[PartitionId, CoordinatorState] = field(default_factory=dict)
     next_producer_id: int = 0
+    next_broker_id: int = 0  # above all that ever were, removed ones too
     reassignment_throttle: int = NO_LIMIT
     # What follows from the above.
     _ids: dict[str, bytes] = field(default_factory=dict)
@@ -224,6 +227,7 @@ class ClusterState:
         records += [self.replicas[key] for key in sorted(self.replicas)]
         for key in sorted(self.coordinators):
             records += self.coordinators[key].to_records()
+        records.append(BrokerIdsUsed(self.next_broker_id))
         records.append(ProducerIdBlock(self.next_producer_id))
         records.append(ReassignmentThrottle(self.reassignment_throttle))
         return records
@@ -244,9 +248,11 @@ class ClusterState:
             rack=record.rack,
             endpoints=record.endpoints,
             directory=record.directory,
+            directory_id=record.directory_id,
             boot_id=record.boot_id,
             draining=before is not None and before.draining,
         )
+        self.next_broker_id = max(self.next_broker_id, record.broker_id + 1)
 
     def _apply_fenced(self, record: BrokerFenced, _offset: int) -> None:
         self.brokers[record.broker_id] = replace(self.brokers[record.broker_id], fenced=True)
@@ -321,6 +327,9 @@ class ClusterState:
     def _apply_producer_ids(self, record: ProducerIdBlock, _offset: int) -> None:
         self.next_producer_id = record.next_id
 
+    def _apply_broker_ids(self, record: BrokerIdsUsed, _offset: int) -> None:
+        self.next_broker_id = record.next_id
+
     def _apply_throttle(self, record: ReassignmentThrottle, _offset: int) -> None:
         self.reassignment_throttle = record.bytes_per_second
 
@@ -351,6 +360,7 @@ def _broker_records(broker: BrokerState) -> list[Message]:
             rack=broker.rack,
             endpoints=broker.endpoints,
             directory=broker.directory,
+            directory_id=broker.directory_id,
             boot_id=broker.boot_id,
         )
     ]
@@ -375,6 +385,7 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     ReplicaRegistered: ClusterState._apply_replica,
     CoordinatorPlaced: ClusterState._apply_coordinator,
     CoordinatorServing: ClusterState._apply_serving,
+    BrokerIdsUsed: ClusterState._apply_broker_ids,
     ProducerIdBlock: ClusterState._apply_producer_ids,
     ReassignmentThrottle: ClusterState._apply_throttle,
     Voters: ClusterState._apply_nothing,

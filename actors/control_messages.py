@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from raylog.actors.messages import Message, message
+from raylog.actors.metadata_quorum_records import Voter
 
 NO_LEADER: Final = -1
 
@@ -126,6 +127,7 @@ class RegisterBroker(Message):
     rack: str
     endpoints: tuple[str, ...]
     directory: str
+    directory_id: str
     boot_id: str
     replicas: tuple[ReplicaReport, ...]
 
@@ -221,15 +223,16 @@ class Promised(Message):
     """Durably promised, or `promised_epoch` is higher than what was asked, and it was not.
 
     Its log holds [start, end), the last record from `last_epoch`; before `start` a snapshot stands in. `voters` are
-    those its log names at its end; empty: it has never heard of any.
+    those its log names at its end; empty: it has never heard of any. `directory_id`: which of them it is, if any.
     """
 
+    directory_id: str
     granted: bool
     promised_epoch: int
     last_epoch: int
     start_offset: int
     end_offset: int
-    voters: tuple[int, ...]
+    voters: tuple[Voter, ...]
 
 
 @message(kind=62)
@@ -273,6 +276,7 @@ class MetadataAppended(Message):
     `last_epoch` is the largest epoch of its log that is not above the one asked for, `end_offset` where that ends.
     """
 
+    directory_id: str
     accepted: bool
     last_epoch: int
     end_offset: int

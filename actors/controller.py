@@ -40,7 +40,7 @@ from raylog.actors.coordinator_supervisor import CoordinatorSupervisor
 from raylog.actors.environment import Environment, Server
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.messages import Message, pack
-from raylog.actors.metadata_records import ClusterFormed
+from raylog.actors.metadata_records import BrokerIdsUsed, ClusterFormed
 from raylog.actors.metadata_writer import MetadataWriter, Recovered
 from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_removal import ReplicaRemoval
@@ -76,6 +76,7 @@ class ControllerSpec:
     cluster_id: str
     name: str  # for people
     form_on: tuple[int, ...] = ()  # begin a new cluster with these brokers as voters; else take over what is there
+    next_broker_id: int = 0  # of that new cluster: above all whose directories have a number
     balance_leaders: bool = True
 
 
@@ -167,8 +168,9 @@ class Controller:
         spec = self._spec
         if spec.form_on:
             formed = ClusterFormed(spec.cluster_id, self._env.wall_ms(), FORMAT_VERSION)
+            numbered = BrokerIdsUsed(spec.next_broker_id)
             try:
-                return await self._writer.form(self._reachable, spec.form_on, [formed], timeout=timeout)
+                return await self._writer.form(self._reachable, spec.form_on, [formed, numbered], timeout=timeout)
             except MetadataNotBlank as error:
                 _log.warning("%s This controller takes over what is there.", error.describe())
                 self._begin_with(MetadataWriter(self._env, spec.name))

@@ -27,8 +27,8 @@ from raylog.actors.broker_homes import BrokerHome
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller import Controller, ControllerSpec
+from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
-from raylog.actors.descriptions import BrokerDescription
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_coordinator_launcher import RayCoordinatorLauncher
 from raylog.actors.ray_replica_launcher import RayReplicaLauncher
@@ -37,9 +37,8 @@ from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.records_deletion import delete_records
 from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
-from raylog.errors import BrokerInUse, ClusterNotReady, ControllerNotReady, RaylogError
+from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
 
-MAX_VOTERS: Final = 3
 ADMIN_CALLS: Final = frozenset(
     {
         "alter_topic_settings",
@@ -75,7 +74,7 @@ class ControllerPost:
     secret: ClusterSecret
     node_id: str
     host: str
-    forms: bool  # there was no data anywhere: begin a new cluster
+    first_voters: tuple[int, ...]  # there was no data anywhere: begin a new cluster with these; else empty
     homes: tuple[BrokerHome, ...]
     later_data_dir: str
     coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
@@ -90,7 +89,7 @@ class ControllerActor:
         self._is_ending = False
         self._core = CoreThread(post.cluster_id)
         self._env = RealEnvironment(Place(post.cluster_id, post.secret, post.host), RayTls.from_environment())
-        self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir)
+        self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir, post.first_voters)
         self._fleet.learn(post.homes)
         self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, post.secret, self._replica_ended)
         self._coordinator_launcher = RayCoordinatorLauncher(
@@ -132,7 +131,7 @@ class ControllerActor:
         return await self._core.call(delete_records(self._env, brokers, before, self._post.node_id, timeout))
 
     async def remove_broker(self, broker_id: int, timeout: float) -> None:
-        """Stop a broker that is drained, and forget it."""
+        """Stop a broker that is drained, and forget it. UnknownBroker; BrokerInUse: it runs on."""
         await self._core.call(self._remove_broker(broker_id, timeout))
 
     async def stop(self, timeout: float) -> None:
@@ -142,14 +141,17 @@ class ControllerActor:
     # --- living ---------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        tending = asyncio.ensure_future(self._fleet.tend(self._registered))
+        tending = asyncio.ensure_future(self._fleet.tend(self._admin_if_serving))
+        tending.add_done_callback(self._over)
         attempt = int(_was_restarted())
+        has_served = False
         while not self._is_ending:
             # An interrupted formation is tried again, a completed one is recovered: one of the two works.
-            controller = self._controller = self._new_controller(forms=self._post.forms and attempt % 2 == 0)
+            controller = self._controller = self._new_controller(forms=not has_served and attempt % 2 == 0)
             attempt += 1
             try:
                 await controller.start(_BEGIN_SECONDS)
+                has_served = True
                 self._fleet.learn_registered(controller.admin.list_brokers())
                 self._problem = str(await controller.stopped or "its controller was closed")
             except RaylogError as error:
@@ -161,11 +163,13 @@ class ControllerActor:
         await tending
 
     def _new_controller(self, *, forms: bool) -> Controller:
-        spec = ControllerSpec(self._post.cluster_id, repr(self), _first_voters(self._post.homes) if forms else ())
+        post = self._post
+        next_broker_id = 1 + max((home.broker_id for home in post.homes), default=-1)
+        spec = ControllerSpec(post.cluster_id, repr(self), post.first_voters if forms else (), next_broker_id)
         return Controller(self._env, spec, self._launcher, self._coordinator_launcher, self._find_brokers)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if error is not None:  # Ray starts this actor again
             _log.critical("%r: it ends after a mistake of its own.", self, exc_info=error)
             logging.shutdown()
@@ -189,9 +193,9 @@ class ControllerActor:
         controller = self._controller
         return controller if controller is not None and controller.is_serving else None
 
-    def _registered(self) -> Sequence[BrokerDescription] | None:
+    def _admin_if_serving(self) -> ControllerAdmin | None:
         controller = self._serving()
-        return None if controller is None else controller.admin.list_brokers()
+        return None if controller is None else controller.admin
 
     def _not_ready(self, timeout: float) -> ClusterNotReady:
         problems = [f"broker {broker}: {problem}" for broker, problem in sorted(self._fleet.problems.items())]
@@ -215,7 +219,7 @@ class ControllerActor:
         return await getattr(self._admin(), call)(**arguments, timeout=timeout)
 
     async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> None:
-        self._fleet.learn(homes)
+        await self._fleet.admit(homes)
         began = asyncio.get_running_loop().time()
 
         def are_here() -> bool:
@@ -231,13 +235,15 @@ class ControllerActor:
 
     async def _remove_broker(self, broker_id: int, timeout: float) -> None:
         admin = self._admin()
-        found = [each for each in admin.list_brokers() if each.broker == broker_id]
-        if found and found[0].replicas:
-            raise BrokerInUse(broker_id, f"it holds {found[0].replicas} replicas")
+        admin.check_removable(broker_id)
         self._fleet.retire(broker_id)
-        await self._fleet.stop_broker(broker_id)
-        await _until(lambda: not any(b.alive for b in admin.list_brokers() if b.broker == broker_id), timeout)
-        await admin.remove_broker(broker_id, timeout=timeout)
+        try:
+            await self._fleet.stop_broker(broker_id)
+            await _until(lambda: not any(b.alive for b in admin.list_brokers() if b.broker == broker_id), timeout)
+            await admin.remove_broker(broker_id, timeout=timeout)
+        except RaylogError:
+            self._fleet.keep(broker_id)
+            raise
 
     async def _stop(self, timeout: float) -> None:
         self._is_ending = True
@@ -253,17 +259,6 @@ def _was_restarted() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Ray asks a deprecated property of its own
         return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-
-def _first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
-    """Up to three brokers, on as many nodes as possible."""
-    rank: dict[str, int] = {}
-    ranked = []
-    for home in homes:
-        rank[home.node_id] = rank.get(home.node_id, -1) + 1
-        ranked.append((rank[home.node_id], home.broker_id))
-    voters = [broker for _, broker in sorted(ranked)[:MAX_VOTERS]]
-    return tuple(voters if len(voters) != 2 else voters[:1])  # two are no safer than one
 
 
 async def _until(condition: Any, timeout: float) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from raylog.actors.broker_membership import remove_broker
+from raylog.actors.broker_membership import allocate_broker_ids, check_removable, remove_broker
 from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges
 from raylog.actors.control_messages import NO_LEADER
@@ -191,15 +191,20 @@ class ControllerAdmin:
             raise AdminTimedOut(what, _ms(timeout))
 
     def _is_drained(self, broker_id: int) -> bool:
-        return is_drained(self._changes.state, broker_id) and broker_id not in self._writer.voters
+        return is_drained(self._changes.state, broker_id) and broker_id not in self._writer.voting_brokers
 
     async def undrain_broker(self, broker_id: int, *, timeout: float = ADMIN_SECONDS) -> None:
         """It stays after all. UnknownBroker."""
         await self._make(undrain_broker(self._changes.state, broker_id), timeout, f"keeping broker {broker_id}")
 
+    def check_removable(self, broker_id: int) -> None:
+        """Before it is stopped: UnknownBroker, BrokerInUse."""
+        check_removable(self._changes.state, self._changes.live, self._writer.voting_brokers, broker_id)
+
     async def remove_broker(self, broker_id: int, *, timeout: float = ADMIN_SECONDS) -> None:
-        """Forget a broker that holds nothing and does not run. UnknownBroker, BrokerInUse."""
-        records = remove_broker(self._changes.state, self._changes.live, broker_id)
+        """Forget a broker that holds nothing, votes on nothing, and does not run. UnknownBroker, BrokerInUse."""
+        voters = self._writer.voting_brokers
+        records = remove_broker(self._changes.state, self._changes.live, voters, broker_id)
         await self._make(records, timeout, f"removing broker {broker_id}")
         self._on_broker_removed(broker_id)
 
@@ -213,7 +218,7 @@ class ControllerAdmin:
             self._reports(),
             metadata_version=self._changes.version,
             controller_epoch=self._changes.epoch,
-            voters=self._writer.voters,
+            voters=self._writer.voting_brokers,
         )
 
     async def allocate_producer_ids(self, size: int = BLOCK_SIZE, *, timeout: float = ADMIN_SECONDS) -> tuple[int, int]:
@@ -221,6 +226,12 @@ class ControllerAdmin:
         block = allocate_producer_ids(self._changes.state, size)
         await self._make(block.records, timeout, "allocating producer ids")
         return block.first, block.end
+
+    async def allocate_broker_ids(self, count: int, *, above: int, timeout: float = ADMIN_SECONDS) -> int:
+        """The first of so many numbers for new brokers, which nobody else ever gets."""
+        first, records = allocate_broker_ids(self._changes.state, count, above)
+        await self._make(records, timeout, "numbering new brokers")
+        return first
 
     # --- how ------------------------------------------------------------------------------------------------------
 

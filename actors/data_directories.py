@@ -3,21 +3,29 @@
     <data dir>/broker-0/   one broker's directory each (`storage/data_directory.py`), numbered from 0 on this node; the
     <data dir>/broker-1/   number is only a name, which broker it is stands in its broker.json
 
-What must stay true: nothing is written here, and no directory that was there before is left out in silence.
+What must stay true:
+- Nothing is written here, and no directory that was there before is left out in silence.
+- No two directories are taken for one broker's: a copy would vote and serve with what it held when it was made.
+- A formation is gone on with only where nothing was ever kept: what holds data belongs to a cluster that was formed.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from raylog.actors.cluster_secret import ClusterSecret, read_secret
-from raylog.errors import BrokersLeftOut, DirectoryNotOurs, InvalidConfig, WrongCluster
+from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, read_secret
+from raylog.actors.metadata_files import PROMISE_FILE
+from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, InvalidConfig, WrongCluster
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.data_directory import IDENTITY_FILE, DataDirectory
+from raylog.storage.partition_directory import LOCK_FILE
 
 MAX_BROKERS_PER_NODE: Final = 100
+_OF_BLANK_BROKERS: Final = frozenset({IDENTITY_FILE, LOCK_FILE, SECRET_FILE, PROMISE_FILE})
 _NAME: Final = re.compile(r"broker-(\d+)")
 
 
@@ -28,6 +36,8 @@ class FoundDirectory:
     path: str
     cluster_id: str = ""
     broker_id: int = -1
+    first_voters: tuple[int, ...] = ()  # with whom it was to form the cluster
+    holds_data: bool = False
 
     @property
     def is_blank(self) -> bool:
@@ -37,7 +47,7 @@ class FoundDirectory:
 def find_directories(data_dir: str, brokers: int | None) -> tuple[FoundDirectory, ...]:
     """The directories of `brokers` brokers below `data_dir`; None: of as many as there are, and at least one.
 
-    BrokersLeftOut where there are more, DirectoryNotOurs, LogDamaged.
+    BrokersLeftOut where there are more, DirectoryNotOurs, DirectoryCopied, LogDamaged.
     """
     if brokers is not None and not 1 <= brokers <= MAX_BROKERS_PER_NODE:
         raise InvalidConfig("brokers", brokers, f"a number from 1 to {MAX_BROKERS_PER_NODE}")
@@ -47,7 +57,18 @@ def find_directories(data_dir: str, brokers: int | None) -> tuple[FoundDirectory
     wanted = max(brokers or 1, len(there))
     unused = (number for number in range(MAX_BROKERS_PER_NODE) if number not in there)
     numbers = sorted(there) + [next(unused) for _ in range(wanted - len(there))]
-    return tuple(_look_at(f"{data_dir}/broker-{number}") for number in sorted(numbers))
+    found = tuple(_look_at(f"{data_dir}/broker-{number}") for number in sorted(numbers))
+    check_no_copies((each.path, each) for each in found)
+    return found
+
+
+def check_no_copies(found: Iterable[tuple[str, FoundDirectory]]) -> None:
+    """Of (where, directory). DirectoryCopied where two are the same broker's."""
+    owners: dict[tuple[str, int], str] = {}
+    for where, each in found:
+        other = owners.setdefault((each.cluster_id, each.broker_id), where)
+        if other != where and not each.is_blank:
+            raise DirectoryCopied(each.broker_id, where, other)
 
 
 def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
@@ -57,6 +78,15 @@ def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
         first, second, *_ = owners
         raise WrongCluster(owners[second], f"cluster {second}", f"cluster {first}, as {owners[first]}")
     return next(iter(owners), None)
+
+
+def interrupted_formation(directories: tuple[FoundDirectory, ...]) -> tuple[int, ...]:
+    """The first voters of a cluster whose directories are claimed, but whose log was never begun; empty: it is none."""
+    claimed = [found for found in directories if not found.is_blank]
+    plans = {found.first_voters for found in claimed}
+    if len(plans) != 1 or any(found.holds_data for found in claimed):
+        return ()
+    return plans.pop()
 
 
 def secret_in(directories: tuple[FoundDirectory, ...]) -> ClusterSecret | None:
@@ -76,4 +106,13 @@ def _numbers_in(data_dir: str) -> set[int]:
 
 def _look_at(path: str) -> FoundDirectory:
     identity = DataDirectory.read_identity(path)
-    return FoundDirectory(path) if identity is None else FoundDirectory(path, identity.cluster_id, identity.broker_id)
+    if identity is None:
+        return FoundDirectory(path)
+    broker, claim = identity.broker, identity.claim
+    return FoundDirectory(path, broker.cluster_id, broker.broker_id, claim.first_voters, _holds_data(path))
+
+
+def _holds_data(path: str) -> bool:
+    """Whether more is in it than a broker leaves there that has taken part in nothing yet."""
+    names = (entry.name for entry in Path(path).iterdir())
+    return any(name not in _OF_BLANK_BROKERS and not name.endswith(TEMPORARY_SUFFIX) for name in names)

@@ -17,6 +17,7 @@ from raylog.actors.control_messages import AppendMetadata, InstallSnapshot, Meta
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_log_tail import LogTail
 from raylog.actors.metadata_quorum import common_end
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.stream_interface import Stream
 from raylog.config import MIB
 from raylog.errors import ControllerFenced, MessageUnknown, RaylogError, RemoteFailed, StreamClosed, StreamNotOpen
@@ -40,7 +41,7 @@ class FeedSource(Protocol):
     def epoch(self) -> int: ...
     @property
     def version(self) -> int: ...
-    def synced(self, broker_id: int, end_offset: int) -> None:
+    def synced(self, member: Voter, end_offset: int) -> None:
         """A broker holds everything below `end_offset`, synced if it is a voter."""
 
     def fence(self, epoch: int) -> None:
@@ -64,6 +65,7 @@ class BrokerFeed:
     def __init__(self, broker_id: int, stream: Stream, source: FeedSource, random: Random) -> None:
         self.broker_id = broker_id
         self.stream = stream
+        self.member: Voter | None = None  # with its directory, once it has answered
         self.agreed_end = 0  # below it the broker's log is ours, as it has said over this stream
         self._source = source
         self._random = random
@@ -132,8 +134,9 @@ class BrokerFeed:
             await self._pause_after(MessageUnknown(kind, message_version))
             return True
         self._failures = 0
+        self.member = member = self.broker_id, answer.directory_id
         if answer.accepted:
-            self._accepted(outgoing)
+            self._accepted(outgoing, member)
         else:
             self._refused(answer)
         return True
@@ -170,7 +173,7 @@ class BrokerFeed:
 
     # --- what was answered ----------------------------------------------------------------------------------------
 
-    def _accepted(self, outgoing: _Outgoing) -> None:
+    def _accepted(self, outgoing: _Outgoing, member: Voter) -> None:
         if type(outgoing.message) is InstallSnapshot:
             self._snapshot_version = outgoing.message.offset
             self._place = max(self._place, outgoing.end_offset) if self._is_agreed else outgoing.end_offset
@@ -179,7 +182,7 @@ class BrokerFeed:
         self._is_agreed = True
         self._told_version = max(self._told_version, outgoing.version)
         self.agreed_end = max(self.agreed_end, outgoing.end_offset)
-        self._source.synced(self.broker_id, outgoing.end_offset)
+        self._source.synced(member, outgoing.end_offset)
 
     def _refused(self, answer: MetadataAppended) -> None:
         self._is_agreed = False

@@ -18,12 +18,12 @@ from typing import Final
 
 from raylog.actors.messages import Message
 from raylog.actors.metadata_batches import decode_change, decode_state
-from raylog.actors.metadata_quorum_records import Voters
+from raylog.actors.metadata_quorum_records import Voter, Voters
 from raylog.actors.replication_messages import NO_EPOCH, EpochEnd
 from raylog.errors import InvalidBatch, OffsetOutOfRange, OffsetsNotContiguous, StaleLeaderEpoch
 from raylog.storage.record_batch import Bytes, read_header, split_batches
 
-NO_VOTERS: Final[tuple[int, ...]] = ()
+NO_VOTERS: Final[tuple[Voter, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ class LogTail:
         return self._batches[-1].epoch if self._batches else self.snapshot.epoch
 
     @property
-    def voters(self) -> tuple[int, ...]:
+    def voters(self) -> tuple[Voter, ...]:
         """Those that the log names last; none, where it never did."""
         return self._voters[-1][1]
 
-    def voters_at(self, offset: int) -> tuple[int, ...]:
+    def voters_at(self, offset: int) -> tuple[Voter, ...]:
         """Those that were in force at `offset`."""
         return next((voters for end, voters in reversed(self._voters) if end <= offset), NO_VOTERS)
 
@@ -210,7 +210,7 @@ def check_chain(batches: Sequence[StoredBatch], end_offset: int, last_epoch: int
         end_offset, last_epoch = batch.end_offset, batch.epoch
 
 
-def voters_in(records: Sequence[Message]) -> tuple[int, ...] | None:
+def voters_in(records: Sequence[Message]) -> tuple[Voter, ...] | None:
     """Those that the last record about it names; None where there is none."""
     return next((record.voters for record in reversed(records) if type(record) is Voters), None)
 

@@ -16,6 +16,7 @@ from raylog.actors.environment import Environment
 from raylog.actors.messages import pack
 from raylog.actors.metadata_log_tail import LogTail, MetadataSnapshot, decode_batches
 from raylog.actors.metadata_quorum import PromisedLog, choose_log, may_form, next_controller_epoch
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.metadata_voter import SNAPSHOT
 from raylog.actors.stream_interface import Response, Stream
 from raylog.config import MIB
@@ -35,10 +36,11 @@ _T = TypeVar("_T")
 
 
 class Adopted(NamedTuple):
-    """An epoch that a majority has promised, and the log to go on from."""
+    """An epoch that a majority has promised, the log to go on from, and the voters, which a blank log does not name."""
 
     epoch: int
     tail: LogTail
+    voters: tuple[Voter, ...]
 
 
 class PromiseRounds:
@@ -72,14 +74,20 @@ class PromiseRounds:
         if log is None:
             return None
         try:
-            return Adopted(epoch, await self._read_log(streams[log.broker_id], epoch, log))
+            tail = await self._read_log(streams[log.broker_id], epoch, log)
+            return Adopted(epoch, tail, tail.voters)
         except RaylogError as error:
             _log.warning("The metadata log of broker %d could not be read, trying again: %s", log.broker_id, error)
             return None
 
     async def _try_to_claim(self, streams: dict[int, Stream], voters: Sequence[int]) -> Adopted | None:
-        epoch, done = await self._ask_all(streams, lambda promised: may_form(promised, voters) or None)
-        return Adopted(epoch, LogTail()) if done else None
+        def named(promised: Collection[PromisedLog]) -> tuple[Voter, ...] | None:
+            if not may_form(promised, voters):
+                return None
+            return tuple(sorted(log.voter for log in promised if log.broker_id in voters))
+
+        epoch, first_voters = await self._ask_all(streams, named)
+        return None if first_voters is None else Adopted(epoch, LogTail(), first_voters)
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -135,8 +143,9 @@ class PromiseRounds:
             return None
         self._answered.add(broker_id)
         self._epochs_seen.add(answer.promised_epoch)
-        self._voters_seen = self._voters_seen or answer.voters
-        log = PromisedLog(broker_id, answer.last_epoch, answer.start_offset, answer.end_offset, answer.voters)
+        self._voters_seen = self._voters_seen or tuple(voter for voter, _ in answer.voters)
+        place = answer.last_epoch, answer.start_offset, answer.end_offset
+        log = PromisedLog(broker_id, answer.directory_id, *place, answer.voters)
         if self._must_be_blank and not log.is_blank:
             raise MetadataNotBlank(broker_id, log.end_offset)
         return log if answer.granted else None
@@ -175,3 +184,8 @@ async def _pause(seconds: float) -> None:
 def brokers_text(brokers: Iterable[int]) -> str:
     """For people: their ids."""
     return ", ".join(map(str, sorted(brokers)))
+
+
+def voters_text(voters: Iterable[Voter]) -> str:
+    """For people: their brokers' ids."""
+    return brokers_text(broker_id for broker_id, _ in voters)

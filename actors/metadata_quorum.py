@@ -7,6 +7,8 @@ that it finds. What must stay true:
 - A batch of an earlier epoch is committed by a later one of the controller's own epoch, never by being counted. (At a
   majority alone it can still be replaced, by a log with a higher last epoch that knows nothing of it.)
 - A voter that joins counts from the batch that names it: what it acknowledged before that was not on its disk.
+- A voter is a broker on one disk. A broker that comes back on a blank one has forgotten what it promised and synced, so
+  it counts for nothing until it has been named anew; and its older self leaves before it joins.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.replication_messages import EpochEnd
 from raylog.config import MIB
 
@@ -25,10 +28,16 @@ class PromisedLog(NamedTuple):
     """What a broker said about its log when it promised an epoch; the log has stood still since."""
 
     broker_id: int
+    directory_id: str
     last_epoch: int
     start_offset: int
     end_offset: int
-    voters: tuple[int, ...]
+    voters: tuple[Voter, ...]
+
+    @property
+    def voter(self) -> Voter:
+        """Who this is, where it is a voter."""
+        return self.broker_id, self.directory_id
 
     @property
     def age(self) -> tuple[int, int]:
@@ -48,8 +57,8 @@ def next_controller_epoch(seen: Iterable[int]) -> int:
     return max((_FIRST_EPOCH - 1, *seen)) + 1
 
 
-def is_majority(members: Collection[int], voters: Collection[int]) -> bool:
-    """Whether these brokers include more than half of the voters. Of no voters nobody is."""
+def is_majority(members: Collection[Voter], voters: Collection[Voter]) -> bool:
+    """Whether these include more than half of the voters. Of no voters nobody is."""
     return 2 * len(set(members) & set(voters)) > len(set(voters))
 
 
@@ -60,7 +69,7 @@ def choose_log(promised: Collection[PromisedLog]) -> PromisedLog | None:
     would be needed to have made that count.
     """
     for log in sorted(promised, key=_age_then_id, reverse=True):
-        behind = [other.broker_id for other in promised if other.age <= log.age]
+        behind = [other.voter for other in promised if other.age <= log.age]
         if is_majority(behind, log.voters):
             return log
     return None
@@ -81,25 +90,25 @@ def may_form(promised: Collection[PromisedLog], voters: Collection[int]) -> bool
 class CommitRule:
     """How far one controller's log is committed. `own_offset` is where the first batch of its epoch begins."""
 
-    def __init__(self, voters: Collection[int], committed: int, own_offset: int) -> None:
+    def __init__(self, voters: Collection[Voter], committed: int, own_offset: int) -> None:
         self.committed = committed
         self._own_offset = own_offset
         self._voters = frozenset(voters)
         self._counts_from = dict.fromkeys(voters, 0)
-        self._synced: dict[int, int] = {}
+        self._synced: dict[Voter, int] = {}
 
     @property
-    def voters(self) -> tuple[int, ...]:
+    def voters(self) -> tuple[Voter, ...]:
         return tuple(sorted(self._voters))
 
-    def change_voters(self, voters: Collection[int], end_offset: int) -> None:
+    def change_voters(self, voters: Collection[Voter], end_offset: int) -> None:
         """In force from its append on. `end_offset` is the end of the batch that says so."""
         self._counts_from = {voter: self._counts_from.get(voter, end_offset) for voter in voters}
         self._voters = frozenset(voters)
 
-    def synced(self, broker_id: int, end_offset: int) -> bool:
+    def synced(self, member: Voter, end_offset: int) -> bool:
         """Take note that a broker holds everything below `end_offset`. Whether that committed something."""
-        self._synced[broker_id] = max(end_offset, self._synced.get(broker_id, 0))
+        self._synced[member] = max(end_offset, self._synced.get(member, 0))
         return self._advance()
 
     def _advance(self) -> bool:
@@ -110,7 +119,7 @@ class CommitRule:
         self.committed = at_majority
         return True
 
-    def _counted(self, voter: int) -> int:
+    def _counted(self, voter: Voter) -> int:
         end_offset = self._synced.get(voter, 0)
         return end_offset if end_offset >= self._counts_from[voter] else 0
 
@@ -118,16 +127,20 @@ class CommitRule:
 # --- changing the voters --------------------------------------------------------------------------------------------
 
 
-def next_voters(current: Collection[int], wanted: Collection[int], ready: Collection[int]) -> tuple[int, ...] | None:
+def next_voters(
+    current: Collection[Voter], wanted: Collection[Voter], ready: Collection[Voter]
+) -> tuple[Voter, ...] | None:
     """The set one member nearer to the wanted one; None while no step would leave a majority that is ready.
 
     `ready` are the brokers that hold all that is committed. Voters that are lost go first, others when their successors
-    are in.
+    are in; but no broker is in the set twice.
     """
     before, after = set(current), set(wanted)
+    present = {broker_id for broker_id, _ in before}
     joining = sorted(after - before)
     lost = sorted(before - after - set(ready))
     leaving = [] if joining else sorted(before - after)
+    joining = [each for each in joining if each[0] not in present]
     steps = [before | {joiner} for joiner in joining if joiner in ready] + [before - {each} for each in lost + leaving]
     return next((tuple(sorted(step)) for step in steps if is_majority(ready, step)), None)
 

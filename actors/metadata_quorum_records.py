@@ -6,16 +6,20 @@ All others are in `metadata_records.py`. Here nothing looks into those, and whoe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from raylog.actors.messages import Message, message
+
+Voter: TypeAlias = tuple[int, str]
+"""broker id, directory id: on another disk a broker is another voter, which knows nothing of what the first one said"""
 
 
 @message(kind=100)
 @dataclass(frozen=True, slots=True)
 class Voters(Message):
-    """From this record on these brokers, by id and rising, are the voters. In force from its append, not its commit."""
+    """From this record on these, in rising order, are the voters. In force from its append, not its commit."""
 
-    voters: tuple[int, ...]
+    voters: tuple[Voter, ...]
 
 
 @message(kind=101)

@@ -44,6 +44,7 @@ class BrokerRegistration(Message):
     rack: str
     endpoints: tuple[str, ...]
     directory: str
+    directory_id: str
     boot_id: str
 
 
@@ -158,6 +159,14 @@ class ReplicaRegistered(Message):
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock(Message):
     """All producer ids below `next_id` are given out (rule 18)."""
+
+    next_id: int
+
+
+@message(kind=115)
+@dataclass(frozen=True, slots=True)
+class BrokerIdsUsed(Message):
+    """All broker ids below `next_id` belong, or belonged, to a directory: no other one ever gets them."""
 
     next_id: int
 

@@ -40,6 +40,7 @@ from raylog.actors.metadata_log_tail import (
     check_chain,
     decode_batches,
 )
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.stream_interface import Request, Response
 from raylog.errors import (
     ControllerFenced,
@@ -76,14 +77,15 @@ class MetadataCopy:
         self,
         env: Environment,
         files: MetadataFiles,
-        broker_id: int,
+        own: Voter,
         on_committed: OnCommitted,
         on_snapshot: OnSnapshot,
     ) -> None:
         self.offline: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self._env = env
         self._files = files
-        self._broker_id = broker_id
+        self._own = own
+        self._directory_id = own[1]
         self._on_committed = on_committed
         self._on_snapshot = on_snapshot
         self._tail = LogTail()
@@ -98,7 +100,7 @@ class MetadataCopy:
         env: Environment,
         data_directory: str,
         cluster_id: str,
-        broker_id: int,
+        own: Voter,
         on_committed: OnCommitted,
         on_snapshot: OnSnapshot,
     ) -> MetadataCopy:
@@ -107,7 +109,7 @@ class MetadataCopy:
         What of the log is committed a controller has to tell. Raises LogDamaged, DiskError, UnsupportedFormat,
         MetadataRecordUnknown: then this broker cannot take part.
         """
-        copy = cls(env, MetadataFiles(env.disk, data_directory, cluster_id), broker_id, on_committed, on_snapshot)
+        copy = cls(env, MetadataFiles(env.disk, data_directory, cluster_id), own, on_committed, on_snapshot)
         copy._promised_epoch, copy._tail = await copy._on_disk(copy._files.load)
         copy._version = copy._tail.start_offset
         if copy._version:
@@ -130,7 +132,7 @@ class MetadataCopy:
         return self._promised_epoch
 
     @property
-    def voters(self) -> tuple[int, ...]:
+    def voters(self) -> tuple[Voter, ...]:
         """Those that the end of its log names; empty while it has heard of none."""
         return self._tail.voters
 
@@ -207,9 +209,8 @@ class MetadataCopy:
             await self._keep_promise(epoch)
             _log.info("Controller epoch %d is promised to %s.", epoch, controller)
         tail = self._tail
-        return Promised(
-            granted, self._promised_epoch, tail.last_epoch, tail.start_offset, tail.end_offset, tail.voters
-        )
+        place = tail.last_epoch, tail.start_offset, tail.end_offset
+        return Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters)
 
     async def _obey(self, epoch: int) -> None:
         """Refuse a controller whose time is over. One with a higher epoch has its majority without this broker."""
@@ -235,14 +236,15 @@ class MetadataCopy:
     async def _append(self, message: AppendMetadata, payload: Bytes) -> MetadataAppended:
         await self._obey(message.controller_epoch)
         if self._tail.epoch_before(message.base_offset) != message.previous_epoch:
-            return MetadataAppended(False, *self._tail.epoch_end(message.previous_epoch))
+            return MetadataAppended(self._directory_id, False, *self._tail.epoch_end(message.previous_epoch))
         batches = decode_batches(payload)
         check_chain(batches, message.base_offset, message.previous_epoch)
         await self._take_over(self._new_ones(batches))
         await self._become_durable()
         end = batches[-1].end_offset if batches else message.base_offset
         self._commit(min(message.commit_offset, end))  # further on it may not be the controller's log
-        return MetadataAppended(True, batches[-1].epoch if batches else message.previous_epoch, end)
+        last_epoch = batches[-1].epoch if batches else message.previous_epoch
+        return MetadataAppended(self._directory_id, True, last_epoch, end)
 
     def _new_ones(self, batches: Sequence[StoredBatch]) -> Sequence[StoredBatch]:
         """Without those that are here already. One epoch has one writer, so an epoch and an end name a batch."""
@@ -271,9 +273,9 @@ class MetadataCopy:
         self._tail.truncate_to(offset)
 
     async def _become_durable(self) -> None:
-        if not self.is_durable and self._broker_id in self._tail.voters:
+        if not self.is_durable and self._own in self._tail.voters:
             await self._on_disk(lambda now_ms: self._files.begin_log(self._tail, now_ms))
-            _log.info("Broker %d keeps the metadata log on disk: it is a voter.", self._broker_id)
+            _log.info("Broker %d keeps the metadata log on disk: it is a voter.", self._own[0])
 
     async def _install(self, message: InstallSnapshot, payload: Bytes) -> MetadataAppended:
         await self._obey(message.controller_epoch)
@@ -283,7 +285,7 @@ class MetadataCopy:
             )
             await self._begin_with(snapshot)
             await self._become_durable()
-        return MetadataAppended(True, message.epoch, message.offset)
+        return MetadataAppended(self._directory_id, True, message.epoch, message.offset)
 
     async def _begin_with(self, snapshot: MetadataSnapshot) -> None:
         agrees = self._tail.epoch_before(snapshot.version) == snapshot.epoch

@@ -24,9 +24,9 @@ from raylog.actors.messages import Message
 from raylog.actors.metadata_batches import encode_change, encode_state
 from raylog.actors.metadata_feed import BrokerFeed
 from raylog.actors.metadata_log_tail import CommittedBatch, LogTail, MetadataSnapshot, StoredBatch, voters_in
-from raylog.actors.metadata_promises import Adopted, PromiseRounds, Reachable, brokers_text
+from raylog.actors.metadata_promises import Adopted, PromiseRounds, Reachable, brokers_text, voters_text
 from raylog.actors.metadata_quorum import CommitRule, is_snapshot_due, next_voters
-from raylog.actors.metadata_quorum_records import ControllerStarted, Voters
+from raylog.actors.metadata_quorum_records import ControllerStarted, Voter, Voters
 from raylog.actors.stream_interface import Stream
 from raylog.config import MIB
 from raylog.errors import (
@@ -92,9 +92,14 @@ class MetadataWriter:
         return self._rule.committed
 
     @property
-    def voters(self) -> tuple[int, ...]:
+    def voters(self) -> tuple[Voter, ...]:
         """Those in force, which may not be committed yet."""
         return self._tail.voters
+
+    @property
+    def voting_brokers(self) -> tuple[int, ...]:
+        """The numbers of the voters in force."""
+        return tuple(broker_id for broker_id, _ in self._tail.voters)
 
     @property
     def tail(self) -> LogTail:
@@ -106,9 +111,9 @@ class MetadataWriter:
         """Whether enough has been written since the last snapshot for another to be worth its while."""
         return is_snapshot_due(self._tail.size_bytes, len(self._tail.snapshot.data))
 
-    def connected(self) -> frozenset[int]:
-        """Brokers that are being fed."""
-        return frozenset(self._feeds)
+    def connected(self) -> frozenset[Voter]:
+        """Brokers that are being fed and have answered, with their directories; voters or not."""
+        return frozenset(feed.member for feed in self._feeds.values() if feed.member is not None)
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
@@ -134,13 +139,13 @@ class MetadataWriter:
         deadline = asyncio.get_running_loop().time() + timeout
         voters = tuple(sorted(set(voters)))
         adopted = await PromiseRounds(self._env, self._controller, reachable, timeout).claim(voters)
-        first = [Voters(voters), ControllerStarted(adopted.epoch), *records]
+        first = [Voters(adopted.voters), ControllerStarted(adopted.epoch), *records]
         return await self._begin(adopted, first, reachable, deadline)
 
     async def _begin(
         self, adopted: Adopted, first: Sequence[Message], reachable: Reachable, deadline: float
     ) -> Recovered:
-        self._epoch, self._tail = adopted
+        self._epoch, self._tail, _ = adopted
         self._rule = CommitRule(self._tail.voters, self._tail.start_offset, self._tail.end_offset)
         self._ended = None
         committed = self._append(first)
@@ -156,7 +161,7 @@ class MetadataWriter:
         while not committed.done():
             if loop.time() >= deadline:
                 answered = brokers_text(each for each, feed in self._feeds.items() if feed.agreed_end)
-                voters = brokers_text(self.voters)
+                voters = voters_text(self.voters)
                 await self.close()
                 raise MetadataQuorumUnavailable(voters, answered, int((loop.time() - began) * 1000))
             for broker_id, stream in reachable():
@@ -206,7 +211,7 @@ class MetadataWriter:
         self._tail.replace_start(MetadataSnapshot(version, epoch, records, data))
         self._wake_feeds()
 
-    async def change_voters(self, voters: Sequence[int], *, timeout: float = 30.0) -> None:
+    async def change_voters(self, voters: Sequence[Voter], *, timeout: float = 30.0) -> None:
         """Step by step to this set, lost voters included.
 
         VotersNotChanged where it is not reached in time: steps that are done stay done. ControllerFenced.
@@ -214,20 +219,20 @@ class MetadataWriter:
         deadline = asyncio.get_running_loop().time() + timeout
         wanted = tuple(sorted(set(voters)))
         if not wanted:
-            raise VotersNotChanged(brokers_text(self.voters), "none", "somebody has to keep the log")
+            raise VotersNotChanged(voters_text(self.voters), "none", "somebody has to keep the log")
         async with self._changing_voters:
             version = self.version
             while self.version < self._tail.voters_offset or self.voters != wanted:
                 before, version = version, self.version
                 await self._step_towards(wanted, self._holding(before), deadline)
 
-    async def _step_towards(self, wanted: tuple[int, ...], ready: frozenset[int], deadline: float) -> None:
+    async def _step_towards(self, wanted: tuple[Voter, ...], ready: frozenset[Voter], deadline: float) -> None:
         if self._ended is not None:
             raise self._ended
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
-            reason = f"{brokers_text(set(wanted) - ready) or 'none'} of these not up to date, or no majority left"
-            raise VotersNotChanged(brokers_text(self.voters), brokers_text(wanted), reason)
+            reason = f"{voters_text(set(wanted) - ready) or 'none'} of these not up to date, or no majority left"
+            raise VotersNotChanged(voters_text(self.voters), voters_text(wanted), reason)
         step = None
         if self.version >= self._tail.voters_offset:  # the last step is committed: the next may begin
             step = next_voters(self.voters, wanted, ready)
@@ -237,12 +242,12 @@ class MetadataWriter:
         _log.info("Voters of the metadata log: %s instead of %s.", step, self.voters)
         await asyncio.wait({self._append([Voters(step)])}, timeout=left)
 
-    def _holding(self, version: int) -> frozenset[int]:
+    def _holding(self, version: int) -> frozenset[Voter]:
         """Brokers that hold all below `version`, as far as their present streams have told."""
         return frozenset(
-            broker_id
-            for broker_id, feed in self._feeds.items()
-            if feed.agreed_end >= version and not feed.stream.closed.done()
+            feed.member
+            for feed in self._feeds.values()
+            if feed.member is not None and feed.agreed_end >= version and not feed.stream.closed.done()
         )
 
     # --- brokers --------------------------------------------------------------------------------------------------
@@ -261,9 +266,9 @@ class MetadataWriter:
         if feed is not None:
             feed.stop()
 
-    def synced(self, broker_id: int, end_offset: int) -> None:
+    def synced(self, member: Voter, end_offset: int) -> None:
         """From a feed."""
-        if self._ended is None and self._rule.synced(broker_id, end_offset):
+        if self._ended is None and self._rule.synced(member, end_offset):
             while self._uncommitted and self._uncommitted[0].end_offset <= self.version:
                 committed = self._uncommitted.popleft()
                 self._uncommitted_bytes -= committed.size

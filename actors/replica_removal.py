@@ -22,7 +22,7 @@ from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import RemoveReplica
 from raylog.actors.replica_registration import is_wanted
 from raylog.actors.topic_admin import topic_data_removed
-from raylog.errors import RaylogError
+from raylog.errors import RaylogError, TooManyBytesInFlight
 
 _REMOVE_SECONDS: Final = 15.0
 _FIRST_PAUSE: Final = 0.2
@@ -51,6 +51,8 @@ class ReplicaRemoval:
         for gone in self._changes.state.deleted.values():
             for partition, broker_id in gone.holders:
                 self._remove(_Removal(gone.name, (gone.id, partition, broker_id)))
+        for broker_id in self._pending.keys() - self._changes.state.brokers.keys():
+            self.broker_removed(broker_id)
 
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
         for change in changes:
@@ -66,8 +68,15 @@ class ReplicaRemoval:
 
     def broker_removed(self, broker_id: int) -> None:
         """It will not come back, and what it holds with it."""
-        for removal in list(self._pending.get(broker_id, ())):
-            self._done(removal)
+        self._tasks.start(self._forget(broker_id))
+
+    async def _forget(self, broker_id: int) -> None:
+        pending = self._pending.get(broker_id, {})
+        while pending:
+            for removal in list(pending):
+                self._done(removal)
+            if pending:
+                await asyncio.sleep(_FIRST_PAUSE)
 
     def _remove(self, removal: _Removal) -> None:
         self._pending.setdefault(removal.key[2], {})[removal] = None
@@ -98,20 +107,24 @@ class ReplicaRemoval:
             except RaylogError as error:
                 _log.info("%s-%d is still on broker %d: %s", removal.topic, partition, broker_id, error)
                 return False
-        self._done(removal)
-        return True
+        return self._done(removal)
 
-    def _done(self, removal: _Removal) -> None:
+    def _done(self, removal: _Removal) -> bool:
+        """False: that could not be written down just now."""
         topic_id, partition, broker_id = removal.key
+        if topic_id in self._changes.state.deleted:
+            removed = self._removed.setdefault(topic_id, set())
+            removed.add((partition, broker_id))
+            records = topic_data_removed(self._changes.state, topic_id, removed)
+            try:
+                self._changes.submit(records)
+            except TooManyBytesInFlight as error:
+                _log.info("That topic %s is removed has to wait: %s", removal.topic, error)
+                return False
+            if records:
+                del self._removed[topic_id]
         self._pending[broker_id].pop(removal, None)
-        if topic_id not in self._changes.state.deleted:
-            return
-        removed = self._removed.setdefault(topic_id, set())
-        removed.add((partition, broker_id))
-        records = topic_data_removed(self._changes.state, topic_id, removed)
-        if records:
-            self._changes.submit(records)
-            del self._removed[topic_id]
+        return True
 
     def _is_there(self, broker_id: int) -> bool:
         return self._sessions is not None and self._sessions.get(broker_id) is not None

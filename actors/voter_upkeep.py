@@ -3,7 +3,8 @@ of them still follow this controller.
 
 What must stay true:
 - A voter is replaced only by a broker that is there, and only after it was away for long, is about to leave, or is gone
-  for ever. One that comes back within that time finds itself a voter still.
+  for ever. One that comes back within that time finds itself a voter still; but not with another directory: then it
+  is another voter, which takes the place of its former self.
 - A controller that no majority follows decides nothing that counts. It may have been replaced without hearing of it, so
   it gives up after a while; the next one begins with the brokers' promises.
 """
@@ -16,7 +17,8 @@ from collections.abc import Callable
 from typing import Final
 
 from raylog.actors.cluster_changes import ClusterChanges
-from raylog.actors.metadata_promises import brokers_text
+from raylog.actors.metadata_promises import voters_text
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.errors import (
     ControllerFenced,
@@ -46,7 +48,7 @@ class VoterUpkeep:
         self._writer = writer
         self._give_up = give_up
         self._loop = asyncio.get_running_loop()
-        self._seen: dict[int, float] = {}  # voters: when each was last alive
+        self._seen: dict[Voter, float] = {}  # voters: when each was last alive
         self._majority_at = self._loop.time()  # when a majority last followed
 
     async def run(self) -> None:
@@ -70,9 +72,9 @@ class VoterUpkeep:
             self._majority_at = now
         elif now - self._majority_at > _MAJORITY_SECONDS:
             waited_ms = int((now - self._majority_at) * 1000)
-            self._give_up(MetadataQuorumUnavailable(brokers_text(voters), brokers_text(following), waited_ms))
+            self._give_up(MetadataQuorumUnavailable(voters_text(voters), voters_text(following), waited_ms))
 
-    def wanted(self) -> tuple[int, ...]:
+    def wanted(self) -> tuple[Voter, ...]:
         """The present voters that stay, and others in place of those that do not, as far as there are others."""
         present = self._writer.voters
         others = [each for each in self._usable() if each not in present]
@@ -80,20 +82,24 @@ class VoterUpkeep:
         leaving = [each for each in present if each not in staying]
         enough = VOTERS if len(staying) + len(others) >= VOTERS else len(present)
         new = others[: max(0, enough - len(staying))]
-        kept = leaving[: max(0, enough - len(staying) - len(new))]  # nobody to take their place
+        replaced = {broker_id for broker_id, _ in new}  # by themselves, on another disk
+        kept = [each for each in leaving if each[0] not in replaced]
+        kept = kept[: max(0, enough - len(staying) - len(new))]  # nobody to take their place
         return tuple(sorted(staying + new + kept))
 
-    def _stays(self, broker_id: int) -> bool:
+    def _stays(self, voter: Voter) -> bool:
+        broker_id, directory_id = voter
         broker = self._changes.state.brokers.get(broker_id)
-        if broker is None or broker.draining:
+        if broker is None or broker.draining or broker.directory_id != directory_id:
             return False
         now = self._loop.time()
         if broker_id in self._changes.live.brokers:
-            self._seen[broker_id] = now
-        return now - self._seen.setdefault(broker_id, now) < _AWAY_SECONDS
+            self._seen[voter] = now
+        return now - self._seen.setdefault(voter, now) < _AWAY_SECONDS
 
-    def _usable(self) -> list[int]:
-        """The others, those with the fewest replicas first."""
+    def _usable(self) -> list[Voter]:
+        """All that may vote, those with the fewest replicas first."""
         state = self._changes.state
         usable = [each for each in state.brokers if state.is_usable(each, self._changes.live)]
-        return sorted(usable, key=lambda each: (state.replica_count(each), each))
+        usable.sort(key=lambda each: (state.replica_count(each), each))
+        return [(each, state.brokers[each].directory_id) for each in usable]

@@ -197,7 +197,7 @@ class Cluster:
         self._admin("undrain_broker", timeout, broker_id=broker)
 
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
-        """Stop a drained broker for good, and forget it."""
+        """Stop a drained broker for good, and forget it. UnknownBroker; BrokerInUse: it runs on."""
         self._calls.ask("remove_broker", broker, _INSIDE * timeout, timeout=timeout)
 
     # --- in general -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
     a controller of this name is there         join it with this node's data directory
     none; a directory holds an identity        restore: that cluster, with that secret, from all directories there are
+    none; claimed for one, but it holds nothing  form: the attempt that was interrupted is completed
     none; all directories are blank            form: with form=True, or on a Ray cluster of one node unless form=False;
                                                else ClusterNotFound says what to do
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +25,10 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from raylog.actors.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
 from raylog.actors.actor_options import actor_options
-from raylog.actors.broker_homes import BrokerHome, number_all
+from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
-from raylog.actors.data_directories import cluster_of
+from raylog.actors.data_directories import FoundDirectory, check_no_copies, cluster_of, interrupted_formation
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
 from raylog.actors.ray_runtime import join_or_start_ray, join_ray
@@ -55,7 +56,7 @@ def start(
     Starts Ray where none is running. Returns when the brokers are registered and the cluster takes calls.
 
     RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut, WrongCluster,
-    DirectoryNotOurs, LogDamaged, InvalidConfig.
+    DirectoryNotOurs, DirectoryCopied, LogDamaged, InvalidConfig.
     """
     namespace(name)  # says what is wrong with it before anything is started
     data_dir = str(Path(data_dir).expanduser().absolute())
@@ -134,7 +135,12 @@ class _Start:
         cluster_id = cluster_of(directories)
         if cluster_id is None:
             self._check_may_form(form, nodes)
+        check_no_copies((f"{each.path} on {node.host}", each) for node, each in _each(places, found))
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
+        planned = interrupted_formation(directories)
+        if cluster_id is None or planned:
+            homes = list(number_all(homes))
+            planned = planned or first_voters(homes)
         secret = next((each.secret for each in found if each.secret is not None), None)
         head = next(node for node in nodes if node.is_head)
         post = ControllerPost(
@@ -143,14 +149,14 @@ class _Start:
             secret=secret or ClusterSecret.draw(),
             node_id=head.node_id,
             host=head.host,
-            forms=cluster_id is None,
-            homes=number_all(homes) if cluster_id is None else tuple(homes),
+            first_voters=planned,
+            homes=tuple(homes),
             later_data_dir=self._data_dir,
             coordinators=_COORDINATORS,
         )
         options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)
-        return post.forms
+        return bool(planned)
 
     def _check_may_form(self, form: bool | None, nodes: Sequence[RayNode]) -> None:
         if form or (form is None and len(nodes) == 1):
@@ -172,4 +178,11 @@ class _Start:
 
 
 def _homes(node_id: str, found: Found) -> list[BrokerHome]:
-    return [BrokerHome(node_id, each.path, each.broker_id) for each in found.directories]
+    return [
+        BrokerHome(node_id, each.path, each.broker_id, is_claimed=not each.is_blank) for each in found.directories
+    ]
+
+
+def _each(places: Sequence[RayNode], found: Sequence[Found]) -> Iterator[tuple[RayNode, FoundDirectory]]:
+    for node, one in zip(places, found, strict=True):
+        yield from ((node, each) for each in one.directories)

@@ -37,7 +37,8 @@ What stays true here:
     │                             ConcurrentTransaction, InvalidTransactionTimeout, UnknownTransactionalId
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
-    │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, WrongCluster, WrongPartition
+    │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, DirectoryBlank, DirectoryCopied, WrongCluster,
+    │   │                         WrongPartition
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline
@@ -670,7 +671,7 @@ class UnknownBroker(BrokerNotAvailable):
 class BrokerInUse(AdminError):
     """A broker cannot be removed, or drained, as things are."""
 
-    advice = "Drain it first, or move its replicas elsewhere."
+    advice = "Drain it first (`drain_broker`), with other brokers there that can take over what it has."
 
     def __init__(self, broker: int, reason: str) -> None:
         super().__init__(broker, reason)
@@ -1151,6 +1152,38 @@ class DirectoryNotOurs(DirectoryError):
 
     def describe(self) -> str:
         return f"Directory {self.path} is not a raylog directory: {self.found}."
+
+
+class DirectoryBlank(DirectoryError):
+    """A broker that had data finds none: the disk is not mounted, or was replaced."""
+
+    advice = (
+        "Mount or restore what belongs there. If it is lost, move this broker's replicas to others, remove the broker, "
+        "and start again: the directory then gets a broker with a new number."
+    )
+
+    def __init__(self, path: str, broker: int) -> None:
+        super().__init__(path, broker)
+        self.path = path
+        self.broker = broker
+
+    def describe(self) -> str:
+        return f"Directory {self.path} is blank, but broker {self.broker} has had its data there."
+
+
+class DirectoryCopied(DirectoryError):
+    """Two directories say that they are the same broker's: one of them is a copy."""
+
+    advice = "Move the one that is the copy (the older one) out of the way, and start again."
+
+    def __init__(self, broker: int, path: str, other: str) -> None:
+        super().__init__(broker, path, other)
+        self.broker = broker
+        self.path = path
+        self.other = other
+
+    def describe(self) -> str:
+        return f"Directories {self.path} and {self.other} are both broker {self.broker}'s."
 
 
 class WrongCluster(DirectoryError):

@@ -1,12 +1,13 @@
 """A broker's data directory: whose it is, its lock, and the replicas in it.
 
-    broker.json              format version, cluster id, broker id
+    broker.json              format version, cluster id, broker id, directory id, first voters
     .lock                    flock: one broker
     <topic>-<partition>/     one replica each, see partition_directory.py
     <topic>-<partition>@set-aside-<ms>/  a replica that was damaged or replaced, kept for whoever wants to look
 
 What must stay true: the identity is written once, when the directory is blank, and never changes; so a node that comes
-back with its directory is the same broker, and no broker ever writes into the directory of another.
+back with its directory is the same broker, and no broker ever writes into the directory of another. The directory id is
+drawn then: a blank directory that takes the place of a lost one tells by it that it is another (rule 17).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from raylog.errors import DirectoryNotOurs, WrongCluster
-from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint, write_checkpoint
+from raylog.errors import DirectoryBlank, DirectoryNotOurs, WrongCluster
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk, LocalDisk
 from raylog.storage.partition_directory import LOCK_FILE
 
@@ -36,17 +37,33 @@ class BrokerIdentity:
         return f"broker {self.broker_id} of cluster {self.cluster_id}"
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a blank directory is made a broker's with."""
+
+    directory_id: str  # random
+    first_voters: tuple[int, ...] = ()  # of the metadata log that this broker is to form with them; else empty
+
+
+@dataclass(frozen=True)
+class DirectoryIdentity:
+    """What a directory says of itself."""
+
+    broker: BrokerIdentity
+    claim: Claim
+
+
 class DataDirectory:
     """An open, locked data directory."""
 
-    def __init__(self, disk: Disk, path: str, identity: BrokerIdentity, lock: DirectoryLock) -> None:
+    def __init__(self, disk: Disk, path: str, identity: DirectoryIdentity, lock: DirectoryLock) -> None:
         self.disk = disk
         self.path = path
         self.identity = identity
         self._lock = lock
 
     @staticmethod
-    def read_identity(path: str, disk: Disk | None = None) -> BrokerIdentity | None:
+    def read_identity(path: str, disk: Disk | None = None) -> DirectoryIdentity | None:
         """Whose directory this is, without opening it; None where it is blank or missing."""
         disk = disk or LocalDisk()
         try:
@@ -54,30 +71,39 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         if IDENTITY_FILE in names:
-            return read_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, lambda body: BrokerIdentity(**body))
+            return read_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, _parse_identity)
         foreign = [name for name in names if name != LOCK_FILE and not name.endswith(TEMPORARY_SUFFIX)]
         if foreign:
             raise DirectoryNotOurs(path, f"it holds {foreign[0]!r}, but no {IDENTITY_FILE}")
         return None
 
     @classmethod
-    def open(cls, path: str, identity: BrokerIdentity, disk: Disk | None = None) -> DataDirectory:
-        """Lock the directory for this broker; a blank one becomes this broker's."""
+    def open(
+        cls, path: str, broker: BrokerIdentity, disk: Disk | None = None, *, claim: Claim | None = None
+    ) -> DataDirectory:
+        """Lock the directory for this broker; a blank one becomes this broker's.
+
+        DirectoryBlank where it is blank and there is no claim: this broker had a directory already.
+        """
         disk = disk or LocalDisk()
         found = cls.read_identity(path, disk)  # before anything is written into what may be somebody else's
         if found is None:
+            if claim is None:
+                raise DirectoryBlank(path, broker.broker_id)
             _make_durably(disk, path)
-        directory = cls(disk, path, identity, disk.lock_directory(path))
+        lock = disk.lock_directory(path)
         try:
             found = found or cls.read_identity(path, disk)  # somebody may have been quicker
             if found is None:
-                write_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, asdict(identity))
-            elif found != identity:
-                raise WrongCluster(path, str(found), str(identity))
+                assert claim is not None
+                found = DirectoryIdentity(broker, claim)
+                write_checkpoint(disk, f"{path}/{IDENTITY_FILE}", _VERSION, {**asdict(broker), **asdict(claim)})
+            elif found.broker != broker:
+                raise WrongCluster(path, str(found.broker), str(broker))
         except BaseException:
-            directory.close()
+            lock.release()
             raise
-        return directory
+        return cls(disk, path, found, lock)
 
     def replica_path(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"
@@ -111,6 +137,11 @@ class DataDirectory:
 
     def close(self) -> None:
         self._lock.release()
+
+
+def _parse_identity(body: Body) -> DirectoryIdentity:
+    claim = Claim(body["directory_id"], tuple(body["first_voters"]))
+    return DirectoryIdentity(BrokerIdentity(body["cluster_id"], body["broker_id"]), claim)
 
 
 def _make_durably(disk: Disk, path: str) -> None:

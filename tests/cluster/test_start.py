@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from raylog.api.cluster_shutdown import actor_names
 from raylog.errors import (
     BrokersLeftOut,
     ClusterNotFound,
+    DirectoryBlank,
     InvalidReplicationFactor,
     OffsetOutOfRange,
     TopicExists,
@@ -22,6 +24,7 @@ from raylog.errors import (
     UnknownTopic,
     WrongCluster,
 )
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("module_ray")]
@@ -163,4 +166,33 @@ def test_a_broker_that_hangs_is_replaced(tmp_path: Path) -> None:
     until(lambda: not cluster.describe_cluster().brokers[2].alive)
     until(lambda: cluster.describe_cluster().brokers[2].alive and all_in_sync(cluster, "clicks"))
     assert pid_of_broker(tmp_path / "broker-2") != stopped
+    cluster.shutdown()
+
+
+def test_a_formation_that_was_interrupted_is_completed_by_a_later_start(tmp_path: Path) -> None:
+    claimed = DataDirectory.open(
+        f"{tmp_path}/broker-1", BrokerIdentity("begun", 1), claim=Claim("drawn", first_voters=(0, 1, 2))
+    )
+    claimed.close()
+    cluster = raylog.start(tmp_path, brokers=3, name="interrupted")
+    assert cluster.cluster_id == "begun"
+    directories = {each.broker: Path(each.directory).name for each in cluster.describe_cluster().brokers}
+    assert directories == {0: "broker-0", 1: "broker-1", 2: "broker-2"}
+    assert cluster.describe_cluster().voters == (0, 1, 2)
+    cluster.shutdown()
+
+
+def test_a_broker_runs_in_no_blank_directory_once_it_had_one_with_data(tmp_path: Path) -> None:
+    cluster = raylog.start(tmp_path, brokers=2, name="unmounted")
+    directory = tmp_path / "broker-1"
+    victim = pid_of_broker(directory)
+    directory.rename(tmp_path / "aside")
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: [each.alive for each in cluster.describe_cluster().brokers] == [True, False])
+    time.sleep(3.0)  # several attempts to start it
+    assert not directory.exists()
+    with pytest.raises(DirectoryBlank):
+        raylog.start(tmp_path, brokers=2, name="unmounted", timeout=20)
+    (tmp_path / "aside").rename(directory)
+    until(lambda: [each.alive for each in cluster.describe_cluster().brokers] == [True, True])
     cluster.shutdown()

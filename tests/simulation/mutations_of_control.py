@@ -269,7 +269,7 @@ def divergent_tail_kept(patches: Patches) -> None:
 def oldest_log_adopted(patches: Patches) -> None:
     def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:
         for log in sorted(promised, key=metadata_quorum._age_then_id):
-            if is_majority([other.broker_id for other in promised], log.voters):
+            if is_majority([other.voter for other in promised], log.voters):
                 return log
         return None
 

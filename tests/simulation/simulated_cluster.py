@@ -34,6 +34,7 @@ from raylog.errors import (
     RaylogError,
     ReplicaCrashed,
 )
+from raylog.storage.data_directory import Claim
 from raylog.storage.partition_log import PartitionLog
 from tests.simulation.machines import Machine, Process, SimEnvironment
 from tests.simulation.simulated_coordinators import SimulatedCoordinators
@@ -157,7 +158,7 @@ class SimulatedCluster:
 
     async def _broker_main(self, env: Environment, home: BrokerHome, run: str) -> None:
         node = home.machine.name
-        spec = BrokerSpec(CLUSTER_ID, home.broker_id, run, f"node-{node}", node, "", "/data")
+        spec = BrokerSpec(CLUSTER_ID, home.broker_id, run, f"node-{node}", node, "", "/data", Claim(run))
         broker = Broker(env, spec, self.find_controller)
         try:
             await broker.start()

@@ -37,6 +37,7 @@ from raylog.errors import (
     StreamError,
 )
 from raylog.storage.checkpoints import write_checkpoint
+from raylog.storage.data_directory import Claim
 from raylog.storage.partition_directory import PARTITION_FILE
 from tests.simulation.fake_network import NetworkSettings
 from tests.simulation.machines import Machine, Process, SimEnvironment
@@ -159,6 +160,7 @@ class ControlCluster:
         self.machines: dict[int, Machine] = {each: world.add_machine(f"m{each}") for each in range(1, brokers + 1)}
         self.brokers: dict[int, Broker] = {}
         self.processes: dict[int, Process] = {}
+        self.specs: dict[int, BrokerSpec] = {}  # of the newest process
         self.controllers: list[Controller] = []
         self.controller_processes: list[Process] = []
         self.replicas: dict[ReplicaKey, StandIn] = {}  # the newest of each
@@ -180,9 +182,11 @@ class ControlCluster:
 
     def start_broker(self, broker_id: int) -> None:
         self._runs += 1
+        claim = Claim(f"directory-{self._runs}")
         spec = BrokerSpec(
-            CLUSTER_ID, broker_id, f"run-{self._runs}", f"node-{broker_id}", f"m{broker_id}", "", DIRECTORY
+            CLUSTER_ID, broker_id, f"run-{self._runs}", f"node-{broker_id}", f"m{broker_id}", "", DIRECTORY, claim
         )
+        self.specs[broker_id] = spec
         self.processes[broker_id] = self.machines[broker_id].start(f"broker-{broker_id}", self._broker_main, spec)
 
     async def _broker_main(self, env: SimEnvironment, spec: BrokerSpec) -> None:

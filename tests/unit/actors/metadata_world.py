@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, message, pack, unpack
 from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
-from raylog.actors.metadata_quorum_records import Voters
+from raylog.actors.metadata_quorum_records import Voter, Voters
 from raylog.actors.metadata_voter import MetadataCopy
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.remote_errors import failure_of, remote_failed
@@ -37,6 +37,15 @@ class Note(Message):
     """A record that stands for any of the controller's."""
 
     text: str
+
+
+def named(*brokers: int) -> tuple[Voter, ...]:
+    """These as voters, each with its first directory."""
+    return tuple(voter_of(broker_id) for broker_id in sorted(brokers))
+
+
+def voter_of(broker_id: int) -> Voter:
+    return broker_id, f"directory-{broker_id}"
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -264,6 +273,7 @@ class Broker:
         self.broker_id = broker_id
         self.env = FakeEnvironment(random, slowest=slowest)
         self.truth = truth
+        self.directory_id = voter_of(broker_id)[1]
         self.copy: MetadataCopy | None = None
         self.notes: tuple[Note, ...] = ()
         self.version = 0
@@ -274,8 +284,12 @@ class Broker:
         self.env = FakeEnvironment(self.env.random, self.env.disk, self.env.slowest)
         self.env.on_crash = self.kill
         self.copy = await MetadataCopy.open(
-            self.env.real, DATA, "cluster", self.broker_id, self._on_committed, self._on_snapshot
+            self.env.real, DATA, "cluster", self.voter, self._on_committed, self._on_snapshot
         )
+
+    @property
+    def voter(self) -> Voter:
+        return self.broker_id, self.directory_id
 
     @property
     def alive(self) -> MetadataCopy:
@@ -296,6 +310,11 @@ class Broker:
         for stream in self._streams:
             stream.close()
         self._streams.clear()
+
+    def replace_disk(self) -> None:
+        """By a blank one, while it does not run."""
+        self.directory_id += " replaced"
+        self.env = FakeEnvironment(self.env.random, slowest=self.env.slowest)
 
     def stream(self, random: Random, faults: NetworkFaults) -> FakeStream:
         stream = FakeStream(self, random, faults)

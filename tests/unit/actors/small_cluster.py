@@ -154,6 +154,7 @@ def registration(
         rack=rack,
         endpoints=(f"unix:/b/{broker}",),
         directory=f"/data/{broker}",
+        directory_id=f"directory-{broker}",
         boot_id="boot",
         replicas=(),
     )

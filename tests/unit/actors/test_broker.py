@@ -23,7 +23,7 @@ from raylog.errors import (
     WrongCluster,
 )
 from raylog.storage.checkpoints import write_checkpoint
-from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from raylog.storage.partition_directory import PARTITION_FILE, QUARANTINE_FILE
 from tests.simulation.machines import SimEnvironment
 from tests.simulation.world import World
@@ -310,7 +310,7 @@ def test_a_directory_of_another_cluster_is_refused() -> None:
     with World(1, settings=CALM) as world:
         cluster = ControlCluster(world, brokers=1)
         disk = cluster.machines[1].disk
-        DataDirectory.open(DIRECTORY, BrokerIdentity("another", 1), disk).close()
+        DataDirectory.open(DIRECTORY, BrokerIdentity("another", 1), disk, claim=Claim("d")).close()
         cluster.start_broker(1)
         with pytest.raises(AssertionError, match=WrongCluster.__name__):
             world.run_for(1.0)

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors.broker_membership import (
+    allocate_broker_ids,
     check_broker_epoch,
     fence_broker,
     register_broker,
     remove_broker,
     replicas_not_running,
 )
-from raylog.actors.metadata_records import BrokerFenced, BrokerRegistration
+from raylog.actors.draining import drain_broker
+from raylog.actors.metadata_records import BrokerFenced, BrokerIdsUsed, BrokerRegistration
 from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, UnknownBroker, WrongCluster
 from tests.unit.actors.small_cluster import SmallCluster, registration
 
@@ -103,15 +105,34 @@ def test_a_broker_is_removed_once_it_holds_nothing_and_does_not_run() -> None:
     cluster = SmallCluster(3)
     cluster.create("t", [1, 2])
     with pytest.raises(UnknownBroker):
-        remove_broker(cluster.state, cluster.live, 9)
+        remove_broker(cluster.state, cluster.live, (), 9)
     with pytest.raises(BrokerInUse, match="1 replicas"):
-        remove_broker(cluster.state, cluster.live, 2)
+        remove_broker(cluster.state, cluster.live, (), 2)
+    with pytest.raises(BrokerInUse, match="not drained"):
+        remove_broker(cluster.state, cluster.live, (), 3)
+    cluster.apply(drain_broker(cluster.state, cluster.live, 3))
+    with pytest.raises(BrokerInUse, match="votes on the metadata log"):
+        remove_broker(cluster.state, cluster.live, (1, 3), 3)
     with pytest.raises(BrokerInUse, match="running"):
-        remove_broker(cluster.state, cluster.live, 3)
+        remove_broker(cluster.state, cluster.live, (1,), 3)
     cluster.lose_broker(3)
-    cluster.apply(remove_broker(cluster.state, cluster.live, 3))
+    with pytest.raises(BrokerInUse, match="votes on the metadata log"):
+        remove_broker(cluster.state, cluster.live, (1, 3), 3)
+    cluster.apply(remove_broker(cluster.state, cluster.live, (1,), 3))
     with pytest.raises(UnknownBroker):
         cluster.state.broker(3)
+
+
+def test_the_number_of_a_removed_broker_is_never_given_again() -> None:
+    cluster = SmallCluster(3)
+    cluster.lose_broker(3)
+    cluster.apply(remove_broker(cluster.state, cluster.live, (), 3))
+    for state in (cluster.state, cluster.copy_of_state()):
+        first, records = allocate_broker_ids(state, 2, above=2)
+        assert (first, records) == (4, [BrokerIdsUsed(6)])
+    cluster.apply(records)
+    assert allocate_broker_ids(cluster.copy_of_state(), 1, above=8)[0] == 9  # one is known that has not registered
+    assert allocate_broker_ids(cluster.copy_of_state(), 1, above=0)[0] == 6
 
 
 def test_a_new_controller_believes_that_all_lives_that_was_not_fenced() -> None:

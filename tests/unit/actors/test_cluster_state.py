@@ -57,7 +57,7 @@ def test_records_applied_again_change_nothing() -> None:
 
 def test_the_logs_own_records_change_nothing() -> None:
     state = ClusterState()
-    state.apply(Voters((1, 2)), 0)
+    state.apply(Voters(((1, "a"), (2, "b"))), 0)
     state.apply(ControllerStarted(3), 1)
     assert state == ClusterState()
 

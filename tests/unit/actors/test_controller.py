@@ -15,6 +15,7 @@ from raylog.errors import (
     StaleBrokerEpoch,
     StalePartitionEpoch,
 )
+from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
 
@@ -198,6 +199,24 @@ def test_brokers_that_join_later_become_voters_until_there_are_three() -> None:
         assert cluster.admin.describe_cluster().voters == (1,)
         cluster.start_broker(3)
         cluster.until(lambda: cluster.admin.describe_cluster().voters == (1, 2, 3))
+
+
+def test_a_voter_whose_disk_was_replaced_votes_again_once_the_log_says_so(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    machine = cluster.machines[2]
+    machine.crash()
+    machine.disk = FaultyDisk()
+    machine.restart()
+    cluster.start_broker(2)
+    now = cluster.specs[2].claim
+    assert now is not None
+    cluster.until(lambda: (2, now.directory_id) in cluster.controller._writer.voters)
+    assert cluster.admin.describe_cluster().voters == (1, 2, 3)
+    cluster.processes[1].kill()  # so 2 is needed
+    cluster.kill_controller()
+    cluster.start_controller()
+    cluster.until(cluster.serves)
+    assert cluster.state.brokers[2].directory_id == now.directory_id
 
 
 # --- controllers --------------------------------------------------------------------------------------------------

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.controller import Controller
+from raylog.actors.messages import Message
+from raylog.actors.metadata_records import ProducerIdBlock, TopicRemoved
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
     BrokerInUse,
+    TooManyBytesInFlight,
     TopicExists,
     TopicStillStarting,
     UnknownTopic,
@@ -149,6 +153,67 @@ def test_a_broker_is_drained_and_then_removed() -> None:
         cluster.ask(cluster.admin.remove_broker(1))
         assert [each.broker for each in cluster.admin.list_brokers()] == [2, 3, 4]
         assert 1 not in cluster.admin.describe_cluster().voters
+
+
+def test_the_only_voter_is_not_removed_and_runs_on() -> None:
+    with World(9, settings=CALM) as world:
+        cluster = ControlCluster(world, brokers=2)
+        for broker_id in cluster.machines:
+            cluster.start_broker(broker_id)
+        cluster.start_controller(form_on=(1,))
+        cluster.until(lambda: cluster.serves() and len(cluster.live_brokers()) == 2)
+        with pytest.raises(BrokerInUse, match="not drained"):
+            cluster.admin.check_removable(2)
+        cluster.processes[2].pause(20.0)  # nobody who could take over the vote
+        cluster.until(lambda: 2 not in cluster.live_brokers())
+        cluster.ask(cluster.admin.drain_broker(1, wait=False))
+        cluster.world.run_for(5.0)
+        with pytest.raises(BrokerInUse, match="votes"):
+            cluster.admin.check_removable(1)
+        cluster.until(lambda: cluster.admin.describe_cluster().voters == (2,), 60.0)
+        cluster.admin.check_removable(1)
+
+
+def test_who_gives_up_waiting_for_a_commit_takes_nothing_from_the_others(cluster: ControlCluster) -> None:
+    changes = cluster.controller._changes
+
+    async def give_up() -> int:
+        given_up = asyncio.ensure_future(changes.commit([ProducerIdBlock(7)]))
+        other = asyncio.ensure_future(changes.commit(()))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        return await other
+
+    assert cluster.ask(give_up()) == changes.version
+    cluster.until(lambda: cluster.brokers[1].state.next_producer_id == 7)
+    assert cluster.serves()
+
+
+def test_a_removal_that_cannot_be_written_down_yet_is_tried_again(
+    cluster: ControlCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic()
+    changes, refusals = cluster.controller._changes, [TooManyBytesInFlight(1, 2, 3) for _ in range(3)]
+    submit = changes.submit
+
+    def sometimes(records: Sequence[Message]) -> asyncio.Future[int]:
+        if refusals and any(isinstance(record, TopicRemoved) for record in records):
+            raise refusals.pop()
+        return submit(records)
+
+    monkeypatch.setattr(changes, "submit", sometimes)
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    cluster.until(lambda: not cluster.state.deleted)
+    assert not refusals
+    assert cluster.serves()
+
+
+def test_numbers_of_brokers_are_never_given_twice(cluster: ControlCluster) -> None:
+    assert cluster.ask(cluster.admin.allocate_broker_ids(2, above=3)) == 4
+    cluster.kill_controller()
+    cluster.start_controller()
+    cluster.until(cluster.serves)
+    assert cluster.ask(cluster.admin.allocate_broker_ids(1, above=3)) == 6
 
 
 def test_producer_ids_are_never_given_twice(cluster: ControlCluster) -> None:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, keep_secret, read_secret
-from raylog.actors.data_directories import FoundDirectory, cluster_of, find_directories, secret_in
-from raylog.errors import BrokersLeftOut, DirectoryNotOurs, InvalidConfig, LogDamaged, WrongCluster
-from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+from raylog.actors.data_directories import (
+    FoundDirectory,
+    check_no_copies,
+    cluster_of,
+    find_directories,
+    interrupted_formation,
+    secret_in,
+)
+from raylog.actors.metadata_files import METADATA_TOPIC, PROMISE_FILE, SNAPSHOT_FILE
+from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, InvalidConfig, LogDamaged, WrongCluster
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 
 
-def make_broker(data_dir: Path, number: int, broker_id: int, cluster: str = "c1") -> str:
+def make_broker(
+    data_dir: Path, number: int, broker_id: int, cluster: str = "c1", first_voters: tuple[int, ...] = ()
+) -> str:
     path = f"{data_dir}/broker-{number}"
-    DataDirectory.open(path, BrokerIdentity(cluster, broker_id)).close()
+    DataDirectory.open(path, BrokerIdentity(cluster, broker_id), claim=Claim("d", first_voters)).close()
     return path
 
 
@@ -70,6 +81,44 @@ def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     make_broker(tmp_path, 1, 0, "c2")
     with pytest.raises(WrongCluster):
         cluster_of(find_directories(str(tmp_path), None))
+
+
+def test_a_copy_of_a_brokers_directory_is_refused(tmp_path: Path) -> None:
+    make_broker(tmp_path, 0, broker_id=3)
+    shutil.copytree(tmp_path / "broker-0", tmp_path / "broker-1")
+    with pytest.raises(DirectoryCopied, match="are both broker 3's"):
+        find_directories(str(tmp_path), None)
+
+
+def test_a_copy_on_another_node_is_refused_and_blank_directories_are_none() -> None:
+    here, there = FoundDirectory("/data/broker-0", "c1", 3), FoundDirectory("/data/broker-0", "c1", 4)
+    blank = FoundDirectory("/data/broker-0")
+    check_no_copies([("a", here), ("b", there), ("c", blank), ("d", blank)])
+    with pytest.raises(DirectoryCopied, match="c and a"):
+        check_no_copies([("a", here), ("b", there), ("c", here)])
+
+
+def test_a_formation_that_was_interrupted_is_told_by_what_was_claimed(tmp_path: Path) -> None:
+    assert interrupted_formation(find_directories(str(tmp_path), 3)) == ()
+    path = make_broker(tmp_path, 0, 0, first_voters=(0, 1, 2))
+    keep_secret(path, ClusterSecret.draw())
+    (Path(path) / PROMISE_FILE).touch()
+    assert interrupted_formation(find_directories(str(tmp_path), 3)) == (0, 1, 2)
+    make_broker(tmp_path, 1, 1, first_voters=(0, 1, 2))
+    assert interrupted_formation(find_directories(str(tmp_path), 3)) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["clicks-0", f"{METADATA_TOPIC}-0", SNAPSHOT_FILE])
+def test_what_holds_data_belongs_to_a_cluster_that_was_formed(tmp_path: Path, name: str) -> None:
+    make_broker(tmp_path, 0, 0, first_voters=(0,))
+    (Path(make_broker(tmp_path, 1, 1, first_voters=(0,))) / name).mkdir()
+    assert interrupted_formation(find_directories(str(tmp_path), None)) == ()
+
+
+def test_a_directory_that_was_claimed_later_belongs_to_a_cluster_that_was_formed(tmp_path: Path) -> None:
+    make_broker(tmp_path, 0, 0, first_voters=(0,))
+    make_broker(tmp_path, 1, 1)
+    assert interrupted_formation(find_directories(str(tmp_path), None)) == ()
 
 
 def test_a_secret_is_found_again_and_only_its_owner_can_read_it(tmp_path: Path) -> None:

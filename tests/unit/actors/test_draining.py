@@ -29,7 +29,7 @@ def test_leaders_move_at_once_and_replicas_as_reassignments() -> None:
         cluster.propose("t", 1, 2, 3, 4, number=number)
     assert is_drained(cluster.state, 1)
     cluster.lose_broker(1)
-    cluster.apply(remove_broker(cluster.state, cluster.live, 1))
+    cluster.apply(remove_broker(cluster.state, cluster.live, (), 1))
 
 
 def test_it_is_refused_where_a_replica_has_nowhere_to_go() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import given
@@ -34,13 +34,13 @@ from raylog.errors import (
 )
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.record_batch import stamp
-from tests.unit.actors.metadata_world import Note
+from tests.unit.actors.metadata_world import Note, named, voter_of
 
 ABC = (1, 2, 3)
 
 
 def log(broker_id: int, epoch: int, end: int, voters: tuple[int, ...] = ABC) -> PromisedLog:
-    return PromisedLog(broker_id, epoch, 0, end, voters)
+    return PromisedLog(*voter_of(broker_id), epoch, 0, end, named(*voters))
 
 
 def chosen(*promised: PromisedLog) -> int | None:
@@ -58,16 +58,23 @@ def test_an_epoch_is_above_all_that_were_seen() -> None:
 
 
 def test_a_majority_is_more_than_half_of_the_voters_whoever_else_is_there() -> None:
-    assert is_majority([1, 2, 9], ABC)
-    assert not is_majority([1, 8, 9], ABC)
-    assert not is_majority([1, 2], [1, 2, 3, 4])
-    assert not is_majority([1], [])
+    assert is_majority(named(1, 2, 9), named(*ABC))
+    assert not is_majority(named(1, 8, 9), named(*ABC))
+    assert not is_majority(named(1, 2), named(1, 2, 3, 4))
+    assert not is_majority(named(1), ())
 
 
 def test_the_newest_log_is_the_one_with_the_highest_last_epoch_then_the_longest() -> None:
     assert chosen(log(1, 4, 100), log(2, 5, 10)) == 2
     assert chosen(log(1, 5, 12), log(2, 5, 10), log(3, 4, 90)) == 1
     assert chosen(log(1, 5, 12), log(2, 5, 12)) == 1
+
+
+def test_a_voter_whose_disk_was_replaced_stands_behind_no_log() -> None:
+    replaced = PromisedLog(2, "a blank disk", -1, 0, 0, ())
+    assert chosen(log(1, 4, 9), replaced) is None
+    assert chosen(log(1, 4, 9), log(2, -1, 0, ())) == 1
+    assert chosen(log(1, 4, 9), replaced, log(3, 4, 7)) == 1
 
 
 def test_a_minority_of_the_voters_has_nothing_to_adopt() -> None:
@@ -101,78 +108,102 @@ def test_a_cluster_is_formed_on_blank_brokers_only() -> None:
 
 
 def test_a_batch_counts_when_a_majority_has_synced_it() -> None:
-    rule = CommitRule(ABC, 0, 0)
-    assert not rule.synced(1, 5)
-    assert not rule.synced(9, 5)
-    assert rule.synced(2, 3)
+    rule = CommitRule(named(*ABC), 0, 0)
+    assert not rule.synced(voter_of(1), 5)
+    assert not rule.synced(voter_of(9), 5)
+    assert rule.synced(voter_of(2), 3)
     assert rule.committed == 3
-    assert rule.synced(3, 9)
+    assert rule.synced(voter_of(3), 9)
     assert rule.committed == 5
 
 
 def test_an_older_batch_is_committed_only_by_one_of_the_own_epoch() -> None:
-    rule = CommitRule(ABC, 2, own_offset=10)
+    rule = CommitRule(named(*ABC), 2, own_offset=10)
     for broker_id in ABC:
-        assert not rule.synced(broker_id, 10)
+        assert not rule.synced(voter_of(broker_id), 10)
     assert rule.committed == 2
-    assert not rule.synced(1, 11)
-    assert rule.synced(2, 11)
+    assert not rule.synced(voter_of(1), 11)
+    assert rule.synced(voter_of(2), 11)
     assert rule.committed == 11
 
 
 def test_a_committed_offset_never_goes_back() -> None:
-    rule = CommitRule(ABC, 0, 0)
-    rule.synced(1, 5)
-    rule.synced(2, 5)
-    assert not rule.synced(1, 3)
-    rule.change_voters((1, 2, 3, 4), 6)
-    assert not rule.synced(3, 4)
+    rule = CommitRule(named(*ABC), 0, 0)
+    rule.synced(voter_of(1), 5)
+    rule.synced(voter_of(2), 5)
+    assert not rule.synced(voter_of(1), 3)
+    rule.change_voters(named(1, 2, 3, 4), 6)
+    assert not rule.synced(voter_of(3), 4)
     assert rule.committed == 5
 
 
 def test_a_new_voter_counts_from_the_batch_that_names_it() -> None:
-    rule = CommitRule((1,), 0, 0)
-    rule.synced(2, 8)  # in memory: it is no voter yet
-    rule.change_voters((1, 2), 10)
-    assert not rule.synced(1, 10)
-    assert not rule.synced(2, 9)
-    assert rule.synced(2, 10)
+    rule = CommitRule(named(1), 0, 0)
+    rule.synced(voter_of(2), 8)  # in memory: it is no voter yet
+    rule.change_voters(named(1, 2), 10)
+    assert not rule.synced(voter_of(1), 10)
+    assert not rule.synced(voter_of(2), 9)
+    assert rule.synced(voter_of(2), 10)
     assert rule.committed == 10
 
 
+def test_a_voter_whose_disk_was_replaced_does_not_count_before_it_is_named_anew() -> None:
+    rule = CommitRule(named(*ABC), 0, 0)
+    rule.synced(voter_of(1), 5)
+    assert not rule.synced((2, "a blank disk"), 5)
+    rule.change_voters(named(1, 3), 6)
+    rule.synced(voter_of(3), 6)
+    rule.synced(voter_of(1), 7)
+    rule.change_voters((*named(1, 3), (2, "a blank disk")), 7)
+    assert rule.synced((2, "a blank disk"), 7)
+    assert rule.committed == 7
+
+
 def test_changed_voters_are_in_force_at_once() -> None:
-    rule = CommitRule(ABC, 0, 0)
-    rule.change_voters((1, 2, 3, 4), 5)
-    rule.synced(1, 5)
-    assert not rule.synced(2, 5)
-    assert rule.synced(3, 5)
-    assert rule.voters == (1, 2, 3, 4)
+    rule = CommitRule(named(*ABC), 0, 0)
+    rule.change_voters(named(1, 2, 3, 4), 5)
+    rule.synced(voter_of(1), 5)
+    assert not rule.synced(voter_of(2), 5)
+    assert rule.synced(voter_of(3), 5)
+    assert rule.voters == named(1, 2, 3, 4)
 
 
 # --- changing the voters ------------------------------------------------------------------------------------------
 
 
+def step(current: Collection[int], wanted: Collection[int], ready: Collection[int]) -> tuple[int, ...] | None:
+    following = next_voters(named(*current), named(*wanted), named(*ready))
+    return None if following is None else tuple(broker_id for broker_id, _ in following)
+
+
 def test_a_newcomer_that_is_up_to_date_joins_before_anybody_leaves() -> None:
-    assert next_voters(ABC, (1, 2, 4), {1, 2, 3, 4}) == (1, 2, 3, 4)
-    assert next_voters((1, 2, 3, 4), (1, 2, 4), {1, 2, 3, 4}) == (1, 2, 4)
+    assert step(ABC, (1, 2, 4), {1, 2, 3, 4}) == (1, 2, 3, 4)
+    assert step((1, 2, 3, 4), (1, 2, 4), {1, 2, 3, 4}) == (1, 2, 4)
 
 
 def test_nobody_joins_before_it_is_up_to_date_and_nobody_who_is_needed_leaves_before() -> None:
-    assert next_voters(ABC, (1, 2, 4), {1, 2, 3}) is None
+    assert step(ABC, (1, 2, 4), {1, 2, 3}) is None
 
 
 def test_a_lost_voter_leaves_without_waiting_for_its_successor() -> None:
-    assert next_voters(ABC, (1, 2, 4), {1, 2}) == (1, 2)
+    assert step(ABC, (1, 2, 4), {1, 2}) == (1, 2)
 
 
 def test_no_step_leaves_a_set_without_a_majority() -> None:
-    assert next_voters(ABC, (2, 3), {1, 2}) is None
-    assert next_voters((1, 2), (1,), {1}) == (1,)
-    assert next_voters((1, 2), (2,), {1}) is None
+    assert step(ABC, (2, 3), {1, 2}) is None
+    assert step((1, 2), (1,), {1}) == (1,)
+    assert step((1, 2), (2,), {1}) is None
 
 
 def test_there_is_no_step_from_a_set_to_itself() -> None:
-    assert next_voters(ABC, (3, 2, 1), set(ABC)) is None
+    assert step(ABC, (3, 2, 1), set(ABC)) is None
+
+
+def test_a_voter_on_another_disk_joins_when_its_former_self_has_left() -> None:
+    former, now = (*named(1, 2), (3, "a disk that is gone")), named(1, 2, 3)
+    assert next_voters(former, now, set(now)) == named(1, 2)
+    assert next_voters(named(1, 2), now, set(now)) == now
+    assert next_voters(former, now, set(named(1, 3))) is None  # 2 is needed
 
 
 _sets = st.sets(st.integers(0, 6), min_size=1, max_size=5)
@@ -180,11 +211,11 @@ _sets = st.sets(st.integers(0, 6), min_size=1, max_size=5)
 
 @given(_sets, _sets)
 def test_with_all_brokers_up_every_set_is_reached_one_member_at_a_time(current: set[int], wanted: set[int]) -> None:
-    voters, steps = tuple(sorted(current)), 0
-    while (step := next_voters(voters, wanted, range(7))) is not None:
-        assert len(set(step) ^ set(voters)) == 1
-        voters, steps = step, steps + 1
-    assert set(voters) == wanted
+    voters, steps = named(*current), 0
+    while (following := next_voters(voters, named(*wanted), named(*range(7)))) is not None:
+        assert len(set(following) ^ set(voters)) == 1
+        voters, steps = following, steps + 1
+    assert voters == named(*wanted)
     assert steps == len(current ^ wanted)
 
 
@@ -226,11 +257,11 @@ def test_the_epoch_before_an_offset_is_known_where_batches_meet() -> None:
 
 
 def test_voters_are_those_last_named() -> None:
-    tail = LogTail(snapshot_at(5, 1, Voters((1,)), Note("state")))
-    tail.append([batch(5, 2, ControllerStarted(2)), batch(6, 2, Voters((1, 2)))])
-    assert (tail.voters, tail.voters_offset, tail.voters_at(6)) == ((1, 2), 7, (1,))
+    tail = LogTail(snapshot_at(5, 1, Voters(named(1)), Note("state")))
+    tail.append([batch(5, 2, ControllerStarted(2)), batch(6, 2, Voters(named(1, 2)))])
+    assert (tail.voters, tail.voters_offset, tail.voters_at(6)) == (named(1, 2), 7, named(1))
     tail.truncate_to(6)
-    assert (tail.voters, tail.voters_offset) == ((1,), 5)
+    assert (tail.voters, tail.voters_offset) == (named(1), 5)
     assert LogTail().voters == ()
 
 
@@ -288,7 +319,7 @@ def test_a_snapshot_is_due_when_the_log_outgrows_the_last_one() -> None:
 
 
 def test_records_come_back_as_they_went() -> None:
-    records = (Voters(ABC), ControllerStarted(4), Note("text"))
+    records = (Voters(named(*ABC)), ControllerStarted(4), Note("text"))
     assert decode_change(encode_change(records, 17, 4, 1000)) == records
     many = tuple(Note(str(number)) for number in range(25_000))
     assert decode_state(encode_state(many, 4, 0)) == many

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.metadata_writer import Recovered
 from raylog.errors import (
     ControllerFenced,
@@ -96,12 +97,12 @@ class Controller:
     def _change(self) -> None:
         if not self._changes:
             count = self._random.choice((1, 3, 3, 4))
-            voters = self._random.sample(range(len(self._trial.cluster.brokers)), count)
+            voters = [each.voter for each in self._random.sample(self._trial.cluster.brokers, count)]
             change = asyncio.ensure_future(self._change_voters(voters))
             self._changes.add(change)
             change.add_done_callback(self._changes.discard)
 
-    async def _change_voters(self, voters: list[int]) -> None:
+    async def _change_voters(self, voters: list[Voter]) -> None:
         try:
             await self._writer.change_voters(voters, timeout=self._random.uniform(0.1, 3))
         except (VotersNotChanged, ControllerFenced, ControllerStopped):

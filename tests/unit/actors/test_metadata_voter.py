@@ -40,9 +40,10 @@ from raylog.errors import (
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.record_batch import split_batches, stamp
 from tests.simulation.faulty_disk import FaultyDisk, SimulatedCrash, crash_points
-from tests.unit.actors.metadata_world import DATA, FakeEnvironment, Note, run
+from tests.unit.actors.metadata_world import DATA, FakeEnvironment, Note, named, run, voter_of
 
 ME = 7
+DISK = voter_of(ME)[1]
 LOG_DIRECTORY = f"{DATA}/__cluster_metadata-0"
 
 
@@ -61,7 +62,7 @@ class Subject:
     async def open(self) -> Subject:
         opening = asyncio.ensure_future(
             MetadataCopy.open(
-                self.env.real, DATA, "cluster", ME, self.committed.append, self.snapshots.append
+                self.env.real, DATA, "cluster", voter_of(ME), self.committed.append, self.snapshots.append
             )
         )
         self.copy = await self._unless_crashed(opening)
@@ -117,7 +118,7 @@ def change(base: int, epoch: int, *records: Message | str) -> bytes:
 async def voter(disk: FaultyDisk | None = None) -> Subject:
     """Of one batch, which names it."""
     tested = await Subject(disk).open()
-    assert (await tested.append(1, 0, -1, change(0, 1, Voters((ME,))))).accepted
+    assert (await tested.append(1, 0, -1, change(0, 1, Voters(named(ME))))).accepted
     return tested
 
 
@@ -127,9 +128,9 @@ async def voter(disk: FaultyDisk | None = None) -> Subject:
 def test_each_epoch_is_promised_once() -> None:
     async def main() -> None:
         tested = await Subject().open()
-        assert await tested.promise(3) == Promised(True, 3, -1, 0, 0, ())
-        assert await tested.promise(3) == Promised(False, 3, -1, 0, 0, ())
-        assert await tested.promise(2) == Promised(False, 3, -1, 0, 0, ())
+        assert await tested.promise(3) == Promised(DISK, True, 3, -1, 0, 0, ())
+        assert await tested.promise(3) == Promised(DISK, False, 3, -1, 0, 0, ())
+        assert await tested.promise(2) == Promised(DISK, False, 3, -1, 0, 0, ())
         assert (await tested.promise(4)).granted
 
     run(main())
@@ -141,7 +142,7 @@ def test_a_promise_survives_a_power_cut_also_where_the_log_does_not() -> None:
         await tested.append(1, 0, -1, change(0, 1, "a"))
         await tested.promise(5)
         tested = await tested.after_power_cut()
-        assert await tested.promise(5) == Promised(False, 5, -1, 0, 0, ())
+        assert await tested.promise(5) == Promised(DISK, False, 5, -1, 0, 0, ())
         assert not tested.disk.exists(LOG_DIRECTORY)
 
     run(main())
@@ -151,7 +152,7 @@ def test_a_promise_tells_what_the_log_holds() -> None:
     async def main() -> None:
         tested = await voter()
         await tested.append(2, 1, 1, change(1, 2, "a", "b"))
-        assert await tested.promise(9) == Promised(True, 9, 2, 0, 3, (ME,))
+        assert await tested.promise(9) == Promised(DISK, True, 9, 2, 0, 3, named(ME))
 
     run(main())
 
@@ -186,9 +187,9 @@ def test_what_does_not_join_on_is_refused_with_where_to_try() -> None:
     async def main() -> None:
         tested = await voter()
         await tested.append(3, 1, 1, change(1, 3, "a"), change(2, 3, "b"))
-        assert await tested.append(5, 9, 5) == MetadataAppended(False, 3, 3)
-        assert await tested.append(5, 3, 2) == MetadataAppended(False, 1, 1)
-        assert await tested.append(5, 2, 3) == MetadataAppended(True, 3, 2)
+        assert await tested.append(5, 9, 5) == MetadataAppended(DISK, False, 3, 3)
+        assert await tested.append(5, 3, 2) == MetadataAppended(DISK, False, 1, 1)
+        assert await tested.append(5, 2, 3) == MetadataAppended(DISK, True, 3, 2)
         with pytest.raises(OffsetsNotContiguous):
             await tested.append(5, 3, 3, change(4, 5, "gap"))
         assert tested.copy.end_offset == 3
@@ -201,9 +202,9 @@ def test_a_resend_changes_nothing_and_a_late_one_cuts_nothing() -> None:
         tested = await voter()
         first, second = change(1, 1, "a"), change(2, 1, "b")
         await tested.append(1, 1, 1, first, second, commit=3)
-        assert await tested.append(1, 1, 1, first) == MetadataAppended(True, 1, 2)
-        assert await tested.append(1, 1, 1, first, second, change(3, 1, "c")) == MetadataAppended(True, 1, 4)
-        assert await tested.records() == [Voters((ME,)), Note("a"), Note("b"), Note("c")]
+        assert await tested.append(1, 1, 1, first) == MetadataAppended(DISK, True, 1, 2)
+        assert await tested.append(1, 1, 1, first, second, change(3, 1, "c")) == MetadataAppended(DISK, True, 1, 4)
+        assert await tested.records() == [Voters(named(ME)), Note("a"), Note("b"), Note("c")]
 
     run(main())
 
@@ -213,9 +214,9 @@ def test_a_tail_that_another_controller_wrote_is_replaced() -> None:
         tested = await voter()
         await tested.append(1, 1, 1, change(1, 1, "lost"), change(2, 1, "lost too"), commit=1)
         await tested.append(2, 1, 1, change(1, 2, "a"))
-        assert await tested.records() == [Voters((ME,)), Note("a")]
+        assert await tested.records() == [Voters(named(ME)), Note("a")]
         tested = await tested.after_power_cut()
-        assert await tested.records() == [Voters((ME,)), Note("a")]
+        assert await tested.records() == [Voters(named(ME)), Note("a")]
 
     run(main())
 
@@ -227,7 +228,7 @@ def test_only_what_agrees_with_the_controller_is_committed() -> None:
         await tested.append(2, 2, 1, commit=3)
         assert tested.copy.version == 2
         await tested.append(2, 2, 1, change(2, 2, "b"), commit=3)
-        assert [batch.records for batch in tested.committed] == [(Voters((ME,)),), (Note("a"),), (Note("b"),)]
+        assert [batch.records for batch in tested.committed] == [(Voters(named(ME)),), (Note("a"),), (Note("b"),)]
         assert [(batch.version, batch.epoch) for batch in tested.committed] == [(1, 1), (2, 1), (3, 2)]
 
     run(main())
@@ -287,7 +288,7 @@ def test_other_requests_are_refused() -> None:
 def test_the_log_and_the_snapshot_can_be_read() -> None:
     async def main() -> None:
         tested = await voter()
-        await tested.install(1, 10, 1, Voters((ME,)), Note("state"))
+        await tested.install(1, 10, 1, Voters(named(ME)), Note("state"))
         await tested.append(1, 10, 1, change(10, 1, "a"), change(11, 1, "b"))
         read = await tested.ask(ReadMetadata(1, SNAPSHOT, 100))
         assert (read.message, read.payload) == (MetadataRead(10, 1), tested.snapshots[0].data)
@@ -305,7 +306,7 @@ def test_the_log_and_the_snapshot_can_be_read() -> None:
 def test_an_observer_keeps_its_log_in_memory() -> None:
     async def main() -> None:
         tested = await Subject().open()
-        await tested.append(1, 0, -1, change(0, 1, Voters((1, 2)), "a"), commit=2)
+        await tested.append(1, 0, -1, change(0, 1, Voters(named(1, 2)), "a"), commit=2)
         assert not tested.copy.is_durable
         assert not tested.disk.exists(LOG_DIRECTORY)
         assert tested.copy.version == 2
@@ -316,14 +317,14 @@ def test_an_observer_keeps_its_log_in_memory() -> None:
 def test_whoever_becomes_a_voter_has_the_whole_log_on_disk_before_it_says_so() -> None:
     async def main() -> None:
         tested = await Subject().open()
-        await tested.install(1, 5, 1, Voters((1,)), Note("state"))
+        await tested.install(1, 5, 1, Voters(named(1)), Note("state"))
         await tested.append(1, 5, 1, change(5, 1, "a"), change(6, 1, "b"))
-        await tested.append(1, 7, 1, change(7, 1, Voters((1, ME))))
+        await tested.append(1, 7, 1, change(7, 1, Voters(named(1, ME))))
         assert tested.copy.is_durable
         tested = await tested.after_power_cut()
         assert tested.copy.is_durable
-        assert tested.snapshots[0].records == (Voters((1,)), Note("state"))
-        assert await tested.records() == [Note("a"), Note("b"), Voters((1, ME))]
+        assert tested.snapshots[0].records == (Voters(named(1)), Note("state"))
+        assert await tested.records() == [Note("a"), Note("b"), Voters(named(1, ME))]
 
     run(main())
 
@@ -331,10 +332,10 @@ def test_whoever_becomes_a_voter_has_the_whole_log_on_disk_before_it_says_so() -
 def test_a_voter_that_was_removed_goes_on_on_disk() -> None:
     async def main() -> None:
         tested = await voter()
-        await tested.append(1, 1, 1, change(1, 1, Voters((1,))), change(2, 1, "a"))
+        await tested.append(1, 1, 1, change(1, 1, Voters(named(1))), change(2, 1, "a"))
         tested = await tested.after_power_cut()
-        assert await tested.records() == [Voters((ME,)), Voters((1,)), Note("a")]
-        assert tested.copy.voters == (1,)
+        assert await tested.records() == [Voters(named(ME)), Voters(named(1)), Note("a")]
+        assert tested.copy.voters == named(1)
 
     run(main())
 
@@ -354,7 +355,7 @@ def test_what_a_killed_process_left_is_synced_before_it_is_relied_upon() -> None
         for seed in range(10):
             disk = tested.disk.clone()
             disk.crash_machine(Random(seed))
-            assert await (await Subject(disk).open()).records() == [Voters((ME,)), Note("a")]
+            assert await (await Subject(disk).open()).records() == [Voters(named(ME)), Note("a")]
 
     run(main())
 
@@ -367,7 +368,7 @@ def test_a_clean_close_keeps_everything_and_a_closed_copy_does_nothing() -> None
         with pytest.raises(MetadataCopyOffline, match="closed"):
             await tested.promise(4)
         again = await Subject(tested.disk).open()
-        assert await again.records() == [Voters((ME,)), Note("a")]
+        assert await again.records() == [Voters(named(ME)), Note("a")]
         assert again.copy.version == 0  # what is committed a controller has to tell
 
     run(main())
@@ -380,13 +381,13 @@ def test_a_snapshot_of_what_is_here_cuts_the_log_and_commits_it() -> None:
     async def main() -> None:
         tested = await voter()
         await tested.append(1, 1, 1, change(1, 1, "a"), change(2, 1, "b"))
-        assert await tested.install(1, 2, 1, Voters((ME,)), Note("a")) == MetadataAppended(True, 1, 2)
+        assert await tested.install(1, 2, 1, Voters(named(ME)), Note("a")) == MetadataAppended(DISK, True, 1, 2)
         assert not tested.snapshots
         assert [batch.version for batch in tested.committed] == [1, 2]
-        assert await tested.install(1, 1, 1, Voters((ME,))) == MetadataAppended(True, 1, 1)  # an older one
+        assert await tested.install(1, 1, 1, Voters(named(ME))) == MetadataAppended(DISK, True, 1, 1)  # an older one
         assert await tested.records() == [Note("b")]
         tested = await tested.after_power_cut()
-        assert (tested.copy.version, tested.copy.voters) == (2, (ME,))
+        assert (tested.copy.version, tested.copy.voters) == (2, named(ME))
         assert await tested.records() == [Note("b")]
 
     run(main())
@@ -397,12 +398,12 @@ def test_a_snapshot_replaces_a_log_that_is_behind_or_disagrees(offset: int) -> N
     async def main() -> None:
         tested = await voter()
         await tested.append(1, 1, 1, change(1, 1, "lost"), change(2, 1, "lost"), commit=1)
-        await tested.install(3, offset, 2, Voters((ME,)), Note("state"))
+        await tested.install(3, offset, 2, Voters(named(ME)), Note("state"))
         assert [snapshot.version for snapshot in tested.snapshots] == [offset]
         assert (await tested.append(3, offset, 2, change(offset, 3, "a"), commit=offset + 1)).accepted
         assert tested.committed[-1].records == (Note("a"),)
         tested = await tested.after_power_cut()
-        assert tested.snapshots[0].records == (Voters((ME,)), Note("state"))
+        assert tested.snapshots[0].records == (Voters(named(ME)), Note("state"))
         assert await tested.records() == [Note("a")]
 
     run(main())
@@ -415,7 +416,7 @@ def test_a_snapshot_that_contradicts_what_is_committed_is_refused(caplog: pytest
         tested = await voter()
         await tested.append(1, 1, 1, change(1, 1, "a", "b"), commit=3)
         with pytest.raises(MetadataDiverged):
-            await tested.install(2, 3, 2, Voters((ME,)))
+            await tested.install(2, 3, 2, Voters(named(ME)))
 
     run(main())
 
@@ -426,7 +427,7 @@ def test_the_disk_does_not_grow_with_history() -> None:
         sizes = []
         for at in range(1, 11):
             await tested.append(1, at, 1, change(at, 1, "x" * 10_000), commit=at + 1)
-            await tested.install(1, at + 1, 1, Voters((ME,)))
+            await tested.install(1, at + 1, 1, Voters(named(ME)))
             sizes.append(tested.disk.used_bytes())
         assert sizes[-1] <= sizes[1] + 1000
 
@@ -436,7 +437,7 @@ def test_the_disk_does_not_grow_with_history() -> None:
 def test_a_missing_snapshot_is_damage() -> None:
     async def main() -> None:
         tested = await voter()
-        await tested.install(1, 9, 1, Voters((ME,)))
+        await tested.install(1, 9, 1, Voters(named(ME)))
         await tested.copy.close()
         tested.disk.remove(f"{DATA}/{SNAPSHOT_FILE}")
         with pytest.raises(LogDamaged, match="begins at 9"):
@@ -468,7 +469,7 @@ def test_after_an_io_error_nothing_is_acknowledged_any_more(
         with pytest.raises(DiskFailed, match="since the machine was booted"):
             await Subject(tested.disk).open()
         tested = await tested.after_power_cut()
-        assert (await tested.records())[0] == Voters((ME,))
+        assert (await tested.records())[0] == Voters(named(ME))
 
     run(main())
 
@@ -499,7 +500,7 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_space() -> None:
             await tested.promise(4)
         assert (await tested.promise(4)).granted
         tested = await tested.after_power_cut()
-        assert await tested.records() == [Voters((ME,)), Note("a")]
+        assert await tested.records() == [Voters(named(ME)), Note("a")]
 
     run(main())
 
@@ -510,16 +511,16 @@ async def _live(tested: Subject, done: list[str]) -> None:
     await tested.promise(1)
     done.append("promised 1")
     await tested.append(1, 0, -1, change(0, 1, "a"))
-    await tested.append(1, 1, 1, change(1, 1, Voters((ME,))))
+    await tested.append(1, 1, 1, change(1, 1, Voters(named(ME))))
     done.append("a")
     await tested.append(1, 2, 1, change(2, 1, "b"), commit=3)
     done.append("b")
     await tested.append(1, 3, 1, change(3, 1, "lost"))
     await tested.append(2, 3, 1, change(3, 2, "c"))
     done.append("c")
-    await tested.install(2, 3, 1, Voters((ME,)), Note("a"), Note("b"))
+    await tested.install(2, 3, 1, Voters(named(ME)), Note("a"), Note("b"))
     done.append("cut")
-    await tested.install(3, 20, 3, Voters((ME,)), Note("a"), Note("b"), Note("c"), Note("d"))
+    await tested.install(3, 20, 3, Voters(named(ME)), Note("a"), Note("b"), Note("c"), Note("d"))
     done.append("d")
     await tested.append(3, 20, 3, change(20, 3, "e"))
     done.append("e")

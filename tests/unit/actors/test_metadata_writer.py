@@ -16,7 +16,7 @@ from raylog.errors import (
     TooManyBytesInFlight,
     VotersNotChanged,
 )
-from tests.unit.actors.metadata_world import Cluster, NetworkFaults, Note, notes_in, pause, run, until
+from tests.unit.actors.metadata_world import Cluster, NetworkFaults, Note, named, notes_in, pause, run, until
 
 VOTERS = (0, 1, 2)
 
@@ -31,8 +31,8 @@ def test_a_cluster_is_formed_with_one_batch_that_every_broker_gets() -> None:
         writer = cluster.writer()
         recovered = await writer.form(cluster.links(), [2, 1, 0], [Note("one first")])
         assert recovered.version == writer.version == 3
-        assert (writer.epoch, writer.voters) == (1, VOTERS)
-        assert recovered.batches[0].records == (Voters(VOTERS), ControllerStarted(1), Note("one first"))
+        assert (writer.epoch, writer.voting_brokers) == (1, VOTERS)
+        assert recovered.batches[0].records == (Voters(named(*VOTERS)), ControllerStarted(1), Note("one first"))
         await cluster.all_at(3)
         assert [broker.alive.is_durable for broker in cluster.brokers] == [True, True, True, False]
 
@@ -284,7 +284,7 @@ def test_a_snapshot_cuts_every_log_and_serves_those_who_are_behind() -> None:
         version = await writer.append([Note(f"one {number}") for number in range(100)])
         notes = (Note("one first"), *(Note(f"one {number}") for number in range(100)))
         cluster.truth.reached(version, notes)
-        writer.snapshot([Voters((9,)), *notes], version)
+        writer.snapshot([Voters(named(9)), *notes], version)
         assert writer.tail.size_bytes == 0
         after = await writer.append([Note("one after")])
         for broker_id in (2, 3):
@@ -295,7 +295,7 @@ def test_a_snapshot_cuts_every_log_and_serves_those_who_are_behind() -> None:
         await cluster.brokers[0].start()
         assert cluster.brokers[0].version == version
         recovered = await cluster.writer("two").recover(cluster.links())
-        assert recovered.state == (Voters(VOTERS), *notes)
+        assert recovered.state == (Voters(named(*VOTERS)), *notes)
         assert (recovered.state_version, recovered.batches[0].version) == (version, after)
 
     run(main())
@@ -327,8 +327,8 @@ def test_voters_are_exchanged_one_by_one_and_a_lost_one_too() -> None:
         cluster = Cluster(5)
         writer, _ = await cluster.formed()
         cluster.brokers[2].kill()
-        await writer.change_voters([1, 3, 4])
-        assert writer.voters == (1, 3, 4)
+        await writer.change_voters(named(1, 3, 4))
+        assert writer.voting_brokers == (1, 3, 4)
         version = await writer.append([Note("one a")])
         await cluster.all_at(version)
         cluster.brokers[0].kill()
@@ -355,10 +355,10 @@ def test_voters_change_under_load() -> None:
                 await writer.append([Note(f"one {number}")])
 
         loads = asyncio.ensure_future(load())
-        await writer.change_voters([2, 3, 4])
+        await writer.change_voters(named(2, 3, 4))
         done = True
         await loads
-        assert writer.voters == (2, 3, 4)
+        assert writer.voting_brokers == (2, 3, 4)
 
     run(main())
 
@@ -368,7 +368,7 @@ def test_a_change_of_voters_is_committed_before_the_next_begins() -> None:
         cluster = Cluster(5)
         writer, _ = await cluster.formed((0,))
         cluster.faults.slowest = 0.2
-        changing = asyncio.ensure_future(writer.change_voters([0, 1, 2, 3, 4]))
+        changing = asyncio.ensure_future(writer.change_voters(named(0, 1, 2, 3, 4)))
         ends = [writer.tail.voters_offset]
         while not changing.done():
             if writer.tail.voters_offset != ends[-1]:
@@ -387,10 +387,59 @@ def test_a_voter_that_cannot_be_reached_is_not_added() -> None:
         writer, links = await cluster.formed()
         links.cut(3)
         with pytest.raises(VotersNotChanged, match="3 of these not up to date"):
-            await writer.change_voters([0, 1, 2, 3], timeout=2.0)
+            await writer.change_voters(named(0, 1, 2, 3), timeout=2.0)
         with pytest.raises(VotersNotChanged, match="somebody"):
-            await writer.change_voters([])
+            await writer.change_voters(())
         assert await writer.append([Note("one a")])
+
+    run(main())
+
+
+def test_a_voter_whose_disk_was_replaced_is_no_majority_with_one_that_lagged() -> None:
+    """It would make up a majority that knows nothing of what was committed on its lost disk."""
+
+    async def main() -> None:
+        cluster = Cluster(3)
+        writer, links = await cluster.formed()
+        links.cut(2)
+        await writer.append([Note("one a")])
+        await writer.close()
+        for broker_id in (0, 1):
+            cluster.brokers[broker_id].kill()
+        cluster.brokers[1].replace_disk()
+        await cluster.brokers[1].start()
+        with pytest.raises(MetadataQuorumUnavailable):
+            await cluster.writer("two").recover(cluster.links(), timeout=5.0)
+        await cluster.brokers[0].start()
+        recovered = await cluster.writer("three").recover(cluster.links(), timeout=5.0)
+        assert [note for batch in recovered.batches for note in notes_in(batch.records)][-1] == Note("one a")
+
+    run(main())
+
+
+def test_a_voter_whose_disk_was_replaced_commits_nothing_before_it_is_named_anew() -> None:
+    async def main() -> None:
+        cluster = Cluster(3)
+        writer, links = await cluster.formed()
+        cluster.brokers[1].kill()
+        cluster.brokers[1].replace_disk()
+        await cluster.brokers[1].start()
+        links.reconnect(writer)
+        links.cut(2)
+        committed = writer.append([Note("one a")])
+        await until(lambda: cluster.brokers[1].alive.end_offset == writer.tail.end_offset)
+        assert not cluster.brokers[1].alive.is_durable
+        await pause(1.0)
+        assert not committed.done()
+        links.only.add(2)
+        links.reconnect(writer)
+        await committed
+        now = tuple(broker.voter for broker in cluster.brokers)
+        before = writer.tail.end_offset
+        await writer.change_voters(now)
+        steps = [each.records for each in writer.tail.batches_from(before)]
+        assert steps == [(Voters(named(0, 2)),), (Voters(now),)]
+        assert cluster.brokers[1].alive.is_durable
 
     run(main())
 
@@ -399,6 +448,6 @@ def test_voters_are_not_changed_by_an_append() -> None:
     async def main() -> None:
         writer, _ = await Cluster().formed()
         with pytest.raises(ValueError, match="change_voters"):
-            writer.append([Voters((1,))])
+            writer.append([Voters(named(1))])
 
     run(main())

@@ -9,9 +9,11 @@ import pytest
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges
 from raylog.actors.cluster_state import ClusterState, Liveness
+from raylog.actors.metadata_quorum_records import Voter
 from raylog.actors.metadata_records import BrokerDraining, BrokerFenced, BrokerRegistration
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.voter_upkeep import VoterUpkeep
+from tests.unit.actors.metadata_world import named
 from tests.unit.actors.test_clock import in_a_process
 
 
@@ -21,13 +23,13 @@ class Changes(NamedTuple):
 
 
 class Writer(NamedTuple):
-    voters: tuple[int, ...]
+    voters: tuple[Voter, ...]
 
 
 def state_of(known: tuple[int, ...], alive: tuple[int, ...], draining: tuple[int, ...]) -> ClusterState:
     state = ClusterState()
     for broker_id in known:
-        place = ("run", "node", "host", "", (), f"/data-{broker_id}", "boot")
+        place = ("run", "node", "host", "", (), f"/data-{broker_id}", f"directory-{broker_id}", "boot")
         state.apply(BrokerRegistration(broker_id, broker_id, *place), broker_id)
         if broker_id not in alive:
             state.apply(BrokerFenced(broker_id, "gone"), 100)
@@ -61,11 +63,22 @@ def test_who_should_vote(
 ) -> None:
     async def main(_timers: Timers) -> None:
         changes = Changes(state_of(known, alive, draining), Liveness(set(alive), {}))
-        upkeep = VoterUpkeep(cast(ClusterChanges, changes), cast(MetadataWriter, Writer(voters)), refuse)
-        assert upkeep.wanted() == wanted
+        upkeep = VoterUpkeep(cast(ClusterChanges, changes), cast(MetadataWriter, Writer(named(*voters))), refuse)
+        assert upkeep.wanted() == named(*wanted)
 
     in_a_process(main, 0.1)
 
 
 def refuse(reason: Any) -> None:
     raise AssertionError(reason)
+
+
+@pytest.mark.parametrize("alive", [(1, 2, 3), (1, 2, 3, 4)])
+def test_a_voter_on_another_disk_takes_the_place_of_its_former_self(alive: tuple[int, ...]) -> None:
+    async def main(_timers: Timers) -> None:
+        former = (*named(1), (2, "a disk that is gone"), *named(3))
+        changes = Changes(state_of(alive, alive, ()), Liveness(set(alive), {}))
+        upkeep = VoterUpkeep(cast(ClusterChanges, changes), cast(MetadataWriter, Writer(former)), refuse)
+        assert upkeep.wanted() == named(1, 2, 3)
+
+    in_a_process(main, 0.1)

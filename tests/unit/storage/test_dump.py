@@ -20,7 +20,7 @@ from raylog.storage.compaction import compact, run_compaction
 from raylog.storage.compaction_plan import plan_compaction
 from raylog.storage.compaction_swap import commit_swap
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.data_directory import SET_ASIDE, BrokerIdentity, DataDirectory
+from raylog.storage.data_directory import SET_ASIDE, BrokerIdentity, Claim, DataDirectory
 from raylog.storage.disk import DiskFile, LocalDisk
 from raylog.storage.dump.command import dump_command
 from raylog.storage.dump.events import BatchSeen, Event, Note, Problem, as_json
@@ -356,7 +356,7 @@ def test_json_has_the_same_keys_for_the_same_kind(tmp_path: Path) -> None:
 
 
 def test_a_brokers_data_directory(tmp_path: Path) -> None:
-    broker = DataDirectory.open(str(tmp_path), BrokerIdentity("c1", 4))
+    broker = DataDirectory.open(str(tmp_path), BrokerIdentity("c1", 4), claim=Claim("d"))
     plain(tmp_path).closed()
     compacted(tmp_path).closed()
     aside = plain(tmp_path / "elsewhere").closed().rename(tmp_path / f"old-0{SET_ASIDE}17")
