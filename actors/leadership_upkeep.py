@@ -2,7 +2,8 @@
 
 What must stay true:
 - A new partition waits for its replicas, and one in doubt (rule 7) for all of its own, but not for ever: after a while
-  those that are there are enough.
+  those that are there are enough. What is lost by an election in doubt is lost for good, so a replica whose broker is
+  there is waited for for longer: its process may have to be started a second time.
 - A preferred replica that has come back leads again only after it was able to for some time; so one that comes and goes
   does not move its leadership each time.
 """
@@ -22,6 +23,7 @@ from raylog.errors import TooManyBytesInFlight
 
 _FIRST_ELECTION_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 10.0
+_START_SECONDS: Final = 45.0  # more than `replica_supervisor` gives a process before it starts another
 _LOOK_SECONDS: Final = 0.5
 _BALANCE_SECONDS: Final = 5.0
 
@@ -58,7 +60,7 @@ class LeadershipUpkeep:
     def _note(self, partitions: Iterable[PartitionId]) -> None:
         for partition in partitions:
             state = self._changes.state.partitions.get(partition)
-            if state is None or not _patience(state):
+            if state is None or not self._patience(state):
                 self._waiting.pop(partition, None)
             elif is_in_doubt(state):  # whoever came back just now may go again: they wait for each other anew
                 self._waiting[partition] = self._loop.time()
@@ -69,7 +71,7 @@ class LeadershipUpkeep:
         now = self._loop.time()
         for partition, since in list(self._waiting.items()):
             state = self._changes.state.partitions.get(partition)
-            patience = 0.0 if state is None else _patience(state)
+            patience = 0.0 if state is None else self._patience(state)
             if not patience:
                 del self._waiting[partition]
             elif now - since >= patience:
@@ -107,9 +109,17 @@ class LeadershipUpkeep:
             and self._changes.state.is_usable(preferred, self._changes.live)
         )
 
+    def _patience(self, state: PartitionState) -> float:
+        """How long to wait for replicas that are missing; 0: its elections wait for nobody."""
+        if state.never_led:
+            return _FIRST_ELECTION_SECONDS
+        if not is_in_doubt(state):
+            return 0.0
+        return _START_SECONDS if self._is_starting(state) else _DOUBT_SECONDS
 
-def _patience(state: PartitionState) -> float:
-    """How long to wait for replicas that are missing; 0: its elections wait for nobody."""
-    if state.never_led:
-        return _FIRST_ELECTION_SECONDS
-    return _DOUBT_SECONDS if is_in_doubt(state) else 0.0
+    def _is_starting(self, state: PartitionState) -> bool:
+        """Whether a replica is missing whose broker is there."""
+        live = self._changes.live
+        return any(
+            broker_id in live.brokers and (*state.id, broker_id) not in live.replicas for broker_id in state.replicas
+        )

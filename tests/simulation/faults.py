@@ -70,6 +70,7 @@ class Faults:
         """Let everything work again; what is down comes back by itself."""
         self._stopped = True
         self.cluster.world.trace("--- the faults are over")
+        self.cluster.loses_orders = False
         self.cluster.world.network.heal()
         for process in self._paused:
             if process.is_alive:

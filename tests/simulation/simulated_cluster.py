@@ -118,6 +118,7 @@ class SimulatedCluster:
     has_housekeepers: bool = False
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
+    loses_orders: bool = True
     _runs: int = 0
     _is_formed: bool = False
 
@@ -343,7 +344,7 @@ class SimulatedLauncher:
     async def start(self, spec: ReplicaSpec) -> None:
         world = self._cluster.world
         await asyncio.sleep(0.001)
-        if world.random.random() >= _ORDER_LOST:
+        if world.random.random() >= _ORDER_LOST or not self._cluster.loses_orders:
             world.after(world.random.uniform(*_START_SECONDS), self._start, spec)
 
     async def stop(self, spec: ReplicaSpec) -> None:
