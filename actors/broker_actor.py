@@ -76,6 +76,10 @@ class BrokerActor:
             raise self._problem
         return Address(self._post.node_id, tuple(map(str, self._broker.endpoints)))
 
+    async def turn(self) -> None:
+        """Answered when both of its event loops turn."""
+        await self._core.call(asyncio.sleep(0))
+
     async def stop(self) -> None:
         """Let all its replicas close their logs, and end."""
         if self._problem is None:

@@ -31,10 +31,11 @@ from raylog.actors.descriptions import BrokerDescription
 from raylog.actors.directory_search import search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes
 from raylog.actors.real_environment import Place
+from raylog.actors.silent_brokers import SilentBrokers
 from raylog.errors import BrokerNotAvailable, DirectoryCopied, RaylogError
 
 _LOOK_SECONDS: Final = 0.5
-_SILENT_SECONDS: Final = 5.0
+_TURN_SECONDS: Final = 2.0
 _READY_SECONDS: Final = 60.0
 _NUMBER_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 20.0
@@ -63,7 +64,7 @@ class BrokerFleet:
         self._first_voters = first_voters
         self._homes = BrokerHomes()
         self._searches: dict[str, asyncio.Task[None]] = {}  # by node
-        self._silent_since: dict[int, float] = {}
+        self._silent = SilentBrokers()
         self._pauses: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._watched: dict[int, asyncio.Task[None]] = {}  # by broker: its actor is being asked whether it is ready
@@ -138,7 +139,8 @@ class BrokerFleet:
         if admin is not None:
             self._first_voters = ()
             alive = {each.broker for each in admin.list_brokers() if each.alive}
-            await self._end_silent(now, self.addresses.keys() - alive)
+            silent = self._silent.due(self.addresses.keys() - alive, now)
+            await asyncio.gather(*(self._end_hanging(broker_id) for broker_id in silent))
             await self._number(self._homes.unnumbered(nodes.keys()), {*named}, admin)
         for home in self._homes.wanted(nodes.keys(), named):
             if now >= self._not_before.get(home.broker_id, now) and not self._is_ending:
@@ -150,15 +152,16 @@ class BrokerFleet:
             first = await admin.allocate_broker_ids(len(homes), above=highest, timeout=_NUMBER_SECONDS)
             self._homes.number(homes, first)
 
-    async def _end_silent(self, now: float, silent: Set[int]) -> None:
+    async def _end_hanging(self, broker_id: int) -> None:
         """A process that has been stopped, or hangs, is no broker, though Ray takes it for alive: another is made."""
-        self._silent_since = {broker: self._silent_since.get(broker, now) for broker in silent}
-        for broker_id, since in list(self._silent_since.items()):
-            actor = await _beside(partial(_find, self._cluster, broker_id)) if now - since > _SILENT_SECONDS else None
-            if actor is not None:
-                _log.warning("Broker %d does not register, but its actor lives: it is killed.", broker_id)
-                self._silent_since[broker_id] = now
-                await _beside(partial(ray.kill, actor))
+        actor = await _beside(partial(_find, self._cluster, broker_id))
+        if actor is None:
+            return
+        try:
+            await asyncio.wait_for(_awaited(actor.turn.remote()), _TURN_SECONDS)
+        except (RayError, asyncio.TimeoutError) as error:
+            _log.warning("Broker %d does not register, and does not answer: it is killed. %r", broker_id, error)
+            await _beside(partial(ray.kill, actor))
 
     def _search_new(self, nodes: dict[str, RayNode]) -> None:
         """Nodes with the resource that have come, or have come back under a new id with their directories."""

@@ -195,6 +195,11 @@ class LocalReplicas:
             stops = [self.stop(session, seconds=seconds) for session in self._running.values()]
             await asyncio.gather(*stops)
 
+    def forget(self, partition: PartitionId) -> None:
+        """Its topic is no more: a process of it that still turned up would be dismissed for that."""
+        if partition not in self._running:
+            self._ended.pop(partition, None)
+
     # --- reports --------------------------------------------------------------------------------------------------
 
     def running(self) -> tuple[ReplicaReport, ...]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -36,6 +37,14 @@ _HOLDER: Final = re.compile(r"pid (\d+)")
 _log = logging.getLogger(__name__)
 
 
+class _Turns:
+    """Of one partition, while anybody has one or waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.takers = 0
+
+
 class ReplicaTurnover:
     def __init__(
         self,
@@ -52,7 +61,7 @@ class ReplicaTurnover:
         self._fold = fold
         self._link = link
         self._broker_id = broker_id
-        self._turns: dict[PartitionId, asyncio.Lock] = {}
+        self._turns: dict[PartitionId, _Turns] = {}
         self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller last asked to make room for
 
     def is_expected(self, partition: PartitionId) -> bool:
@@ -93,6 +102,8 @@ class ReplicaTurnover:
             work = partial(self._directories.remove, order.topic, order.topic_id, order.partition)
             if await self._when_free(order.topic, order.partition, work):
                 _log.info("%s-%d was removed.", order.topic, order.partition)
+            if order.topic_id not in self._fold.state.topics:
+                self._replicas.forget(partition)
         await self._env.off_loop(self._directories.purge)
 
     async def _until_unwanted(self, order: RemoveReplica) -> None:
@@ -143,5 +154,14 @@ class ReplicaTurnover:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _turn(self, partition: PartitionId) -> asyncio.Lock:
-        return self._turns.setdefault(partition, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, partition: PartitionId) -> AsyncIterator[None]:
+        turns = self._turns.setdefault(partition, _Turns())
+        turns.takers += 1
+        try:
+            async with turns.lock:
+                yield
+        finally:
+            turns.takers -= 1
+            if not turns.takers:
+                del self._turns[partition]

@@ -306,6 +306,19 @@ def test_a_removal_that_was_interrupted_is_finished_at_the_next_start(cluster: C
     cluster.until(lambda: not files_of(cluster, 2))
 
 
+def test_a_broker_remembers_nothing_of_a_topic_that_is_gone(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    cluster.kill(cluster.replica(2))
+    cluster.until(lambda: bool(cluster.brokers[2]._replicas._ended))
+    cluster.until(lambda: cluster.is_assigned("clicks", 0))
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    cluster.until(lambda: not cluster.state.deleted)
+    for broker in cluster.brokers.values():
+        assert not broker._replicas._ended
+        assert not broker._turnover._turns
+        assert not broker._turnover._prepared
+
+
 def test_a_directory_of_another_cluster_is_refused() -> None:
     with World(1, settings=CALM) as world:
         cluster = ControlCluster(world, brokers=1)

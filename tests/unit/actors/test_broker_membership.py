@@ -78,6 +78,19 @@ def test_replicas_that_a_broker_does_not_name_are_lost() -> None:
     assert [loss[:3] for loss in replicas_not_running(cluster.state, request)] == [(topic_id, 1, incarnation)]
 
 
+@pytest.mark.parametrize(("age", "is_lost"), [(-1, True), (0, False), (1, False)])
+def test_an_older_process_than_the_registered_one_is_none(age: int, is_lost: bool) -> None:
+    """A broker's new process finds one that runs; that the registered one has gone nobody else could tell."""
+    cluster = SmallCluster(2)
+    cluster.create("t", [1, 2])
+    key = (cluster.partition("t").topic_id, 0)
+    registered = cluster.running[key[0], 0, 2]
+    found = (*key, registered + age, *cluster.report("t", 2)[3:])
+    request = replace(registration(2, run="second"), replicas=(found,))
+    lost = replicas_not_running(cluster.state, request)
+    assert [loss[:3] for loss in lost] == ([(*key, registered)] if is_lost else [])
+
+
 def test_a_lost_lease_shrinks_every_isr_and_elects_in_one_batch() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2, 3], [2, 1, 3])

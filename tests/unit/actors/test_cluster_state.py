@@ -12,7 +12,7 @@ from raylog.actors.partition_state import PartitionState
 from raylog.actors.producer_ids import BLOCK_SIZE, allocate_producer_ids
 from raylog.actors.reassignment import reassign_partitions
 from raylog.actors.topic_admin import delete_topic
-from raylog.errors import UnknownBroker, UnknownPartition, UnknownTopic
+from raylog.errors import InvalidConfig, UnknownBroker, UnknownPartition, UnknownTopic
 from tests.unit.actors.small_cluster import REBOOTED, SmallCluster, topic_id_of
 
 
@@ -100,13 +100,17 @@ def test_the_minimum_follows_the_replicas_that_count() -> None:
 def test_producer_ids_are_never_given_twice() -> None:
     state = ClusterState()
     given: list[int] = []
-    for size in (BLOCK_SIZE, 1, 7, BLOCK_SIZE):
+    for size in (BLOCK_SIZE, 1, 7, BLOCK_SIZE, 1_000_000):
         block = allocate_producer_ids(state, size)
         given += range(block.first, block.end)
         for record in block.records:
             assert isinstance(record, ProducerIdBlock)
             state.apply(record, 0)
-    assert given == list(range(2 * BLOCK_SIZE + 8))
+    assert given == list(range(2 * BLOCK_SIZE + 1_000_008))
+    for size in (0, -1, 1_000_001):
+        with pytest.raises(InvalidConfig, match="size"):
+            allocate_producer_ids(state, size)
+    assert state.next_producer_id == len(given)
 
 
 def test_a_partition_goes_through_its_record_unchanged() -> None:

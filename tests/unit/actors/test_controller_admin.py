@@ -12,9 +12,11 @@ from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.controller import Controller
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import ProducerIdBlock, TopicRemoved
+from raylog.actors.replica_removal import ReplicaRemoval
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
     BrokerInUse,
+    ControllerFenced,
     TooManyBytesInFlight,
     TopicExists,
     TopicStillStarting,
@@ -111,6 +113,51 @@ def test_a_reassigned_replica_is_started_there_and_removed_here() -> None:
         cluster.until(lambda: not [path for path in cluster.machines[3].disk.files() if "clicks" in path])
         assert removed.is_stopped
         assert cluster.admin.list_reassignments() == ()
+
+
+def test_a_replica_that_is_wanted_again_before_it_was_removed_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process never ended, but its registration went with the record that took it away."""
+
+    async def not_yet(_self: ReplicaRemoval, _removal: object) -> bool:
+        return False
+
+    with World(5, settings=CALM) as world:
+        cluster = ControlCluster(world, brokers=4)
+        cluster.form()
+        cluster.create_topic()
+        monkeypatch.setattr(ReplicaRemoval, "_try", not_yet)
+        key = (cluster.state.topic("clicks").id, 0, 3)
+        before = cluster.replica(3)
+        cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 4)}))
+        cluster.until(lambda: (*key[:2], 4) in cluster.replicas and cluster.is_assigned("clicks", 0))
+        cluster.propose(cluster.leader(), (1, 2, 3, 4))
+        cluster.until(lambda: cluster.partition().replicas == (1, 2, 4))
+        assert key not in cluster.state.replicas
+        assert before.is_running
+        cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 3)}))
+        cluster.until(lambda: key in cluster.state.replicas and cluster.is_assigned("clicks", 0))
+        assert cluster.replica(3).spec.incarnation > before.spec.incarnation
+        cluster.propose(cluster.leader(), (1, 2, 3))
+
+
+def test_who_waits_for_a_change_hears_what_ended_the_controller(cluster: ControlCluster) -> None:
+    """Not that it came true: that is of the state with what was not committed, and never may be."""
+    cluster.create_topic()
+    controller, process = cluster.controller, cluster.controller_processes[-1]
+    changes = controller._changes
+    for broker_id in (1, 2, 3):
+        cluster.processes[broker_id].pause()
+
+    async def change() -> bool:
+        changes.submit([ProducerIdBlock(7)])
+        waiting = asyncio.ensure_future(changes.until(lambda: changes.state.next_producer_id == 7, 30.0))
+        await asyncio.sleep(1.0)
+        controller._writer.fence(controller.epoch + 1)
+        return await waiting
+
+    waiting = process.run(change())
+    cluster.until(waiting.done)
+    assert isinstance(waiting.exception(), ControllerFenced)
 
 
 def test_a_replica_moved_away_from_an_absent_broker_is_removed_when_it_is_back() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.errors import DirectoryLocked
-from raylog.storage.data_directory import BrokerIdentity, DataDirectory
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from raylog.storage.partition_directory import QUARANTINE_FILE, PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
 from tests.simulation.faulty_disk import FaultyDisk
@@ -27,7 +27,7 @@ def disk() -> FaultyDisk:
 
 @pytest.fixture
 def directories(disk: FaultyDisk) -> ReplicaDirectories:
-    return ReplicaDirectories(DataDirectory.open("/data", BrokerIdentity("cluster", 1), disk))
+    return ReplicaDirectories(DataDirectory.open("/data", BrokerIdentity("cluster", 1), disk, claim=Claim("d")))
 
 
 def names(disk: FaultyDisk) -> list[str]:

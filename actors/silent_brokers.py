@@ -1,0 +1,27 @@
+"""Brokers that run, as Ray has it, and are not registered: which of them are slow, and which hang.
+
+    not registered ──for 5 s──► asked ──it answers──► asked again, for as long as it turns
+                                  └──no answer──► it hangs: to be ended, and made anew
+
+What must stay true: a broker that turns is not ended, however long its registration takes. It may be closing what an
+earlier process left, wait for a controller, or be refused for good, in which case it ends by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+PATIENCE_SECONDS: Final = 5.0
+
+
+class SilentBrokers:
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def due(self, silent: Set[int], now: float) -> list[int]:
+        """Who is to be asked now whether it turns, and would not be asked again for a while."""
+        self._since = {broker: self._since.get(broker, now) for broker in silent}
+        due = [broker for broker, since in self._since.items() if now - since > PATIENCE_SECONDS]
+        self._since.update(dict.fromkeys(due, now))
+        return due
