@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.actors.cluster_link import ClusterLink, PartitionLeader
+from raylog.actors.cluster_link import ClusterLink, PartitionLeader, TopicView
 from raylog.actors.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.errors import (
     ClusterUnreachable,
+    ControllerNotReady,
     NotLeader,
     OffsetOutOfRange,
     PeerNotAdmitted,
@@ -121,6 +122,28 @@ def test_a_client_that_no_broker_admits_hears_so_soon(world: LinkWorld, monkeypa
     with pytest.raises(PeerNotAdmitted, match="secret of the same cluster"):
         world.do(world.link.find_topic(TOPIC, 30.0))
     assert world.world.now - began < 3.0
+
+
+def test_brokers_that_have_all_moved_are_found_by_asking_somebody_else(world: LinkWorld) -> None:
+    world.create_topic()
+    asked: list[float] = []
+
+    async def find_brokers() -> list[Endpoint]:
+        asked.append(world.world.now)
+        if len(asked) == 1:
+            raise ControllerNotReady("It has just been started.")
+        return world.cluster.broker_endpoints()
+
+    async def find_topic() -> TopicView:
+        link = ClusterLink(world.link.env, [Endpoint(host="m-1", port=9)], "", find_brokers)
+        try:
+            return await link.find_topic(TOPIC, 30.0)
+        finally:
+            await link.close()
+
+    assert world.do(find_topic()).name == TOPIC
+    assert len(asked) == 2
+    assert asked[1] - asked[0] > 2.0
 
 
 def test_one_broker_that_is_stopped_delays_nothing_for_long(world: LinkWorld) -> None:
