@@ -140,6 +140,7 @@ class ClusterLink:
         self._check()
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._loop.create_task(self._ask_and_learn(timeout))
+            self._refreshing.add_done_callback(_was_seen)
         # It is not cancelled with whoever waits for it: there may be others.
         await asyncio.wait([self._refreshing], timeout=timeout)
         if self._refreshing.done():
@@ -276,6 +277,12 @@ class ClusterLink:
     def _check(self) -> None:
         if self._broken is not None:
             raise self._broken
+
+
+def _was_seen(task: asyncio.Task[Metadata]) -> None:
+    """Everybody who waited may have gone: then its failure is nobody's, and nothing for the log."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _not_understood(answer: Message) -> MessageUnknown:

@@ -130,6 +130,10 @@ class Writer:
     _is_known: bool = False  # its present producer id has had something acknowledged
     _unresolved: deque[_Batch] = field(default_factory=deque)
 
+    @property
+    def unresolved(self) -> int:
+        return len(self._unresolved)
+
     async def run(self) -> None:
         while not (self.is_stopped and not self._unresolved):
             try:

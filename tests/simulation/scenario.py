@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from raylog.actors.environment import Environment
 from raylog.storage.log_reader import Isolation
@@ -24,6 +25,31 @@ from tests.simulation.world import World
 
 _RECOVERY_SECONDS = 60.0
 _MAX_EVENTS = 2_000_000
+
+
+class WritingClient(Protocol):
+    is_stopped: bool
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def acknowledged(self) -> int: ...
+
+    @property
+    def unresolved(self) -> int: ...
+
+    @property
+    def last_error(self) -> str: ...
+
+
+class ReadingClient(Protocol):
+    is_stopped: bool
+
+    @property
+    def history(self) -> PartitionHistory: ...
+
+    def loses_from(self, offset: int) -> None: ...
 
 
 @dataclass
@@ -45,8 +71,8 @@ class Scenario:
     cluster: SimulatedCluster = field(init=False)
     watcher: Watcher = field(init=False)
     histories: list[PartitionHistory] = field(default_factory=list)
-    writers: list[Writer] = field(default_factory=list)
-    readers: list[Reader] = field(default_factory=list)
+    writers: list[WritingClient] = field(default_factory=list)
+    readers: list[ReadingClient] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(self.world.random.getrandbits(64))
@@ -132,7 +158,7 @@ class Scenario:
             writer.is_stopped = True
         for reader in self.readers:
             reader.is_stopped = True
-        if not self._wait_for(lambda: all(not writer._unresolved for writer in self.writers)):
+        if not self._wait_for(lambda: all(not writer.unresolved for writer in self.writers)):
             raise InvariantBroken("Writers do not get their last batches acknowledged.")
         if not self._wait_for(self._is_at_rest):
             raise InvariantBroken(f"The replicas do not come to rest: {self._state()}")

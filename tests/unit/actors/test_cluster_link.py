@@ -103,6 +103,15 @@ def test_where_no_broker_answers_the_cluster_is_unreachable() -> None:
             assert 2.9 < world.world.now - began < 3.5
 
 
+def test_a_refresh_that_nobody_waits_for_any_more_fails_in_silence() -> None:
+    with link_world(bootstrap=[Endpoint(host="m-1", port=9)]) as world:
+        for _ in range(2):  # Python tells of an error that nobody has seen when its task is let go of
+            refreshing = world.begin(world.link.refresh(3.0))
+            world.world.run_for(0.5)
+            refreshing.cancel()
+            world.world.run_for(5.0)
+
+
 def test_brokers_that_are_all_stopped_are_unreachable_too(world: LinkWorld) -> None:
     world.create_topic()
     world.do(world.link.find_topic(TOPIC, 5.0))
