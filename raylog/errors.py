@@ -54,7 +54,8 @@ What stays true here:
     │   ├── ClusterUnreachable, BufferFull                                             nothing was done
     │   ├── DeliveryTimedOut, RecordTooLarge
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
-    │   └── NoOffsetReset, LogTruncated
+    │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
+    │   └── NotAssigned, ConflictingSubscription, GroupsNotSupported, WakeupError
     ├── GroupError
     │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
     │   ├── GroupRequestTimedOut                                                       outcome unknown
@@ -1637,6 +1638,72 @@ class LogTruncated(ClientError):
     def describe(self) -> str:
         name = f"{self.topic}-{self.partition}"
         return f"The log of {name} is another one than was read up to {self.offset}: they part at {self.safe_offset}."
+
+
+class RecordUnreadable(ClientError):
+    """A record that was fetched cannot be handed out: its bytes are damaged, or a deserializer refused them."""
+
+    advice = "Nothing after it was handed out: seek to next_offset to go on without it."
+
+    def __init__(self, topic: str, partition: int, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(topic, partition, offset, next_offset, reason)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The record at offset {self.offset} of {self.topic}-{self.partition} cannot be read: {self.reason}"
+
+
+class NotAssigned(ClientError):
+    """A call names a partition that this consumer does not read."""
+
+    advice = "Give it to assign first, or subscribe to its topic."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"This consumer does not read {self.topic}-{self.partition}."
+
+
+class ConflictingSubscription(ClientError):
+    """What a consumer is to read contradicts itself, or is nothing at all."""
+
+    advice = "Name topics (to the constructor or to subscribe), or name partitions to assign; not both."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"This consumer cannot read like that: {self.reason}."
+
+
+class GroupsNotSupported(ClientError):
+    """A consumer was asked for what only a group of consumers can do."""
+
+    advice = "Consumer groups come with a later version: name topics, or assign partitions, without a group_id."
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def describe(self) -> str:
+        return f"{self.what} needs a consumer group, which this version of raylog does not have."
+
+
+class WakeupError(ClientError):
+    """`wakeup` was called: the call that waited, or the next one that would wait, ends with this."""
+
+    advice = "Nothing was lost: call again to go on, or close the consumer."
+
+    def describe(self) -> str:
+        return "The consumer was woken up."
 
 
 # --- consumer groups ----------------------------------------------------------------------------------------------

@@ -40,7 +40,13 @@ def batch_to_arrow(
     batch: Bytes, *, include_headers: bool = False, unpack_limit: int = DEFAULT_UNPACK_LIMIT
 ) -> pa.RecordBatch:
     """Check and decode `batch`, the bytes of exactly one batch, into Arrow columns."""
-    header = check_batch(batch)
+    return checked_to_arrow(check_batch(batch), batch, include_headers=include_headers, unpack_limit=unpack_limit)
+
+
+def checked_to_arrow(
+    header: BatchHeader, batch: Bytes, *, include_headers: bool = False, unpack_limit: int = DEFAULT_UNPACK_LIMIT
+) -> pa.RecordBatch:
+    """Decode a batch whose header and CRC have just been checked."""
     if header.magic == MAGIC_COLUMNS and header.record_count:
         raw = RawColumns.take_apart(unpacked(header, batch, unpack_limit), header.record_count)
         columns = _from_columns(header, raw, include_headers)

@@ -6,8 +6,9 @@ The CRC is checked here (rule 1), and only after it does anything look at the pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from raylog.errors import InvalidBatch
 from raylog.storage import kafka_records
@@ -113,6 +114,37 @@ def decode_checked(
     if header.is_log_append_time:
         timestamps = [header.max_timestamp] * header.record_count
     return DecodedBatch(header, keys, values, timestamps, offsets, headers)
+
+
+@dataclass(frozen=True)
+class BatchColumns:
+    """A batch's records as parallel columns, each to be walked once."""
+
+    offsets: Sequence[int]
+    timestamps: Iterator[int]
+    keys: Iterator[bytes | None]
+    values: Iterator[bytes | None]
+    headers: Iterator[Headers]
+
+
+def walk_checked(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> BatchColumns:
+    """As `decode_checked`, with nothing made before it is asked for. What is wrong with the batch is found here."""
+    if header.magic != MAGIC_COLUMNS or header.record_count == 0:
+        decoded = decode_checked(header, batch, unpack_limit)
+        columns = (decoded.timestamps, decoded.keys, decoded.values, decoded.headers)
+        return BatchColumns(decoded.offsets, *map(iter, columns))  # type: ignore[arg-type]  # four types of items
+    payload = column_payload(header, batch, unpack_limit)
+    timestamps = payload.each_timestamp(header.base_timestamp)
+    if header.is_log_append_time:
+        timestamps = repeat(header.max_timestamp, header.record_count)
+    headers = payload.record_headers
+    return BatchColumns(
+        payload.offsets(header.base_offset),
+        timestamps,
+        payload.each_key(),
+        payload.each_value(),
+        repeat((), header.record_count) if headers is None else iter(headers),
+    )
 
 
 def column_payload(

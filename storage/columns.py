@@ -27,7 +27,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import lt
 from typing import Any, Final, TypeAlias
 
@@ -210,18 +210,39 @@ class ColumnPayload:
         return parsed
 
     def keys(self) -> list[bytes | None]:
-        return _split(self.joined_keys, self.key_lengths)
+        return list(self.each_key())
 
     def values(self) -> list[bytes | None]:
-        return _split(self.joined_values, self.value_lengths)
+        return list(self.each_value())
 
     def timestamps(self, base: int) -> list[int]:
+        if self._is_of_one_time():
+            return [base] * self.record_count
+        self._check_timestamps(base)
+        return [base + delta for delta in self.timestamp_deltas]
+
+    # One by one, without a list: what is made and dropped again at once costs no memory, and Python's garbage
+    # collector, which walks whole lists, sees nothing of it.
+
+    def each_key(self) -> Iterator[bytes | None]:
+        return _cut(self.joined_keys, self.key_lengths)
+
+    def each_value(self) -> Iterator[bytes | None]:
+        return _cut(self.joined_values, self.value_lengths)
+
+    def each_timestamp(self, base: int) -> Iterator[int]:
+        if self._is_of_one_time():
+            return repeat(base, self.record_count)
+        self._check_timestamps(base)
+        return map(base.__add__, self.timestamp_deltas)
+
+    def _is_of_one_time(self) -> bool:
         deltas = self.timestamp_deltas
-        if deltas.tobytes() == bytes(len(deltas) * deltas.itemsize):
-            return [base] * len(deltas)
-        if not _sums_fit(base, deltas):
+        return deltas.tobytes() == bytes(len(deltas) * deltas.itemsize)
+
+    def _check_timestamps(self, base: int) -> None:
+        if not _sums_fit(base, self.timestamp_deltas):
             raise InvalidBatch("A timestamp does not fit 64 bits.")
-        return [base + delta for delta in deltas]
 
     def offsets(self, base: int) -> Sequence[int]:
         if self.offset_deltas is None:
@@ -343,17 +364,17 @@ def _sums_fit(base: int, deltas: array[int]) -> bool:
     return base + min(deltas) >= -_MAX_INT64 - 1 and base + max(deltas) <= _MAX_INT64
 
 
-def _split(joined: bytes, lengths: array[int]) -> list[bytes | None]:
-    """Cut `joined` into its items. Every path runs in C per item: this is what iterating a consumer costs."""
+def _cut(joined: bytes, lengths: array[int]) -> Iterator[bytes | None]:
+    """The items of `joined`. Every path but the last runs in C per item: this is what iterating a consumer costs."""
     if len(lengths) >= _SPLIT_GROUP and lengths.tobytes() == lengths[:1].tobytes() * len(lengths):
         if lengths[0] < 0:
-            return [None] * len(lengths)
+            return repeat(None, len(lengths))
         if lengths[0] > 0:
-            return list(_cut_evenly(joined, lengths[0]))
+            return _cut_evenly(joined, lengths[0])
     read: Callable[[int], bytes] = io.BytesIO(joined).read
     if _none_negative(lengths):
-        return list(map(read, lengths))
-    return [None if length < 0 else read(length) for length in lengths]
+        return map(read, lengths)
+    return (None if length < 0 else read(length) for length in lengths)
 
 
 def _cut_evenly(joined: bytes, length: int) -> Iterator[bytes]:

@@ -22,6 +22,7 @@ from raylog.storage.batch_codec import (
     decode_checked,
     encode_batch,
     has_null_key,
+    walk_checked,
 )
 from raylog.storage.columns import encode_columns, pack_timestamps
 from raylog.storage.compression import compress
@@ -104,6 +105,29 @@ def test_sparse_offsets_count_from_the_stamp(
     assert rows(decode_batch(batch)) == [
         record._replace(offset=base_offset + record.offset) for record in drawn
     ]
+
+
+@pytest.mark.parametrize("magic", MAGICS)
+@pytest.mark.parametrize("is_stamped", [False, True])
+@pytest.mark.parametrize("codec", CODECS)
+@given(drawn=records(sparse=True), repeats=st.sampled_from([1, 30]))
+@fewer_examples
+def test_walking_and_decoding_see_the_same(
+    codec: int, is_stamped: bool, magic: int, drawn: list[Record], repeats: int
+) -> None:
+    span = drawn[-1].offset + 1
+    many = [each._replace(offset=each.offset + turn * span) for turn in range(repeats) for each in drawn]
+    batch = batch_of(many, magic, codec)
+    if is_stamped:
+        stamp_log_append_time(batch, MODERN)
+    walked = walk_checked(check_batch(batch), batch)
+    columns = (walked.offsets, walked.timestamps, walked.keys, walked.values, map(tuple, walked.headers))
+    assert [Record(*fields) for fields in zip(*columns, strict=True)] == rows(decode_batch(batch))
+
+
+def test_walking_a_batch_without_records_meets_none() -> None:
+    batch = filler(5, 9, 1)
+    assert list(walk_checked(check_batch(batch), batch).values) == []
 
 
 @pytest.mark.parametrize("magic", MAGICS)

@@ -1,0 +1,68 @@
+"""Who leads a partition now, and what to do when asking it has failed: for the requests of consumers.
+
+What must stay true: after a failure nobody is asked again before metadata tells of another leader, or a pause is over;
+so neither a partition without a leader nor a broken network makes a loop spin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.topic_cache import PartitionLeader
+from raylog.api.records import TopicPartition
+from raylog.errors import (
+    CorruptBatch,
+    OffsetNotAvailable,
+    RaylogError,
+    TooManyBytesInFlight,
+    UnknownLeaderEpoch,
+    UnknownPartition,
+)
+
+_LEADERLESS_SECONDS: Final = 1.0
+_MAX_PAUSE_SECONDS: Final = 2.0
+# The leader itself says that it is the right one, and busy: newer metadata would not help.
+_SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch)
+
+
+async def leader_of(link: ClusterLink, partition: TopicPartition, timeout: float) -> PartitionLeader | None:
+    """None: nobody leads it now, and that has been so for a moment. UnknownTopic, UnknownPartition and what else
+    `ClusterLink.find_topic` raises."""
+    leader = link.leader(*partition)
+    if leader is None:
+        view = await link.find_topic(partition.topic, timeout)
+        if not 0 <= partition.partition < len(view.partitions):
+            raise UnknownPartition(*partition)
+        leader = view.partitions[partition.partition]
+    if leader.broker >= 0:
+        return leader
+    await link.changed(min(_LEADERLESS_SECONDS, timeout))
+    leader = link.leader(*partition)
+    return leader if leader is not None and leader.broker >= 0 else None
+
+
+async def after_failure(
+    link: ClusterLink, tried: PartitionLeader | None, error: RaylogError, pause: float, timeout: float
+) -> None:
+    """Return when it makes sense to ask again. ClusterUnreachable, PeerNotAdmitted: no broker tells more."""
+    if tried is None or isinstance(error, _SAME_LEADER):
+        await asyncio.sleep(pause)
+        return
+    if is_replaced(link, tried):
+        return
+    await link.refresh(timeout)
+    if not is_replaced(link, tried):
+        await link.changed(pause)
+
+
+def is_replaced(link: ClusterLink, tried: PartitionLeader) -> bool:
+    """Whether metadata names another leadership than the one that was asked."""
+    known = link.leader(tried.topic, tried.partition)
+    return known is None or (known.topic_id, known.epoch, known.broker) != (tried.topic_id, tried.epoch, tried.broker)
+
+
+def pause_after(failures: int, first: float, jitter: float) -> float:
+    """Doubles with each failure in a row, up to a bound; `jitter` from 0 to 1 spreads those that failed together."""
+    return min(first * 2.0 ** min(failures - 1, 16), _MAX_PAUSE_SECONDS) * (0.75 + 0.5 * jitter)

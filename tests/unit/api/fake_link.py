@@ -1,0 +1,311 @@
+"""A cluster of one make-believe leader per partition, behind the face of `ClusterLink`, with failures from a seed.
+
+The logs are plain lists of batches. What a reader gets is made by plain rules here, without raylog's reading code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import cast
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.environment import Environment
+from raylog.actors.messages import Message
+from raylog.actors.replication_messages import EARLIEST, LATEST, Fetch, Fetched, ListedOffset, ListOffset
+from raylog.actors.stream_interface import Response
+from raylog.actors.topic_cache import PartitionLeader, TopicView
+from raylog.errors import (
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    PeerUnreachable,
+    RaylogError,
+    RequestTimedOut,
+    StaleLeaderEpoch,
+    StreamClosed,
+    TooManyBytesInFlight,
+    UnknownLeaderEpoch,
+    UnknownTopic,
+)
+from raylog.storage.batch_codec import encode_batch
+from raylog.storage.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.record_batch import Bytes, filler, read_header, stamp
+
+NODE = "node of all"
+TIME = 1_700_000_000_000
+
+
+@dataclass
+class ModelLog:
+    """One partition."""
+
+    batches: list[bytes] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # epoch, where it begins
+    start: int = 0
+    high_watermark: int = 0
+    last_stable: int | None = None
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first, last
+    knows_end: bool = True
+
+    @property
+    def end(self) -> int:
+        return read_header(self.batches[-1]).next_offset if self.batches else self.start
+
+    @property
+    def epoch(self) -> int:
+        return self.epochs[-1][0]
+
+    def append(self, *values: bytes | None, producer_id: int = -1, keys: list[bytes | None] | None = None) -> None:
+        """A batch, readable at once."""
+        batch = encode_batch(
+            values, keys=keys, timestamps=TIME, producer_id=producer_id, transactional=producer_id >= 0,
+            producer_epoch=0 if producer_id >= 0 else -1, base_sequence=0 if producer_id >= 0 else -1,
+        )  # fmt: skip
+        self._add(batch)
+
+    def end_transaction(self, producer_id: int, kind: MarkerType) -> None:
+        self._add(encode_marker(Marker(kind, 0), producer_id, 0, TIME))
+
+    def add_filler(self, count: int) -> None:
+        self._add(filler(0, count, self.epoch))
+
+    def add_batch(self, batch: bytearray) -> None:
+        self._add(batch)
+
+    def _add(self, batch: bytearray) -> None:
+        stamp(batch, self.end, self.epoch)
+        self.batches.append(bytes(batch))
+        self.high_watermark = self.end
+
+    def new_epoch(self) -> None:
+        self.epochs.append((self.epoch + 1, self.end))
+
+    def truncate(self, offset: int) -> None:
+        """As an unclean election does: a new epoch begins there."""
+        self.batches = [each for each in self.batches if read_header(each).next_offset <= offset]
+        kept = [each for each in self.epochs if each[1] < self.end] or [(0, 0)]
+        self.epochs = [*kept, (self.epoch + 1, self.end)]
+        self.high_watermark = self.end
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not above this one, and where it ends."""
+        found = [number for number, _ in self.epochs if number <= epoch]
+        later = [start for number, start in self.epochs if number > epoch]
+        return (found[-1] if found else epoch), (min(later) if later else self.end)
+
+    def visible_end(self, committed: bool) -> int:
+        return self.high_watermark if not committed or self.last_stable is None else self.last_stable
+
+    def read(self, offset: int, most: int, committed: bool) -> tuple[int, bytes]:
+        """(where the first batch begins, whole batches)."""
+        found: list[bytes] = []
+        end = self.visible_end(committed)
+        for each in self.batches:
+            header = read_header(each)
+            if header.next_offset <= offset or header.next_offset > end:
+                continue
+            if found and sum(map(len, found)) + len(each) > most:
+                break
+            found.append(each)
+        return (read_header(found[0]).base_offset if found else offset), b"".join(found)
+
+
+@dataclass
+class Faults:
+    """How often what goes wrong, from 0 to 1."""
+
+    refusals: float = 0.0
+    silence: float = 0.0
+    damage: float = 0.0
+    wrong_files: float = 0.0
+
+
+class FakeLink:
+    """`as_link` is what a fetcher takes. All is on the running loop."""
+
+    def __init__(self, env: Environment, random: Random, node_id: str = "") -> None:
+        self.env = env
+        self.random = random
+        self.node_id = node_id
+        self.faults = Faults()
+        self.logs: dict[tuple[str, int], ModelLog] = {}
+        self.ids: dict[str, bytes] = {}
+        self.error: RaylogError | None = None  # what each question ends in
+        self.asked: list[Message] = []
+        self.files_read = 0
+        self._callbacks: list[Callable[[], None]] = []
+        self._news = asyncio.get_running_loop().create_future()
+        self._known: dict[str, TopicView] = {}
+
+    @property
+    def as_link(self) -> ClusterLink:
+        return cast("ClusterLink", self)
+
+    def add_topic(self, name: str, partitions: int) -> list[ModelLog]:
+        self.ids.setdefault(name, bytes([len(self.ids)]) * 16)
+        for number in range(partitions):
+            self.logs.setdefault((name, number), ModelLog())
+        self.publish()
+        return [self.logs[name, number] for number in range(partitions)]
+
+    def remove_topic(self, name: str) -> None:
+        for key in [key for key in self.logs if key[0] == name]:
+            del self.logs[key]
+        self.publish()
+
+    def publish(self) -> None:
+        """Let clients know what is."""
+        self._known = {}
+        for name in {name for name, _ in self.logs}:
+            count = sum(1 for key in self.logs if key[0] == name)
+            leaders = tuple(self._leader(name, number) for number in range(count))
+            self._known[name] = TopicView(name, self.ids[name], leaders)
+        for callback in list(self._callbacks):
+            callback()
+        news, self._news = self._news, asyncio.get_running_loop().create_future()
+        news.set_result(None)
+
+    def _leader(self, name: str, number: int) -> PartitionLeader:
+        return PartitionLeader(name, self.ids[name], number, 1, self.logs[name, number].epoch, (), NODE)
+
+    # --- the face of ClusterLink ----------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicView | None:
+        return self._known.get(name)
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        view = self._known.get(topic)
+        return view.partitions[partition] if view is not None and partition < len(view.partitions) else None
+
+    async def find_topic(self, name: str, timeout: float) -> TopicView:
+        await self._pause()
+        if (view := self._known.get(name)) is None:
+            raise UnknownTopic(name)
+        return view
+
+    async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
+        await self._pause()
+        return tuple(self._known.values())
+
+    async def refresh(self, timeout: float) -> None:
+        await self._pause()
+        self.publish()
+
+    async def changed(self, timeout: float) -> bool:
+        await asyncio.wait([news := self._news], timeout=timeout)
+        return news.done()
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+        self.asked.append(message)
+        await self._pause()
+        if self.random.random() < self.faults.silence:
+            await asyncio.sleep(timeout)
+            raise RequestTimedOut("leader", round(timeout * 1000))
+        if self.random.random() < self.faults.refusals:
+            raise self._refusal(leader)
+        if isinstance(message, ListOffset):
+            return self._list(leader, message)
+        assert isinstance(message, Fetch)
+        return await self._fetch(leader, message)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(0.0005 * self.random.random())
+        if self.error is not None:
+            raise self.error
+
+    def _refusal(self, leader: PartitionLeader) -> RaylogError:
+        return self.random.choice(
+            [
+                NotLeader(leader.topic, leader.partition, -1, leader.epoch),
+                StreamClosed("leader", "it broke"),
+                PeerUnreachable("leader", "nobody there"),
+                TooManyBytesInFlight(1, 2, 3),
+                UnknownLeaderEpoch(leader.epoch, leader.epoch - 1),
+            ]
+        )
+
+    def _log(self, leader: PartitionLeader, epoch: int) -> ModelLog:
+        log = self.logs.get((leader.topic, leader.partition))
+        if log is None or self.ids[leader.topic] != leader.topic_id:
+            raise NotLeader(leader.topic, leader.partition, -1, -1)
+        if epoch < log.epoch:
+            raise StaleLeaderEpoch(epoch, log.epoch)
+        return log
+
+    def _list(self, leader: PartitionLeader, message: ListOffset) -> Response:
+        log = self._log(leader, message.leader_epoch)
+        if message.timestamp == EARLIEST:
+            return Response(ListedOffset(log.start, -1, 0))
+        if not log.knows_end:
+            raise OffsetNotAvailable(leader.topic, leader.partition)
+        if message.timestamp == LATEST:
+            return Response(ListedOffset(log.visible_end(message.committed), -1, 0))
+        if message.timestamp <= TIME and log.batches:
+            return Response(ListedOffset(log.start, TIME, 0))
+        return Response(ListedOffset(-1, -1, -1))
+
+    async def _fetch(self, leader: PartitionLeader, message: Fetch) -> Response:
+        waited = 0
+        while True:
+            log = self._log(leader, message.leader_epoch)
+            if message.last_epoch >= 0:
+                epoch, end = log.epoch_end(message.last_epoch)
+                if epoch != message.last_epoch or end < message.offset:
+                    return Response(self._fetched(log, message, message.offset, diverged=(epoch, end)))
+            if not log.start <= message.offset <= log.end:
+                raise OffsetOutOfRange(message.offset, log.start, log.high_watermark)
+            first, data = log.read(message.offset, message.max_bytes, message.committed)
+            if len(data) >= max(1, message.min_bytes) or waited >= message.max_wait_ms:
+                break
+            await asyncio.sleep(0.01)
+            waited += 10
+        if data and message.node_id == NODE:
+            return self._as_file(leader, log, message, first, data)
+        if data and self.random.random() < self.faults.damage:
+            data = self._damaged(data)
+        return Response(self._fetched(log, message, message.offset), bytearray(data))
+
+    def _damaged(self, data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
+        return bytes(changed)
+
+    def _as_file(self, leader: PartitionLeader, log: ModelLog, message: Fetch, first: int, data: bytes) -> Response:
+        path = f"{leader.topic}-{leader.partition}-{first}-{len(data)}.log"
+        disk = self.env.disk
+        if not disk.exists(path):
+            disk.write_file(path, b"before" + data)
+        file = disk.open(path)
+        inode = file.inode()
+        file.close()
+        length = len(data)
+        if self.random.random() < self.faults.wrong_files:
+            wrong = self.random.randrange(4)
+            inode += wrong == 0
+            length += wrong == 1
+            first += wrong == 2
+            path += "gone" * (wrong == 3)
+        self.files_read += 1
+        return Response(self._fetched(log, message, first, file=(path, inode, 6, length)))
+
+    def _fetched(
+        self,
+        log: ModelLog,
+        message: Fetch,
+        next_offset: int,
+        diverged: tuple[int, int] | None = None,
+        file: tuple[str, int, int, int] | None = None,
+    ) -> Fetched:
+        aborted = tuple((producer, first) for producer, first, last in log.aborted if last >= message.offset)
+        stable = log.high_watermark if log.last_stable is None else log.last_stable
+        return Fetched(
+            next_offset, log.high_watermark, stable, log.start, log.epoch, diverged,
+            aborted if message.committed else (), file,
+        )  # fmt: skip
