@@ -86,6 +86,11 @@ class ClientRuntime:
             raise
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes work: in the process that it was made in, and before the end of that."""
+        return self.pid == os.getpid() and not self._is_over
+
     def check(self, what: str) -> None:
         """Raise unless it runs, and in this process. To be called before any lock from before a fork is taken."""
         if self.pid != os.getpid():

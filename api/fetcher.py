@@ -28,7 +28,8 @@ from raylog.api.records import TopicPartition
 from raylog.config import MIB
 
 _TAKE_BYTES: Final = 4 * MIB
-_TAKE_SHARE: Final = 8  # that part of fetch_max_bytes at most, for two takes may be with the taker
+_TAKE_SHARE: Final = 16  # that part of fetch_max_bytes at most, for
+_TAKES_ELSEWHERE: Final = 4  # so many may be with the taker: on their way, or not looked into
 _CLOSE_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,10 @@ class Fetcher:
         self._ending: set[asyncio.Task[None]] = set()
         self._stop_following = link.on_change(self._look_at_topics)
         self.take_bytes = min(_TAKE_BYTES, max(1, options.fetch_max_bytes // _TAKE_SHARE))
-        self.marks: dict[TopicPartition, PartitionMarks] = {}  # may be read from any thread
+        # These may be read from any thread.
+        self.marks: dict[TopicPartition, PartitionMarks] = {}
+        self.fetched_bytes = 0
+        self.fetched_chunks = 0
 
     # --- what is fetched ------------------------------------------------------------------------------------------
 
@@ -154,7 +158,10 @@ class Fetcher:
             self._news.append(item)  # also where the partition is paused
             return
         feed.items.append(item)
-        feed.size += _size(item)
+        if size := _size(item):
+            feed.size += size
+            self.fetched_bytes += size
+            self.fetched_chunks += 1
         if not feed.is_paused and item.partition not in self._ready:
             self._ready.append(item.partition)
 
@@ -171,8 +178,7 @@ class Fetcher:
             await feed.wanted
 
     def _share(self) -> int:
-        """Of what may wait here; two takes may be with the taker."""
-        all_of_them = self._options.fetch_max_bytes - 2 * self.take_bytes
+        all_of_them = self._options.fetch_max_bytes - _TAKES_ELSEWHERE * self.take_bytes
         return max(1, all_of_them // max(1, len(self._feeds)))
 
     # --- to the taker ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, repeat
 from operator import itemgetter, length_hint
-from typing import Final, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from raylog.api.deserializers import Deserializer
 from raylog.api.records import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, TopicPartition
@@ -29,16 +29,36 @@ _T = TypeVar("_T")
 _make: Final = cast("Callable[[tuple[object, ...]], ConsumerRecord]", partial(tuple.__new__, ConsumerRecord))
 
 
+class Piece(Protocol):
+    """Some records of one partition, to be taken one by one."""
+
+    @property
+    def records(self) -> Iterator[ConsumerRecord]: ...
+    @property
+    def end(self) -> int:
+        """The position when all are taken."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def taken(self) -> int:
+        """How many records were."""
+
+    def cut(self) -> None:
+        """Give out nothing more. Safe on any thread."""
+
+
 class RecordRun:
     """The records of one checked batch, from `position` on."""
 
-    __slots__ = ("_all_offsets", "_gate", "_offsets", "end", "records")
+    __slots__ = ("_all_offsets", "_gate", "_offsets", "_passed", "end", "records")
 
     def __init__(self, partition: TopicPartition, header: BatchHeader, batch: Bytes, position: int) -> None:
         columns = walk_checked(header, batch)
         passed = bisect_left(columns.offsets, position)
         self.end = header.next_offset
         self._all_offsets = columns.offsets
+        self._passed = passed
         self._gate = repeat(partition.topic, len(columns.offsets) - passed)
         self._offsets = _without_first(iter(columns.offsets), passed)
         timestamp_type = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
@@ -61,11 +81,14 @@ class RecordRun:
         left = length_hint(self._offsets)
         return self._all_offsets[len(self._all_offsets) - left] if left else self.end
 
+    @property
+    def taken(self) -> int:
+        return len(self._all_offsets) - self._passed - length_hint(self._offsets)
+
     def take(self, most: int) -> list[ConsumerRecord]:
         return list(islice(self.records, most))
 
     def cut(self) -> None:
-        """Give out nothing more. Safe on any thread."""
         deque(self._gate, maxlen=0)
 
 
@@ -85,6 +108,10 @@ class RecordList:
     def position(self) -> int:
         left = length_hint(self._rest)
         return self._list[len(self._list) - left].offset if left else self.end
+
+    @property
+    def taken(self) -> int:
+        return len(self._list) - length_hint(self._rest)
 
     def cut(self) -> None:
         deque(self._gate, maxlen=0)

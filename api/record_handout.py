@@ -23,13 +23,12 @@ from raylog.api.column_batches import ColumnBatch
 from raylog.api.deserializers import Deserializer
 from raylog.api.fetched_items import Chunk, Failed, Located
 from raylog.api.positions import UNKNOWN, Positions
-from raylog.api.record_decoding import RecordList, RecordRun, deserialize
+from raylog.api.record_decoding import Piece, RecordList, RecordRun, deserialize
 from raylog.api.records import ConsumerRecord, TopicPartition
 from raylog.api.visible_batches import Batch, VisibleBatches
 from raylog.errors import BatchError, RecordUnreadable
 
 Interceptor: TypeAlias = Callable[[list[ConsumerRecord]], Sequence[ConsumerRecord]]
-Piece: TypeAlias = "RecordRun | RecordList"
 
 _MOST_REFETCHES: Final = 3  # of one position, before its bytes are taken for damaged where they are stored
 _LIST_PIECE: Final = 256  # records made ahead of an iterating program where each has to be touched anyway
@@ -82,10 +81,12 @@ class RecordHandout:
         self._held: dict[TopicPartition, _Held] = {}
         self._turns: deque[TopicPartition] = deque()  # who may have something and is not paused; the next is first
         self._iterated: tuple[TopicPartition, Piece] | None = None
+        self._taken_before = 0  # of the records of that piece, by polls
         self._stopped: dict[TopicPartition, Exception] = {}  # until they get another position
         self._errors: dict[type[Exception], Exception] = {}  # to be raised once
         self._owes_error = False
         self.held_bytes = 0  # of chunks that nobody has looked into
+        self.handed_out = 0  # records
 
     # --- coming in ------------------------------------------------------------------------------------------------
 
@@ -154,6 +155,14 @@ class RecordHandout:
             self.settle()
         return self._positions[partition].offset
 
+    def check(self, partition: TopicPartition) -> None:
+        """Raise what keeps it from being read, or NotAssigned."""
+        self._positions[partition]
+        if partition in self._stopped:
+            raise self._stopped[partition]
+        if self._errors:
+            raise self._errors.pop(next(iter(self._errors)))
+
     def poll(self, most: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to `most` records; partitions take turns."""
         self.settle()
@@ -173,6 +182,7 @@ class RecordHandout:
         except BaseException:  # an interceptor's, or Ctrl-C: nothing was handed out
             self._undo(before)
             raise
+        self.handed_out += sum(map(len, found.values()))
         self._raise_or_owe(bool(found))
         return found
 
@@ -189,6 +199,7 @@ class RecordHandout:
                 header, data = batch
                 found.append(ColumnBatch(partition, header, data, self._positions[partition].offset))
                 most -= header.size
+                self.handed_out += header.record_count
                 self._finish_batch(partition, held)
             if held.walk is None:
                 self._turn_over(partition)
@@ -203,7 +214,7 @@ class RecordHandout:
             piece = self._piece(partition)
             self._turn_over(partition)
             if piece is not None:
-                self._iterated = (partition, piece)
+                self._iterated, self._taken_before = (partition, piece), piece.taken
                 self._raise_or_owe(True)
                 return piece
         self._raise_or_owe(False)
@@ -226,6 +237,7 @@ class RecordHandout:
         piece = self._iterated[1]
         piece.cut()
         self._iterated = None
+        self.handed_out += piece.taken - self._taken_before
         held = self._held[partition]
         if piece.position != piece.end:
             held.run = None  # made anew, from the position
@@ -299,15 +311,15 @@ class RecordHandout:
             return records, run.position
         held.run = None  # should an interceptor raise, these records are made again
         records, unreadable = deserialize(records, self._keys, self._values)
-        if unreadable is not None:
-            if not records:
-                self._stop(partition, unreadable)
-            end = unreadable.offset
-        else:
-            held.run, end = run, run.position
+        if unreadable is not None and not records:
+            self._stop(partition, unreadable)
+            return [], unreadable.offset
         for intercept in self._interceptors if records else ():
             records = list(intercept(records))
-        return records, end
+        if unreadable is not None:
+            return records, unreadable.offset  # made again from there, and stopped
+        held.run = run
+        return records, run.position
 
     def _run(self, partition: TopicPartition, held: _Held) -> RecordRun | None:
         """What the next records come from."""

@@ -15,12 +15,32 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raylog.api.cluster import Cluster
+    from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
+    from raylog.api.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "connect", "start"]
+__all__ = [
+    "Cluster",
+    "Consumer",
+    "ConsumerRecord",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "TopicPartition",
+    "connect",
+    "start",
+]
 
-_HOMES = {"Cluster": "raylog.api.cluster", "connect": "raylog.api.formation", "start": "raylog.api.formation"}
+_HOMES = {
+    "Cluster": "raylog.api.cluster",
+    "Consumer": "raylog.api.consumer",
+    "ConsumerRecord": "raylog.api.records",
+    "OffsetAndMetadata": "raylog.api.records",
+    "OffsetAndTimestamp": "raylog.api.records",
+    "TopicPartition": "raylog.api.records",
+    "connect": "raylog.api.formation",
+    "start": "raylog.api.formation",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,440 @@
+"""The consumer for plain threads: a facade over a desk (`consumer_desk.py`) and a fetcher on the process's client loop.
+
+What must stay true:
+- Every call ends: by its result, its time-out, a typed error, `wakeup`, `close`, or Ctrl-C; and none of these loses a
+  record that was fetched, or moves a position.
+- One thread uses a consumer at a time. Only `wakeup` and `close` may come from others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
+from raylog.api.arrivals import Arrivals
+from raylog.api.client_access import link_address
+from raylog.api.client_runtime import ClientRuntime, client_runtime
+from raylog.api.column_batches import ColumnBatch
+from raylog.api.consumer_desk import ConsumerDesk
+from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.fetcher import Fetcher
+from raylog.api.offset_lookup import NO_OFFSET, look_up
+from raylog.api.positions import UNKNOWN
+from raylog.api.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.errors import (
+    ConflictingSubscription,
+    ConsumerClosed,
+    GroupsNotSupported,
+    RequestTimedOut,
+    UnknownTopic,
+    WakeupError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Unpack
+
+    from raylog.actors.topic_cache import TopicView
+    from raylog.api.consumer_options import ConsumerSettings
+
+_CLOSE_SECONDS: Final = 5.0
+_T = TypeVar("_T")
+
+
+class Consumer:
+    """Reads records of topics, or of single partitions.
+
+    >>> with raylog.Consumer("clicks", auto_offset_reset="earliest") as consumer:
+    ...     for record in consumer:
+    ...         print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Without a group it reads all partitions of the topics it is given, also those that are added later. Or it is told:
+
+    >>> consumer = raylog.Consumer(value_deserializer=json.loads)
+    >>> consumer.assign([TopicPartition("clicks", 0)])
+    >>> consumer.seek(TopicPartition("clicks", 0), 42)
+    >>> consumer.poll(timeout_ms=100, max_records=500)       # {TopicPartition: [ConsumerRecord, ...]}
+
+    For many records at once there are columns: `poll_batches` and `poll_arrow`. Options and their defaults are
+    kafka-python's; `raylog.api.consumer_options.ConsumerOptions` lists them. `cluster` names the cluster, or is what
+    `raylog.start` or `raylog.connect` returned; there is no need to say it where there is one.
+
+    A consumer is used by one thread at a time; `wakeup` and `close` may come from any.
+    """
+
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
+        self._options = options = ConsumerOptions.parse(settings)
+        if options.group_id is not None:
+            raise GroupsNotSupported(f"group_id={options.group_id!r}")
+        self._is_closed = False
+        self._is_woken = False
+        self._iterator: Iterator[ConsumerRecord] | None = None
+        self._timeout = options.request_timeout_ms / 1000
+        self._runtime = runtime = client_runtime()
+        self._link = link = open_link(runtime, options.cluster, self._timeout)
+        self._fetcher, self._arrivals = fetcher, arrivals = runtime.run(_begin(link, options), self._timeout)
+
+        def tell(order: Callable[[Fetcher], None]) -> None:
+            runtime.loop.call_soon_threadsafe(order, fetcher)
+
+        self._desk = ConsumerDesk(options, tell)
+        # One that is dropped without `close` must not fetch for ever.
+        self._finalizer = weakref.finalize(self, _let_go, runtime, fetcher, arrivals, link)
+        self._finalizer.atexit = False
+        try:
+            if topics:
+                self.subscribe(topics)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{len(self._desk.positions)} partitions"
+        return f"Consumer({', '.join(map(repr, sorted(self._desk.subscription)))}: {state})"
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: object = None) -> None:
+        """Read all partitions of these topics, in place of those before. UnknownTopic, ClusterUnreachable.
+
+        >>> consumer.subscribe(["clicks", "views"])
+        """
+        self._check_open()
+        if pattern is not None:
+            raise GroupsNotSupported("subscribe(pattern=…)")
+        if listener is not None:
+            raise GroupsNotSupported("subscribe(listener=…)")
+        if isinstance(topics, str):
+            raise TypeError(f"subscribe takes a list of topics: subscribe([{topics!r}]).")
+        names = list(dict.fromkeys(topics))
+        if not names:
+            raise ConflictingSubscription("no topic was named")
+        views = [self._find_topic(name) for name in names]
+        self._desk.subscribe(views)
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        self._check_open()
+        self._desk.unsubscribe()
+
+    def subscription(self) -> set[str] | None:
+        """The topics that were named; None: none were."""
+        return set(self._desk.subscription) or None
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these. Those it reads already go on where they are.
+
+        >>> consumer.assign([TopicPartition("clicks", 0), TopicPartition("clicks", 1)])
+        """
+        self._check_open()
+        self._desk.assign(list(map(_partition, partitions)))
+
+    def assignment(self) -> set[TopicPartition]:
+        """What is read now."""
+        self._receive()
+        return set(self._desk.positions)
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The next records, at most `max_records` (or the option max_poll_records); waits so long for the first.
+
+        Partitions take turns, and each one's records come in order. No records: an empty dictionary.
+
+        >>> for partition, records in consumer.poll(timeout_ms=100).items():
+        ...     handle(partition, records)
+        """
+        most = self._options.max_poll_records if max_records is None else max_records
+        if type(most) is not int or most < 1:
+            raise ValueError(f"max_records is a whole number from 1 on, and not {most!r}.")
+        handout = self._desk.handout
+        return self._until(timeout_ms / 1000, lambda: handout.poll(most)) or {}
+
+    def poll_batches(self, timeout_ms: float = 0, max_bytes: int | None = None) -> list[ColumnBatch]:
+        """The next batches as columns, about `max_bytes` of them (what one fetch brings), at least one; see `poll`.
+
+        >>> for batch in consumer.poll_batches(timeout_ms=100):
+        ...     total += len(batch)
+        ...     write(batch.keys, batch.values, batch.timestamps)
+        """
+        most = self._options.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        if type(most) is not int or most < 1:
+            raise ValueError(f"max_bytes is a whole number from 1 on, and not {most!r}.")
+        handout = self._desk.handout
+        return self._until(timeout_ms / 1000, lambda: handout.poll_batches(most)) or []
+
+    def poll_arrow(
+        self, timeout_ms: float = 0, max_bytes: int | None = None, *, include_headers: bool = False
+    ) -> pa.Table:
+        """The next batches as one Arrow table: topic, partition, offset, timestamp, key, value. Needs pyarrow.
+
+        >>> consumer.poll_arrow(timeout_ms=1000).to_pandas()
+        """
+        from raylog.api.arrow_poll import to_table
+
+        return to_table(self.poll_batches(timeout_ms, max_bytes), include_headers=include_headers)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Record after record, for ever, or until none has come for `consumer_timeout_ms`."""
+        if self._iterator is None:
+            self._check_open()
+            self._iterator = chain.from_iterable(_pieces(weakref.ref(self)))
+        return self._iterator
+
+    def __next__(self) -> ConsumerRecord:
+        return next(iter(self))
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be handed out. NotAssigned, NoOffsetReset, RequestTimedOut."""
+        partition = _partition(partition)
+        handout = self._desk.handout
+
+        def known() -> tuple[int] | None:
+            handout.check(partition)
+            offset = handout.position(partition)
+            return None if offset == UNKNOWN else (offset,)
+
+        seconds = self._timeout if timeout_ms is None else timeout_ms / 1000
+        found = self._until(seconds, known)
+        if found is None:
+            raise RequestTimedOut(f"The leader of {partition}", round(seconds * 1000))
+        return found[0]
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on at this offset with the next poll. NotAssigned.
+
+        >>> consumer.seek(TopicPartition("clicks", 0), 42)
+        """
+        self._ready()
+        if isinstance(offset, OffsetAndMetadata):
+            self._desk.seek(_partition(partition), offset.offset, offset.leader_epoch)
+        else:
+            self._desk.seek(_partition(partition), offset, NO_EPOCH)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first record there is; without any partition named, in all of them. NotAssigned."""
+        self._ready()
+        self._desk.seek_to(list(map(_partition, partitions)), EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on behind the last record there is; without any partition named, in all of them. NotAssigned."""
+        self._ready()
+        self._desk.seek_to(list(map(_partition, partitions)), LATEST)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until they are resumed; what is fetched already is kept. NotAssigned."""
+        self._ready()
+        self._desk.pause(map(_partition, partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._ready()
+        self._desk.resume(map(_partition, partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        return self._desk.positions.paused()
+
+    # --- questions to the cluster ---------------------------------------------------------------------------------
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record of each. UnknownTopic, UnknownPartition, ClusterUnreachable."""
+        return self._offsets_at(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each that this consumer may see."""
+        return self._offsets_at(partitions, LATEST)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each the first record at this time (milliseconds since 1970) or later; None: there is none.
+
+        >>> hour_ago = int(time.time() * 1000) - 3_600_000
+        >>> found = consumer.offsets_for_times({partition: hour_ago for partition in consumer.assignment()})
+        """
+        wanted = {_partition(partition): int(timestamp) for partition, timestamp in timestamps.items()}
+        for timestamp in wanted.values():
+            if timestamp < 0:
+                raise ValueError(f"A timestamp is in milliseconds since 1970, and not {timestamp}.")
+        self._check_open()
+        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
+        return {
+            partition: None
+            if found.offset == NO_OFFSET
+            else OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
+            for partition, found in answers.items()
+        }
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The offset behind the last replicated record, as the last fetch told; None: there was no fetch yet."""
+        marks = self._fetcher.marks.get(_partition(partition))
+        return None if marks is None else marks.high_watermark
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of its partitions; None: there is no such topic."""
+        self._check_open()
+        try:
+            return {each.partition for each in self._find_topic(topic).partitions}
+        except UnknownTopic:
+            return None
+
+    def topics(self) -> set[str]:
+        """All topics there are. ClusterUnreachable."""
+        self._check_open()
+        names = {view.name for view in self._runtime.run(self._link.list_topics(self._timeout))}
+        return {name for name in names if not (self._options.exclude_internal_topics and name.startswith("__"))}
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the consumer was made, and how far behind the end it is, in records."""
+        self._receive()
+        lags = {}
+        for partition in self._desk.positions:
+            marks, position = self._fetcher.marks.get(partition), self._desk.handout.position(partition)
+            if marks is not None and position != UNKNOWN:
+                end = marks.last_stable_offset if self._options.reads_committed else marks.high_watermark
+                lags[partition] = max(0, end - position)
+        return {
+            "records_consumed": self._desk.handout.handed_out,
+            "bytes_fetched": self._fetcher.fetched_bytes,
+            "chunks_fetched": self._fetcher.fetched_chunks,
+            "records_lag": lags,
+            "records_lag_max": max(lags.values(), default=0),
+        }
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """End the call that waits in this consumer, or the next, with WakeupError. From any thread."""
+        self._is_woken = True
+        self._interrupt()
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Stop fetching. A call that waits ends with ConsumerClosed. From any thread; twice is once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._interrupt()
+        if self._finalizer.detach() is not None and self._runtime.is_running:
+            seconds = _CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
+            self._runtime.run(_end(self._runtime, self._fetcher, self._arrivals, self._link), seconds)
+
+    def _interrupt(self) -> None:
+        self._desk.handout.cut()
+        self._arrivals.wake()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
+        """What `get` returns, as soon as that is something, or the time is over."""
+        deadline = time.monotonic() + seconds
+        arrivals = self._arrivals
+        while True:
+            arrivals.expect()
+            self._receive()
+            found = get()
+            if found:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            arrivals.wait(left)
+
+    def _receive(self) -> None:
+        """Take in what has come, unless there is plenty to hand out."""
+        self._ready()
+        handout = self._desk.handout
+        while (not handout.has_any or handout.held_bytes < self._fetcher.take_bytes) and (
+            items := self._arrivals.pop()
+        ):
+            self._desk.receive(items)
+
+    def _ready(self) -> None:
+        self._check_open()
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConsumerClosed
+        self._runtime.check("consumer")
+
+    def _find_topic(self, name: str) -> TopicView:
+        if not isinstance(name, str):
+            raise TypeError(f"A topic's name is text, and not {name!r}.")
+        return self._runtime.run(self._link.find_topic(name, self._timeout))
+
+    def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        self._check_open()
+        wanted = {_partition(partition): timestamp for partition in partitions}
+        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
+        return {partition: found.offset for partition, found in answers.items()}
+
+    def _next_piece(self) -> Iterator[ConsumerRecord] | None:
+        piece = self._until(self._options.consumer_timeout_ms / 1000, self._desk.handout.next_piece)
+        return None if piece is None else piece.records
+
+
+def _pieces(consumer_ref: weakref.ref[Consumer]) -> Generator[Iterator[ConsumerRecord], None, None]:
+    """Holds no consumer between two pieces, so that one that is dropped ends at once."""
+    try:
+        while (consumer := consumer_ref()) is not None:
+            records = consumer._next_piece()
+            del consumer
+            if records is None:
+                return
+            yield records
+    finally:
+        consumer = consumer_ref()
+        if consumer is not None:
+            consumer._iterator = None
+
+
+def _partition(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
+    """Any pair of a topic and a number will do."""
+    topic, number = partition
+    if type(topic) is not str or type(number) is not int or number < 0:
+        raise TypeError(f"A partition is a topic's name and a number from 0 on, and not {partition!r}.")
+    return TopicPartition(topic, number)
+
+
+# --- on the loop ------------------------------------------------------------------------------------------------------
+
+
+def open_link(runtime: ClientRuntime, cluster: Any, timeout: float) -> ClusterLink:
+    """To the cluster that is meant, shared with other clients of this process."""
+    address = link_address(cluster, timeout)
+    return runtime.run(runtime.acquire_link(address), timeout)
+
+
+async def _begin(link: ClusterLink, options: ConsumerOptions) -> tuple[Fetcher, Arrivals]:
+    fetcher = Fetcher(link, options)
+    return fetcher, Arrivals(fetcher)
+
+
+async def _end(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink) -> None:
+    arrivals.close()
+    await fetcher.close()
+    await runtime.release_link(link)
+
+
+def _let_go(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink) -> None:
+    """On whatever thread the last reference went, perhaps on the loop itself: it waits for nothing."""
+    if runtime.is_running:
+        asyncio.run_coroutine_threadsafe(_end(runtime, fetcher, arrivals, link), runtime.loop)
