@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from raylog.api.fetched_items import Item
@@ -23,9 +24,10 @@ _SLICE_SECONDS: Final = 0.5  # a signal that comes just before a thread goes to 
 
 
 class Arrivals:
-    """Made on the loop."""
+    """Made on the loop. `listener` is called, on any thread, whenever a wait ends, for who waits in another way."""
 
     def __init__(self, fetcher: Fetcher) -> None:
+        self.listener: Callable[[], object] | None = None
         self._fetcher = fetcher
         self._loop = asyncio.get_running_loop()
         self._arrived: deque[list[Item]] = deque()
@@ -41,7 +43,7 @@ class Arrivals:
         while True:
             items = await self._fetcher.take()
             self._arrived.append(items)
-            self._signal.set()
+            self.wake()
             if len(self._arrived) >= MOST_WAITING:
                 await self._until_popped()
 
@@ -58,7 +60,7 @@ class Arrivals:
     def _over(self, pump: asyncio.Task[None]) -> None:
         if not pump.cancelled():
             self._error = pump.exception()
-        self._signal.set()
+        self.wake()
 
     def close(self) -> None:
         self._pump.cancel()
@@ -87,3 +89,5 @@ class Arrivals:
     def wake(self) -> None:
         """End a wait, also one that is about to begin. From any thread."""
         self._signal.set()
+        if self.listener is not None:
+            self.listener()

@@ -199,6 +199,15 @@ class Consumer:
     def __next__(self) -> ConsumerRecord:
         return next(iter(self))
 
+    def next_piece(self, seconds: float) -> Iterator[ConsumerRecord] | None:
+        """Some records to iterate over; the position follows. None: none have come in that time."""
+        piece = self._until(seconds, self._desk.handout.next_piece)
+        return None if piece is None else piece.records
+
+    def tell_of_arrivals(self, listener: Callable[[], object]) -> None:
+        """Call it, on any thread, when a call that found nothing is worth repeating."""
+        self._arrivals.listener = listener
+
     # --- positions ------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
@@ -386,16 +395,12 @@ class Consumer:
         answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
         return {partition: found.offset for partition, found in answers.items()}
 
-    def _next_piece(self) -> Iterator[ConsumerRecord] | None:
-        piece = self._until(self._options.consumer_timeout_ms / 1000, self._desk.handout.next_piece)
-        return None if piece is None else piece.records
-
 
 def _pieces(consumer_ref: weakref.ref[Consumer]) -> Generator[Iterator[ConsumerRecord], None, None]:
     """Holds no consumer between two pieces, so that one that is dropped ends at once."""
     try:
         while (consumer := consumer_ref()) is not None:
-            records = consumer._next_piece()
+            records = consumer.next_piece(consumer._options.consumer_timeout_ms / 1000)
             del consumer
             if records is None:
                 return

@@ -178,9 +178,7 @@ class _Start:
 
 
 def _homes(node_id: str, found: Found) -> list[BrokerHome]:
-    return [
-        BrokerHome(node_id, each.path, each.broker_id, is_claimed=not each.is_blank) for each in found.directories
-    ]
+    return [BrokerHome(node_id, each.path, each.broker_id, is_claimed=not each.is_blank) for each in found.directories]
 
 
 def _each(places: Sequence[RayNode], found: Sequence[Found]) -> Iterator[tuple[RayNode, FoundDirectory]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raylog.api.async_consumer import AsyncConsumer
     from raylog.api.cluster import Cluster
     from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncConsumer",
     "Cluster",
     "Consumer",
     "ConsumerRecord",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncConsumer": "raylog.api.async_consumer",
     "Cluster": "raylog.api.cluster",
     "Consumer": "raylog.api.consumer",
     "ConsumerRecord": "raylog.api.records",
