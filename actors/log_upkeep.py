@@ -73,7 +73,7 @@ class LogUpkeep:
             self._hosted.log.expire_producers(self._hosted.env.wall_ms())
 
     async def _checkpoint(self) -> None:
-        marks = self._hosted.log.marks()
+        marks = self._hosted.log.marks.now()
         if marks != self._written:
             write = self._hosted.log.begin_checkpoint()
             if await beside(self._hosted, write.carry_out):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,16 +111,15 @@ def _roll_if_there_is_room(log: PartitionLog) -> None:
         _log.warning("%s keeps its last segment for now: %s", log.directory.path, error)
 
 
-def write_log_start(log: PartitionLog, offset: int) -> None:
-    """Put it on disk, also where not one block is free: segments that go by this pay for it with their indexes.
+def begin_at(log: PartitionLog, offset: int) -> None:
+    """Let the log start there. Where not one block is free, segments that go by this pay for it with their indexes.
 
     These can be made again, should there be no room even then, and the segments stay.
     """
-    marks = replace(log.marks(), log_start_offset=offset)
     going = iter([segment for segment in log.segments.sealed if segment.next_offset <= offset])
     while True:
         try:
-            log.directory.write_checkpoint(marks)
+            log.marks.begin_at(offset)
             return
         except DiskFull:
             segment = next(going, None)

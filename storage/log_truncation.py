@@ -114,7 +114,8 @@ def find_cut(log: PartitionLog, offset: int) -> Cut | None:
 def prepare_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
     """All that can still be refused without harm, by a full disk above all."""
     know_transactions(log.segments, cut.last, now_ms)
-    _lower_marks(log, cut.place.base_offset)
+    log.marks.before_cut_to(cut.place.base_offset)
+    log.truncations += 1
 
 
 def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerStates | None) -> None:
@@ -127,20 +128,16 @@ def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerS
     _forget_after_end(log, now_ms, producers)
 
 
-def prepare_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
-    """Write down that everything goes: from here on an opening carries it out, whatever is still there."""
-    log.directory.write_checkpoint(replace(log.marks(), restart=(base_offset, log_start_offset)))
-
-
-def carry_out_restart(log: PartitionLog, base_offset: int, log_start_offset: int) -> None:
+def carry_out_restart(log: PartitionLog, written: LogCheckpoint) -> None:
+    """`written`: what is on disk since it was prepared."""
+    assert written.restart is not None
     log.truncations += 1
     for segment in log.segments:
         _remove(log, segment)
-    marks = finish_restart(log.directory, log.epochs, replace(log.marks(), restart=(base_offset, log_start_offset)))
-    log.segments = SegmentList([log.new_segment(base_offset)])
+    empty = finish_restart(log.directory, log.epochs, written)
+    log.segments = SegmentList([log.new_segment(written.restart[0])])
     log.producers = ProducerStates()
-    log.log_start_offset, log.high_watermark = marks.log_start_offset, marks.high_watermark
-    log.recovery_point = marks.recovery_point
+    log.marks.restarted(empty)
     log.name_changes += 1
 
 
@@ -161,16 +158,6 @@ def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: L
     )
     directory.write_checkpoint(empty)
     return empty
-
-
-def _lower_marks(log: PartitionLog, offset: int) -> None:
-    """On disk before anything is cut: what is written there next has not been synced."""
-    recovery_point, high_watermark = min(log.recovery_point, offset), min(log.high_watermark, offset)
-    if (recovery_point, high_watermark) != (log.recovery_point, log.high_watermark):
-        lower = replace(log.marks(), recovery_point=recovery_point, high_watermark=high_watermark)
-        log.directory.write_checkpoint(lower)
-        log.recovery_point, log.high_watermark = recovery_point, high_watermark
-    log.truncations += 1
 
 
 def _remove(log: PartitionLog, segment: Segment) -> None:

@@ -18,7 +18,6 @@ import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from raylog.config import ConfigValue, TopicConfig
@@ -40,6 +39,7 @@ from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk, LocalDisk
 from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
 from raylog.storage.log_flush import FlushSchedule, LogFlush, sync_indexes
+from raylog.storage.log_marks import LogMarks
 from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, TimestampOffset
 from raylog.storage.log_recovery import LogRecovery, RecoveredLog
 from raylog.storage.log_truncation import PreparedCut
@@ -158,12 +158,8 @@ class PartitionLog:
         self.epochs = recovered.epochs
         self.producers = recovered.producers
         self.opened_after = recovered.opened_after
-        self.log_start_offset = recovered.checkpoint.log_start_offset
-        self.high_watermark = recovered.checkpoint.high_watermark
-        self.recovery_point = recovered.checkpoint.recovery_point
+        self.marks = LogMarks(directory, recovered.checkpoint)
         self.offline_because: RaylogError | None = None
-        self.boot_id = recovered.checkpoint.boot_id
-        self.unproven = recovered.checkpoint.unproven
         self.disk = directory.disk
         self._flushes = FlushSchedule()
         self.truncations = 0
@@ -212,12 +208,30 @@ class PartitionLog:
         return self.segments.active.next_offset
 
     @property
+    def log_start_offset(self) -> int:
+        return self.marks.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.marks.high_watermark
+
+    @property
     def last_stable_offset(self) -> int:
         """Below it every transaction has ended, and its marker is replicated."""
-        unstable = self.producers.first_unstable_offset()
+        unstable, marks = self.producers.first_unstable_offset(), self.marks
         if unstable is None:
-            return self.high_watermark
-        return max(self.log_start_offset, min(unstable, self.high_watermark))
+            return marks.high_watermark
+        return max(marks.log_start_offset, min(unstable, marks.high_watermark))
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it has been synced."""
+        return self.marks.recovery_point
+
+    @property
+    def unproven(self) -> str:
+        """Why the controller has to hear of this replica before anybody relies on it, through restarts (rule 7)."""
+        return self.marks.unproven
 
     @property
     def size_bytes(self) -> int:
@@ -225,13 +239,9 @@ class PartitionLog:
 
     @_while_open
     def confirm_registered(self) -> None:
-        """The controller has heard of this replica as it is: blank, or perhaps shorter than it was (rule 7).
-
-        Until then `unproven` says why it has to, through restarts.
-        """
-        if self.unproven:
-            self.directory.write_checkpoint(replace(self.marks(), unproven=""))
-            self.unproven = ""
+        """The controller has heard of this replica as it is: blank, or perhaps shorter than it was (rule 7)."""
+        if self.marks.unproven:
+            self.marks.registered()
 
     # --- appending ---
 
@@ -440,10 +450,8 @@ class PartitionLog:
 
     def advance_high_watermark(self, offset: int) -> None:
         """The high watermark goes forward only; never past the end of the log."""
-        offset = min(offset, self.log_end_offset)
-        if offset > self.high_watermark:
-            self.high_watermark = offset
-            self.producers.settle(offset)
+        if self.marks.replicated_to(min(offset, self.log_end_offset)):
+            self.producers.settle(self.marks.high_watermark)
 
     @_while_open
     def delete_records(self, before_offset: int) -> int:
@@ -457,8 +465,7 @@ class PartitionLog:
 
     def advance_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
-            log_cleanup.write_log_start(self, offset)
-            self.log_start_offset = offset
+            log_cleanup.begin_at(self, offset)
             try:
                 self.epochs.cut_start(offset)
             except DiskFull as error:
@@ -512,12 +519,11 @@ class PartitionLog:
 
     def _restart(self, base_offset: int, log_start_offset: int) -> None:
         self._settle()
-        log_truncation.prepare_restart(self, base_offset, log_start_offset)
-        self._carry_out_restart(base_offset, log_start_offset)
+        self._carry_out_restart(self.marks.before_restart(base_offset, log_start_offset))
 
     @_all_or_offline
-    def _carry_out_restart(self, base_offset: int, log_start_offset: int) -> None:
-        log_truncation.carry_out_restart(self, base_offset, log_start_offset)
+    def _carry_out_restart(self, written: LogCheckpoint) -> None:
+        log_truncation.carry_out_restart(self, written)
 
     # --- getting rid of old records ---
 
@@ -624,7 +630,7 @@ class PartitionLog:
             self._close_let_go()
         self._names_synced = max(self._names_synced, flush.name_changes)
         if flush.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, flush.end_offset)
+            self.marks.synced_to(flush.end_offset)
             self._write_flush_policy()
         else:
             self._flushes.overtaken()
@@ -675,18 +681,13 @@ class PartitionLog:
 
     @_while_open
     def checkpoint(self) -> None:
-        """Put recovery point, high watermark and log start offset on disk."""
-        self.directory.write_checkpoint(self.marks())
+        """Put the marks on disk."""
+        self.marks.write()
 
     @_while_open
     def begin_checkpoint(self) -> CheckpointWrite:
         """The same for another thread to carry out."""
-        return self.directory.begin_checkpoint(self.marks())
-
-    def marks(self) -> LogCheckpoint:
-        return LogCheckpoint(
-            self.boot_id, self.recovery_point, self.high_watermark, self.log_start_offset, self.unproven
-        )
+        return self.marks.begin_write()
 
     # --- ending ---
 

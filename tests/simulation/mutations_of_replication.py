@@ -109,7 +109,8 @@ def high_watermark_goes_back(patches: Patches) -> None:
     def advance(self: LeaderRole) -> None:
         if self._ended or self._log.offline_because is not None:
             return
-        self._log.high_watermark = self._leadership.high_watermark(self._log.high_watermark, self._hosted.counted_end)
+        marks = self._log.marks
+        marks.high_watermark = self._leadership.high_watermark(marks.high_watermark, self._hosted.counted_end)
         self._appends.release(self._log.high_watermark)
         self._fetches.wake()
         self._followers.marks_moved()

@@ -291,7 +291,7 @@ def test_a_new_leader_tells_no_end_before_it_knows_it(trio: Trio) -> None:
         assert process is not None
         process.kill()
     trio.elect(2, (1, 2, 3), 2)
-    trio.log(2).high_watermark = 0  # it had not heard of it
+    trio.log(2).marks.high_watermark = 0  # it had not heard of it
     assert failure(trio, trio.ask(2, ListOffset(LATEST, NO_EPOCH, False))) == "OffsetNotAvailable"
     first = trio.answer(trio.ask(2, ListOffset(EARLIEST, NO_EPOCH, False))).message
     assert isinstance(first, ListedOffset)

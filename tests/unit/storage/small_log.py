@@ -98,7 +98,7 @@ def refused(
 def _everything(log: PartitionLog, disk: FaultyDisk) -> tuple[object, ...]:
     return (
         bytes_on_disk(disk),
-        log.marks(),
+        log.marks.now(),
         log.log_end_offset,
         log.last_stable_offset,
         log.epochs.history,

@@ -207,10 +207,10 @@ def test_only_what_is_replicated_and_decided_is_touched() -> None:
     history = fill(log, 30)
     log.roll()
     high_watermark = log.high_watermark
-    log.high_watermark = history[40].offset
+    log.marks.high_watermark = history[40].offset
     report = compacted(log)
     assert report.cleaned_to <= history[40].offset
-    log.high_watermark = high_watermark
+    log.marks.high_watermark = high_watermark
     assert newest(committed_records(log)) == newest(history)
 
 

@@ -822,7 +822,7 @@ def test_missing_files(tmp_path: Path) -> None:
 def test_marks_that_the_log_does_not_reach(tmp_path: Path) -> None:
     replica = plain(tmp_path, batches=BATCHES)
     replica.log.checkpoint()
-    marks = replica.log.marks()
+    marks = replica.log.marks.now()
     end = replica.log.log_end_offset
     replica.log.directory.write_checkpoint(LogCheckpoint(marks.boot_id, end + 1, end + 2, 0))
     LeaderEpochs(LocalDisk(), str(replica.path), [*replica.log.epochs.history, (end + 3, end + 3)]).save()  # type: ignore[list-item]
