@@ -25,7 +25,6 @@ from raylog.errors import (
     FrameInvalid,
     NotLeader,
     OffsetOutOfRange,
-    RaylogError,
     RemoteFailed,
     StaleIncarnation,
     StaleLeaderEpoch,
@@ -34,7 +33,6 @@ from raylog.errors import (
 from raylog.storage.log_reader import Isolation
 from raylog.storage.record_batch import Bytes
 
-MAX_PULLED_BYTES: Final = 32 * 1024 * 1024
 _PUSH_SECONDS: Final = 10.0
 _MAX_JOINED_BYTES: Final = 256 * 1024  # small batches are joined up to here; larger ones go as they are
 _MARKS_AFTER_MS: Final = 2
@@ -106,7 +104,7 @@ class FollowerPushes:
         self._holds(following.cursor.follower, message.offset)
         if self._hosted.is_cold(message.offset):
             return self._pull_cold(message)
-        read = self._log.read(message.offset, min(message.max_bytes, MAX_PULLED_BYTES), Isolation.LOG_END)
+        read = self._hosted.read(message.offset, message.max_bytes, Isolation.LOG_END)
         if read.next_offset >= end:
             following.cursor.next_offset = end
             following.cursor.is_pushing = True
@@ -127,13 +125,9 @@ class FollowerPushes:
 
     async def _pull_cold(self, message: Pull) -> Response:
         """What is in a sealed segment does not reach the log end, so the follower will pull again."""
-        try:
-            most = min(message.max_bytes, MAX_PULLED_BYTES)
-            read = await self._hosted.read_cold(message.offset, most, Isolation.LOG_END)
-        except RaylogError:
-            self._check_leading()
-            raise
-        self._check_leading()
+        read = await self._hosted.read_cold(
+            message.offset, message.max_bytes, Isolation.LOG_END, self._check_leading
+        )
         return Response(self._pulled(), read.data)
 
     def _check_leading(self) -> None:

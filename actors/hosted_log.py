@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,11 +16,13 @@ from typing import Any, Final
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import ReplicaId
 from raylog.actors.environment import Environment
+from raylog.config import MIB
 from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
 from raylog.storage.log_flush import LogFlush
 from raylog.storage.log_reader import FetchedBatches, Isolation, read_slice, take_slice
 from raylog.storage.partition_log import PartitionLog
 
+MAX_READ_BYTES: Final = 32 * MIB  # one batch alone may be larger
 _RETRY_SECONDS: Final = 1.0  # after a flush that could not even begin: no file handle to be had
 _log = logging.getLogger(__name__)
 
@@ -87,8 +89,27 @@ class HostedLog:
         """Whether a read from here may have to wait for the disk: it is not in the segment that is being written."""
         return offset < self.log.segments.active.base_offset
 
-    async def read_cold(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
-        """As `log.read`, with the waiting for the disk beside the event loop, so that no append waits too."""
+    def read(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+        """As `log.read`, of what one answer may hold (rule 31)."""
+        return self.log.read(offset, min(max_bytes, MAX_READ_BYTES), isolation)
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, isolation: Isolation, check: Callable[[], None]
+    ) -> FetchedBatches:
+        """The same, with the waiting for the disk beside the event loop, so that no append waits too.
+
+        `check` raises where the reader may not be answered any more: whatever the log has said, it may have been cut or
+        thrown away meanwhile (rule 28).
+        """
+        try:
+            read = await self._read_beside(offset, min(max_bytes, MAX_READ_BYTES), isolation)
+        except RaylogError:
+            check()
+            raise
+        check()
+        return read
+
+    async def _read_beside(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
         piece = self.log.slice(offset, max_bytes, isolation)
         if piece is not None:
             try:

@@ -40,7 +40,6 @@ from raylog.actors.replication_messages import (
     RecordsDeleted,
 )
 from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.config import MIB
 from raylog.errors import (
     DeletionTimedOut,
     IneligibleReplica,
@@ -58,7 +57,6 @@ from raylog.storage.log_reader import Isolation, visible_end
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
-_MAX_FETCH_BYTES: Final = 32 * MIB  # sent in one answer (rule 31); one batch alone may be larger
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
 _TELL_AGAIN_SECONDS: Final = 0.02
@@ -83,6 +81,7 @@ class LeaderRole:
         self.epoch = recorded.leader_epoch
         self._hosted = hosted
         self._log = hosted.log
+        self._marks = hosted.log.marks
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
         self._propose = propose
@@ -121,8 +120,8 @@ class LeaderRole:
             self._followers.appended(request.payload, appended.first_offset, end)
             self._count_own_end()
             self._advance()
-        answer = Appended(appended.first_offset, appended.append_time_ms, self._log.log_start_offset)
-        if message.acks != ACKS_ALL or end <= self._log.high_watermark:
+        answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
+        if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
             return Response(answer)
         return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)
 
@@ -150,7 +149,7 @@ class LeaderRole:
     def _advance(self) -> None:
         if self._ended or self._log.offline_because is not None:
             return
-        before = self._log.high_watermark
+        before = self._marks.high_watermark
         high_watermark = self._leadership.high_watermark(before, self._hosted.counted_end)
         if high_watermark > before:
             self._log.advance_high_watermark(high_watermark)
@@ -245,7 +244,7 @@ class LeaderRole:
         if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
             piece = (there.path, there.inode, there.position, there.length)
             return Response(self._fetched(message, there.base_offset, piece))
-        read = self._log.read(message.offset, min(message.max_bytes, _MAX_FETCH_BYTES), isolation)
+        read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
         return Response(self._fetched(message, read.next_offset), read.data)
@@ -255,13 +254,8 @@ class LeaderRole:
         return bool(message.node_id) and message.node_id == self._hosted.node_id
 
     async def _fetch_cold(self, message: Fetch) -> Answer:
-        try:
-            most = min(message.max_bytes, _MAX_FETCH_BYTES)
-            read = await self._hosted.read_cold(message.offset, most, _isolation(message))
-        except RaylogError:
-            self._check_leading()
-            raise
-        self._check_leading()
+        isolation = _isolation(message)
+        read = await self._hosted.read_cold(message.offset, message.max_bytes, isolation, self._check_leading)
         return Response(self._fetched(message, read.next_offset), read.data)
 
     def _check_leading(self) -> None:

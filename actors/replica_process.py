@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaFailed, ReplicaHello, StopReplica
@@ -152,7 +152,8 @@ class ReplicaProcess:
     # --- ending ---
 
     async def _until_over(self, hosted: HostedLog) -> Ending:
-        await asyncio.wait([self._stopped, hosted.failed], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        either: list[asyncio.Future[Any]] = [self._stopped, hosted.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._stopped.done():
             return self._stopped.result()
         return Ending(str(hosted.failed.result()))
