@@ -98,7 +98,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, dec
         log.advance_log_start(gone[-1].next_offset)
         for segment, entry in zip(gone, expired, strict=True):
             _log.info("%s: deleted, %s.", segment.path(LOG_SUFFIX), entry.reason)
-            retired = segment.retire(DELETED_SUFFIX)  # if this fails, the segment is the log's still
+            retired = _retire(log, segment)  # if this fails, the segment is the log's still
             log.segments.remove(segment)
             _remove_later(log, [segment], retired, now_ms)
     return expired
@@ -125,8 +125,22 @@ def begin_at(log: PartitionLog, offset: int) -> None:
             segment = next(going, None)
             if segment is None:
                 raise
-            for path in segment.index_paths():
-                log.disk.remove(path)
+            _remove_indexes(log, segment)
+
+
+def _retire(log: PartitionLog, segment: Segment) -> list[str]:
+    """On a full disk its indexes pay for this too: the longer names may need one more block for the directory."""
+    try:
+        return segment.retire(DELETED_SUFFIX)
+    except DiskFull:
+        _remove_indexes(log, segment)
+        return segment.retire(DELETED_SUFFIX)
+
+
+def _remove_indexes(log: PartitionLog, segment: Segment) -> None:
+    for path in segment.index_paths():
+        log.disk.remove(path)
+        log.disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already
 
 
 def check_current(log: PartitionLog, report: CompactionReport) -> None:

@@ -293,6 +293,22 @@ def test_deleting_frees_the_space_of_a_full_disk() -> None:
     append(log, b"x" * 300)
 
 
+@pytest.mark.parametrize("kind", [".index", ".timeindex", ".log"])
+def test_a_directory_without_room_for_longer_names_keeps_nothing_from_being_deleted(kind: str) -> None:
+    """Its names need blocks too, and ext4 refuses a rename that would take one more."""
+    log, disk = new_log({"segment.bytes": 500, "retention.bytes": 600, "file.delete.delay.ms": 0})
+    for number in range(10):
+        append(log, b"%d" % number, b"x" * 100)
+    log.advance_high_watermark(log.log_end_offset)
+    disk.fail_next("rename", kind, DiskFull("No space is left."))
+    gone = log.delete_old_segments(NOW_MS)
+    assert len(gone) > 1
+    log.remove_deleted_files(NOW_MS)
+    left = {int(path.rpartition("/")[2][:20]) for path in disk.files() if path.rpartition("/")[2][0].isdigit()}
+    assert left == set(log.segments.bases())
+    assert not [path for path in disk.files() if path.endswith(".deleted")]
+
+
 def test_segments_that_paid_for_a_write_which_failed_all_the_same_are_read_on() -> None:
     log, disk = new_log({"segment.bytes": 500, "retention.bytes": 600, "file.delete.delay.ms": 0})
     for number in range(10):
