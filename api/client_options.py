@@ -6,8 +6,8 @@
 
     options = ConsumerOptions.parse(given)      # UnknownConfig ("did you mean"), InvalidConfig
 
-Values are checked once, when a client is made, and frozen from there on. A check returns the value to keep, so it may
-tidy it up. It is strict about types: options are written in Python, so the text "500" is no number.
+Values are checked once, when a client is made, and frozen from there on. A check returns the value to keep, so it
+may tidy it up. It is strict about types: options are written in Python, so the text "500" is no number.
 """
 
 from __future__ import annotations

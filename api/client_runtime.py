@@ -6,7 +6,8 @@
 
 What must stay true:
 - The end of the process waits until all that a producer has taken is delivered or has failed. Python runs `atexit`
-  after the threads that are no daemons, and before it stops the others; so this one is a daemon, and still turns then.
+  after the threads that are no daemons, and before it stops the others; so this one is a daemon, and still turns
+  then.
 - Ctrl-C ends any wait, also that one.
 - What was made before a fork is refused in the child: its thread, its locks and its connections stayed behind.
 - Producers and consumers of one cluster share a link, which ends with the last of them.

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from raylog.api.cluster import Cluster
     from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
-    from raylog.api.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+    from raylog.api.producer import Producer
+    from raylog.api.records import (
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RecordMetadata,
+        TopicPartition,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,6 +35,8 @@ __all__ = [
     "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "Producer",
+    "RecordMetadata",
     "TopicPartition",
     "connect",
     "start",
@@ -40,6 +49,8 @@ _HOMES = {
     "ConsumerRecord": "raylog.api.records",
     "OffsetAndMetadata": "raylog.api.records",
     "OffsetAndTimestamp": "raylog.api.records",
+    "Producer": "raylog.api.producer",
+    "RecordMetadata": "raylog.api.records",
     "TopicPartition": "raylog.api.records",
     "connect": "raylog.api.formation",
     "start": "raylog.api.formation",

@@ -52,7 +52,8 @@ What stays true here:
     │   └── RemoteFailed
     ├── ClientError
     │   ├── ClusterUnreachable, BufferFull                                             nothing was done
-    │   ├── DeliveryTimedOut, RecordTooLarge
+    │   ├── DeliveryTimedOut, RecordTooLarge, BulkSendFailed
+    │   ├── ResultNotReady, WaitRefused
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
     │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
     │   └── NotAssigned, ConflictingSubscription, GroupsNotSupported, WakeupError
@@ -1565,6 +1566,46 @@ class RecordTooLarge(ClientError):
 
     def describe(self) -> str:
         return f"A record of {self.size} bytes for {self.topic!r} is over the limit of {self.limit}."
+
+
+class BulkSendFailed(ClientError):
+    """Not all records of one `send_many` or `send_arrow` were delivered. The first failure is the `cause`."""
+
+    advice = "Those that failed are in the future's `failures()`, with the reason of each batch."
+
+    def __init__(self, topic: str, failed: int, count: int, cause: str) -> None:
+        super().__init__(topic, failed, count, cause)
+        self.topic = topic
+        self.failed = failed
+        self.count = count
+        self.cause = cause
+
+    def describe(self) -> str:
+        return f"{self.failed} of {self.count} records for {self.topic!r} were not delivered: {self.cause}"
+
+
+class ResultNotReady(ClientError, TimeoutError):
+    """Something that goes on in the background was not done within the time that the caller was ready to wait."""
+
+    retriable = True
+    advice = "It goes on: wait again, or longer."
+
+    def __init__(self, what: str, timeout_ms: int) -> None:
+        super().__init__(what, timeout_ms)
+        self.what = what
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return f"Not done within {self.timeout_ms} ms: {self.what}."
+
+
+class WaitRefused(ClientError):
+    """A callback asked to wait on the very thread that would bring about what it waits for."""
+
+    advice = "Callbacks of futures and interceptors run there: wait in another thread, or add a callback."
+
+    def describe(self) -> str:
+        return "Waiting on the background thread of raylog's clients would never end."
 
 
 class ProducerClosed(ClientError):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import TypeAlias, cast
 
 from raylog.errors import InvalidBatch
 from raylog.storage import kafka_records
-from raylog.storage.columns import ColumnPayload, Headers, encode_columns, pack_timestamps
+from raylog.storage.columns import ColumnPayload, Headers, encode_columns, join_columns, pack_timestamps
 from raylog.storage.compression import DEFAULT_UNPACK_LIMIT, compress, decompress
 from raylog.storage.record_batch import (
     CONTROL_BIT,
@@ -27,6 +28,9 @@ from raylog.storage.record_batch import (
     check_batch,
     seal,
 )
+
+# Timestamps as runs (how many records, milliseconds): records come in bursts, and a run costs as much as one record.
+TimestampRuns: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class DecodedBatch:
 def encode_batch(
     values: Sequence[bytes | None],
     *,
-    timestamps: Sequence[int] | int,
+    timestamps: Sequence[int] | TimestampRuns | int,
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Headers | None] | None = None,
     codec: int = 0,
@@ -57,7 +61,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """One columnar batch of `values`, for a leader to stamp. A single timestamp stands for all records."""
+    """One columnar batch of `values`, for a leader to stamp. A single timestamp stands for all; runs will do too."""
     count = len(values)
     if count == 0:
         raise InvalidBatch("A batch without records cannot be written.")
@@ -79,13 +83,57 @@ def encode_batch(
     )
 
 
-def _timestamp_column(timestamps: Sequence[int] | int, count: int) -> tuple[int, int, bytes]:
+def encode_raw(
+    count: int,
+    key_lengths: Bytes,
+    keys: Bytes,
+    value_lengths: Bytes,
+    values: Bytes,
+    timestamps: Sequence[int] | TimestampRuns | int,
+    headers: Sequence[Headers | None] | None = None,
+    *,
+    codec: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    """One columnar batch of columns that are joined already, with their lengths as little-endian int32."""
+    if count == 0 or len(key_lengths) != 4 * count or len(value_lengths) != 4 * count:
+        raise InvalidBatch(f"The columns are not those of {count} records.")
+    base, newest, deltas = _timestamp_column(timestamps, count)
+    payload = join_columns(key_lengths, value_lengths, keys, values, deltas, headers=headers)
+    return seal(
+        payload if codec == 0 else [compress(codec, b"".join(payload))],
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=base,
+        max_timestamp=newest,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+
+
+def _timestamp_column(timestamps: Sequence[int] | TimestampRuns | int, count: int) -> tuple[int, int, bytes]:
     if isinstance(timestamps, int):
         return timestamps, timestamps, pack_timestamps([timestamps], timestamps) * count
+    if isinstance(timestamps, tuple) and timestamps and isinstance(timestamps[0], tuple):
+        return _timestamp_runs(cast(TimestampRuns, timestamps), count)
+    timestamps = cast(Sequence[int], timestamps)
     if len(timestamps) != count:
         raise InvalidBatch(f"{len(timestamps)} timestamps were given for {count} values.")
     base = timestamps[0]
     return base, max(timestamps), pack_timestamps(timestamps, base)
+
+
+def _timestamp_runs(runs: TimestampRuns, count: int) -> tuple[int, int, bytes]:
+    covered = sum(length for length, _ in runs)
+    if covered != count:
+        raise InvalidBatch(f"Runs of {covered} timestamps were given for {count} values.")
+    base = runs[0][1]
+    column = b"".join([pack_timestamps([timestamp], base) * length for length, timestamp in runs])
+    return base, max(timestamp for _, timestamp in runs), column
 
 
 def decode_batch(batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> DecodedBatch:

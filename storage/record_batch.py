@@ -67,6 +67,7 @@ NO_LEADER_EPOCH: Final = -1
 CHAIN_FIELDS: Final = struct.Struct(">qiib6xi")
 _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
@@ -252,6 +253,17 @@ def seal(
     batch = bytearray().join([header, *payload])
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch
+
+
+def with_producer(batch: Bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
+    """A copy of a batch that is in no log, from another producer or under another sequence: both are in the CRC.
+
+    A copy, because the batch as it was may still wait in a socket's buffer.
+    """
+    copy = bytearray(batch)
+    _PRODUCER.pack_into(copy, 43, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(copy, 17, crc32c(memoryview(copy)[CRC_START:]))
+    return copy
 
 
 def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:

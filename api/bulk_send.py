@@ -1,0 +1,375 @@
+"""Many records at once: columns in, batches out, one future for the lot.
+
+    columns ──check──► chunks ──partition of each key──► columns of each partition ──cut to size──► batches
+
+No step is Python per record; each works on a column at a time. What must stay true:
+- Wrong types are refused before any record is taken.
+- Records of a partition keep the order that they have in the columns.
+- A batch is cut so that it keeps below `batch_size` on the wire, unless one record alone is larger.
+- Every record is in exactly one piece, and every piece in a batch, or failed with the reason why it was not taken.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from typing import Any, Final, NamedTuple
+
+from raylog.api.batch_accumulator import BatchAccumulator
+from raylog.api.bulk_partitioning import partitions_of, split
+from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch
+from raylog.api.producer_options import ProducerOptions
+from raylog.api.record_future import RecordFuture, told_on_this_loop, wait_for
+from raylog.api.serializers import check_headers, column
+from raylog.api.topic_lane import TopicLane
+from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarge
+from raylog.storage.batch_codec import encode_raw
+from raylog.storage.columns import NULL_LENGTH, Headers, join
+
+_CHUNK: Final = 32_768  # records that are split at once; enough for large batches of each partition
+_SAMPLE: Final = 64
+_WIRE_BYTES: Final = 16  # of a record beside key and value: two lengths and a timestamp
+
+Positions = Callable[[], Sequence[int]]
+
+
+class DeliveredRange(NamedTuple):
+    """Records that lie side by side in a partition."""
+
+    partition: int
+    first_offset: int  # −1 under acks=0
+    record_count: int
+
+
+class BulkMetadata(NamedTuple):
+    """Where the records of a bulk send are."""
+
+    topic: str
+    record_count: int
+    ranges: tuple[DeliveredRange, ...]
+
+
+class BulkFailure(NamedTuple):
+    """Records of a bulk send that are not known to be delivered: their places in what was given."""
+
+    positions: Sequence[int]
+    error: RaylogError
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Records of one batch: all of it, or (with interceptors, which see one at a time) one record in `place`."""
+
+    batch: PendingBatch | None
+    count: int
+    positions: Positions
+    error: RaylogError | None = None  # why it was not taken
+    place: int = -1
+
+    def outcomes(self) -> list[tuple[int, int, Outcome, int]]:
+        """(first, count, what became of them, the offset of the first), of a batch that is resolved."""
+        batch = self.batch
+        if batch is None or batch.outcome is None:
+            return []
+        if self.place >= 0:
+            outcome, place = batch.outcome_of(self.place)
+            return [(0, 1, outcome, outcome.base_offset + place if outcome.base_offset >= 0 else -1)]
+        parts = sorted(batch.parts, key=lambda part: part[0]) or [(0, batch.count, batch.outcome)]
+        return [(first, count, outcome, outcome.base_offset) for first, count, outcome in parts]
+
+
+class BulkFuture:
+    """The outcome of one `send_many` or `send_arrow`."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        self.topic = topic
+        self.count = count
+        self._pieces: list[_Piece] = []
+
+    def done(self) -> bool:
+        """Whether all records are delivered or have failed."""
+        return all(piece.batch is None or piece.batch.outcome is not None for piece in self._pieces)
+
+    def result(self, timeout: float | None = None) -> BulkMetadata:
+        """Where the records are. BulkSendFailed: some are not delivered; ResultNotReady after `timeout` seconds."""
+        self._wait(timeout)
+        failures = self.failures()
+        if failures:
+            failed = sum(len(failure.positions) for failure in failures)
+            raise BulkSendFailed(self.topic, failed, self.count, str(failures[0].error)) from failures[0].error
+        ranges = [
+            DeliveredRange(piece.batch.partition, offset, count)
+            for piece in self._pieces
+            if piece.batch is not None
+            for _, count, _, offset in piece.outcomes()
+        ]
+        return BulkMetadata(self.topic, self.count, tuple(ranges))
+
+    get = result
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why not all records are delivered, or None."""
+        try:
+            self.result(timeout)
+        except BulkSendFailed as error:
+            return error
+        return None
+
+    def failures(self) -> list[BulkFailure]:
+        """Which records have failed so far, and why: to be sent again, or to be written somewhere else."""
+        failures = []
+        for piece in self._pieces:
+            if piece.error is not None:
+                failures.append(BulkFailure(piece.positions(), piece.error))
+            failed = [part for part in piece.outcomes() if part[2].error is not None]
+            for first, count, outcome, _ in failed:
+                assert outcome.error is not None
+                failures.append(BulkFailure(piece.positions()[first : first + count], outcome.error))
+        return failures
+
+    def add_done_callback(self, callback: Callable[[BulkFuture], object]) -> None:
+        """Call `callback(future)` when all records are delivered or have failed; be quick there."""
+        self._listen(lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, BulkMetadata]:
+        """From any event loop."""
+        if not self.done():
+            yield from told_on_this_loop(self._listen)
+        return self.result(0)
+
+    def _listen(self, listener: Callable[[], object]) -> None:
+        left = [piece.batch for piece in self._pieces if piece.batch is not None]
+        if not left:
+            listener()
+            return
+        waiting, lock = len(left), threading.Lock()
+
+        def told() -> None:
+            nonlocal waiting
+            with lock:
+                waiting -= 1
+                is_last = waiting == 0
+            if is_last:
+                listener()
+
+        for batch in left:
+            batch.listen(told)
+
+    def _wait(self, timeout: float | None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        for piece in self._pieces:
+            if piece.batch is not None and piece.batch.outcome is None:
+                wait_for(piece.batch, None if until is None else until - time.monotonic())
+
+    def add(self, batch: PendingBatch, positions: Positions) -> None:
+        self._pieces.append(_Piece(batch, batch.count, positions))
+
+    def add_one(self, sent: RecordFuture, position: int) -> None:
+        batch, place = sent
+        self._pieces.append(_Piece(batch, 1, lambda: range(position, position + 1), None, place >> 1))
+
+    def refuse(self, count: int, positions: Positions, error: RaylogError) -> None:
+        self._pieces.append(_Piece(None, count, positions, error))
+
+
+class BulkSend:
+    """One call of `send_many` or `send_arrow`."""
+
+    def __init__(
+        self,
+        future: BulkFuture,
+        lane: TopicLane,
+        accumulator: BatchAccumulator,
+        options: ProducerOptions,
+        wait_for_room: Callable[[int], None],
+    ) -> None:
+        self.future = future
+        self.lane = lane
+        self.options = options
+        self._accumulator = accumulator
+        self._wait_for_room = wait_for_room
+        self._error: RaylogError | None = None
+        self._some_keys_are_none = False
+
+    def add(self, partition: int, content: Encodable, size: int, positions: Positions) -> None:
+        """One batch, once there is room for it."""
+        if size > self.options.max_request_size and len(content) == 1:
+            self.future.refuse(1, positions, RecordTooLarge(self.lane.topic, size, self.options.max_request_size))
+            return
+        try:
+            while self._error is None:
+                batch = self._accumulator.append_batch(self.lane.queues[partition], content, size)
+                if batch is not None:
+                    self.future.add(batch, positions)
+                    return
+                self._wait_for_room(size)
+        except BufferFull as error:
+            self._error = error
+        assert self._error is not None
+        self.future.refuse(len(content), positions, self._error)
+
+    # --- columns ---
+
+    def columns(self, given: Columns, partition: int | None) -> None:
+        """Columns that have been checked."""
+        lane, chunks = self.lane, range(0, len(given), _CHUNK)
+        if partition is not None:
+            self._pieces(given, lambda _: partition, _same)
+        elif not lane.is_cached:
+            for start in chunks:
+                chunk = _part(given, start, start + _CHUNK)
+                self._split(chunk, [lane.choose(key) for key in chunk.keys or [None] * len(chunk)], start)
+        elif given.keys is None:
+            self._pieces(given, lane.next_partition, _same)
+        else:
+            keys = given.keys
+            self._some_keys_are_none = type(None) in set(map(type, keys))
+            parts = [self._parts(keys[start : start + _CHUNK]) for start in chunks]
+            for start, each in zip(chunks, parts, strict=True):
+                self._split(_part(given, start, start + _CHUNK), each, start)
+
+    def _parts(self, keys: Sequence[bytes | None]) -> Sequence[int]:
+        lane = self.lane
+        if not self._some_keys_are_none:
+            return partitions_of(keys, lane.partitions, lane.numbers)  # type: ignore[arg-type]  # none is None
+        there = [key for key in keys if key is not None]
+        numbers = iter(partitions_of(there, lane.partitions, lane.numbers))
+        sticky = lane.next_partition(_WIRE_BYTES * len(keys))
+        return [sticky if key is None else next(numbers) for key in keys]
+
+    def _split(self, chunk: Columns, parts: Sequence[int], start: int) -> None:
+        """The records of each partition together."""
+        count = self.lane.partitions
+        values = split(chunk.values, parts, count)
+        none: list[None] = [None] * count
+        keys: Sequence[Any] = none if chunk.keys is None else split(chunk.keys, parts, count)
+        headers: Sequence[Any] = none if chunk.headers is None else split(chunk.headers, parts, count)
+        stamps: Any = chunk.timestamps
+        timestamps = [stamps] * count if isinstance(stamps, int) else split(stamps, parts, count)
+        for partition in range(count):
+            if values[partition]:
+                some = Columns(keys[partition], values[partition], headers[partition], timestamps[partition])
+                self._pieces(some, _always(partition), partial(_places, parts, partition, start))
+
+    def _pieces(self, some: Columns, partition: Callable[[int], int], places: Callable[[range], Sequence[int]]) -> None:
+        """Batches of these records; `partition` is asked for each, with its size."""
+        step = _step(some, self.options.batch_size)
+        for start in range(0, len(some), step):
+            self._piece(some, range(start, min(start + step, len(some))), partition, places)
+
+    def _piece(
+        self, some: Columns, rows: range, partition: Callable[[int], int], places: Callable[[range], Sequence[int]]
+    ) -> None:
+        content = join_records(_part(some, rows.start, rows.stop))
+        if content.size > self.options.batch_size and len(rows) > 1:  # these are larger than most
+            middle = len(rows) // 2
+            self._piece(some, rows[:middle], partition, places)
+            self._piece(some, rows[middle:], partition, places)
+        else:
+            self.add(partition(content.size), content, content.size, partial(places, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedColumns:
+    """Records whose bytes are copied and joined already, so that they are bounded by what was reserved for them."""
+
+    count: int
+    key_lengths: bytes
+    keys: bytes
+    value_lengths: bytes
+    values: bytes
+    headers: Sequence[Headers | None] | None
+    timestamps: Sequence[int] | int
+    size: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray:
+        return encode_raw(
+            self.count, self.key_lengths, self.keys, self.value_lengths, self.values, self.timestamps, self.headers,
+            codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
+        )  # fmt: skip
+
+
+def join_records(some: Columns) -> JoinedColumns:
+    count, stamps = len(some), some.timestamps
+    key_lengths, keys = (NULL_LENGTH * count, b"") if some.keys is None else join(some.keys)
+    value_lengths, values = join(some.values)
+    size = len(keys) + len(values) + _WIRE_BYTES * count
+    for record in some.headers or ():
+        size += sum(len(name) + len(value or b"") for name, value in record or ())
+    timestamps: Any = stamps
+    return JoinedColumns(count, key_lengths, keys, value_lengths, values, some.headers, timestamps, size)
+
+
+def _step(some: Columns, batch_size: int) -> int:
+    """About how many records make a batch, judging by some of them."""
+    every = max(1, len(some) // _SAMPLE)
+    sample = [len(value) for value in some.values[::every] if value is not None]
+    if some.keys is not None:
+        sample += [len(key) for key in some.keys[::every] if key is not None]
+    looked_at = -(-len(some) // every)
+    each = _WIRE_BYTES + sum(sample) // max(1, looked_at) + 1
+    return max(1, batch_size // each)
+
+
+def _same(rows: range) -> Sequence[int]:
+    return rows
+
+
+def _always(partition: int) -> Callable[[int], int]:
+    return lambda _size: partition
+
+
+def _places(parts: Sequence[int], partition: int, start: int, rows: range) -> Sequence[int]:
+    """Where these records of a partition stood; found again when somebody asks, which is rare."""
+    places = compress(range(start, start + len(parts)), (each == partition for each in parts))
+    return list(places)[rows.start : rows.stop]
+
+
+def _part(some: Columns, start: int, stop: int) -> Columns:
+    if start == 0 and stop >= len(some):
+        return some
+    stamps: Any = some.timestamps
+    return Columns(
+        None if some.keys is None else some.keys[start:stop],
+        some.values[start:stop],
+        None if some.headers is None else some.headers[start:stop],
+        stamps if isinstance(stamps, int) else stamps[start:stop],
+    )
+
+
+def check_columns(
+    topic: str,
+    values: Sequence[Any],
+    keys: Sequence[Any] | None,
+    timestamps: Sequence[int] | int | None,
+    headers: Sequence[Any] | None,
+    options: ProducerOptions,
+    now_ms: int,
+) -> Columns:
+    """What `send_many` was given, as bytes. TypeError, ValueError."""
+    for name, each in (("values", values), ("keys", keys), ("headers", headers)):
+        if each is not None and not isinstance(each, list | tuple):
+            raise TypeError(f"{name} are a list or tuple of records' {name}, not a {type(each).__name__}.")
+        if each is not None and len(each) != len(values):
+            raise ValueError(f"There are {len(values)} values, but {len(each)} {name}.")
+    stamps = now_ms if timestamps is None else timestamps
+    if not isinstance(stamps, int):
+        if len(stamps) != len(values):
+            raise ValueError(f"There are {len(values)} values, but {len(stamps)} timestamps.")
+        stamps = list(stamps)
+    for stamp in {stamps} if isinstance(stamps, int) else set(stamps):
+        if type(stamp) is not int or not 0 <= stamp < 2**63:
+            raise TypeError(f"A timestamp is a whole number of milliseconds since 1970, not {stamp!r}.")
+    return Columns(
+        None if keys is None else column("key", keys, topic, options.key_serializer),
+        column("value", values, topic, options.value_serializer),
+        None if headers is None else list(map(check_headers, headers)),
+        stamps,
+    )

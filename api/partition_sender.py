@@ -1,0 +1,297 @@
+"""One partition's way from its queue to its leader: when to send, to whom, and what to do after a failure.
+
+`Delivery` decides what goes next under which sequence; here are the requests, the pauses and the time.
+
+    pump    everything that may go now goes. It is called when there is something new, when an answer has come, when a
+            pause is over and when metadata has changed; calling it once too often does no harm.
+
+What must stay true:
+- An open batch is left to grow while an earlier one is under way or `linger_ms` is not over, unless somebody waits
+  for room in the buffer, or flushes.
+- After a failure there is a pause, which a change of the leader ends. Metadata is asked for, so that there is one.
+- A batch whose time is over fails, wherever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from raylog.actors.replication_messages import Append, Appended
+from raylog.actors.topic_cache import PartitionLeader
+from raylog.api.batch_accumulator import PartitionQueue
+from raylog.api.delivery import Delivery, Parcel
+from raylog.api.pending_batch import Outcome, PendingBatch
+from raylog.api.retry_policy import pause_seconds
+from raylog.config import KIB
+from raylog.errors import DeliveryTimedOut, RaylogError, StreamNotOpen
+
+if TYPE_CHECKING:
+    from raylog.api.sender import Sender
+
+_OFF_LOOP_BYTES: Final = 64 * KIB  # to compress fewer takes less time than to change threads
+_GATE_RETRY_SECONDS: Final = 0.0002
+_NOT_DONE: Final = Outcome()  # of a batch under acks=0: nobody knows its offset
+
+
+class PartitionSender:
+    def __init__(self, sender: Sender, queue: PartitionQueue) -> None:
+        options = sender.options
+        self.queue = queue
+        self.delivery = Delivery(options.max_in_flight, options.is_idempotent, sender.codec)
+        self._sender = sender
+        self._loop = sender.loop
+        self._link = sender.link
+        self._options = options
+        self._failures = 0
+        self._last_error: RaylogError | None = None
+        self._failed_leader: PartitionLeader | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._is_busy = False  # a batch is being compressed, an id or a stream is being got: nothing overtakes it
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.delivery and not self.queue.sealed and self.queue.batch is None
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send what may go now."""
+        if self._is_busy or self._sender.is_closed:
+            return
+        while True:
+            leader = self._link.leader(self.queue.topic, self.queue.partition)
+            if self._pause is not None and not self._is_over(leader):
+                return
+            if leader is None or not leader.endpoints:
+                if not self.is_idle:
+                    self._wait_for_leader(leader)
+                return
+            key = (leader.topic_id, leader.epoch)
+            if not self.delivery.ready(key):
+                return
+            parcel = self.delivery.next_again()
+            if parcel is None and not self._is_batch_ready():
+                return
+            if self.delivery.producer_id is None:
+                if not self.delivery.in_flight:
+                    self._begin(self._get_identity())
+                return
+            if parcel is None:
+                parcel = self.delivery.add(self._sender.accumulator.take(self.queue))
+            if not self._send(parcel, leader):
+                return
+
+    def _is_batch_ready(self) -> bool:
+        """Whether a sealed batch is there, once the open one is sealed that should not wait any longer."""
+        queue = self.queue
+        if queue.sealed:
+            return True
+        batch = queue.batch
+        if batch is None:
+            queue.wants_flush = False
+            return False
+        if not queue.wants_flush and not self._sender.accumulator.room.waiting:
+            if self.delivery.in_flight:
+                return False
+            left = batch.opened_at + self._options.linger_ms / 1000 - self._loop.time()
+            if self._options.linger_ms and left > 0:
+                if self._linger is None:
+                    self._linger = self._loop.call_later(left, self._lingered)
+                return False
+        if not self._sender.accumulator.seal_open(queue):
+            self._loop.call_later(_GATE_RETRY_SECONDS, self.pump)
+            return False
+        queue.wants_flush = False
+        return bool(queue.sealed)
+
+    def _lingered(self) -> None:
+        self._linger = None
+        self.pump()
+
+    def _send(self, parcel: Parcel, leader: PartitionLeader) -> bool:
+        """Whether the next one may follow at once."""
+        is_new = parcel.encoded is None
+        if is_new and self._sender.codec and parcel.batch.size > _OFF_LOOP_BYTES:
+            self._begin(self._compress(parcel))
+            return False
+        try:
+            payload = self.delivery.payload(parcel)
+        except RaylogError as error:  # a header or a timestamp that no batch can hold
+            self._drop(parcel, error)
+            return True
+        if self._options.acks == 0:
+            return self._say(parcel, payload, leader)
+        self.delivery.start(parcel)
+        self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
+        self._sender.start(self._deliver(parcel, payload, leader))
+        return True
+
+    async def _compress(self, parcel: Parcel) -> None:
+        try:
+            await self._link.env.off_loop(partial(self.delivery.payload, parcel))
+        except RaylogError as error:
+            self._drop(parcel, error)
+
+    def _drop(self, parcel: Parcel, error: RaylogError) -> None:
+        self.delivery.abandon(parcel, error)
+        self._settle(parcel.batch)
+
+    async def _deliver(self, parcel: Parcel, payload: bytearray, leader: PartitionLeader) -> None:
+        began = self._loop.time()
+        patience = self._options.request_timeout_ms / 1000
+        left = max(0.001, min(patience, parcel.batch.deadline - began))
+        message = Append(leader.epoch, self._options.acks, round(left * 1000))
+        try:
+            response = await self._link.ask(leader, message, payload, timeout=left)
+        except RaylogError as error:
+            self._failed(parcel, error, leader)
+        else:
+            self._delivered(parcel, response.message, leader, self._loop.time() - began)
+        self.pump()
+
+    def _delivered(self, parcel: Parcel, answer: object, leader: PartitionLeader, seconds: float) -> None:
+        assert isinstance(answer, Appended), answer
+        self._failures = 0
+        self._last_error = None
+        outcome = Outcome(answer.base_offset, answer.append_time_ms, answer.log_start_offset)
+        self._sender.metrics.acknowledged(parcel.count, seconds)
+        self.delivery.delivered(parcel, (leader.topic_id, leader.epoch), outcome)
+        self._settle(parcel.batch)
+
+    def _say(self, parcel: Parcel, payload: bytearray, leader: PartitionLeader) -> bool:
+        """acks=0: once it is handed to the stream it counts as delivered."""
+        self.delivery.start(parcel)
+        try:
+            self._link.say(leader, Append(leader.epoch, 0, 0), payload)
+        except RaylogError as error:
+            self._failed(parcel, error, leader)
+            if isinstance(error, StreamNotOpen):
+                self._begin(self._connect(leader))
+            return False
+        self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
+        self._sender.metrics.acknowledged(parcel.count, 0.0)
+        self.delivery.delivered(parcel, (leader.topic_id, leader.epoch), _NOT_DONE)
+        self._settle(parcel.batch)
+        return True
+
+    async def _connect(self, leader: PartitionLeader) -> None:
+        try:
+            await self._link.connect(leader, self._options.request_timeout_ms / 1000)
+        except RaylogError as error:
+            self._last_error = error
+        else:
+            self._end_pause()
+
+    # --- identity, and all else that has to be waited for ---------------------------------------------------------
+
+    async def _get_identity(self) -> None:
+        try:
+            self.delivery.identify(await self._sender.producer_id())
+        except RaylogError as error:
+            self._fail(error, None)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Nothing is sent until this is done."""
+        self._is_busy = True
+        self._sender.start(self._until_done(work))
+
+    async def _until_done(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self._is_busy = False
+        self.pump()
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def _failed(self, parcel: Parcel, error: RaylogError, leader: PartitionLeader) -> None:
+        self.delivery.failed(parcel, error)
+        self._settle(parcel.batch)
+        self._fail(error, leader)
+
+    def _fail(self, error: RaylogError, leader: PartitionLeader | None) -> None:
+        """Pause, and hear what is new meanwhile."""
+        self._last_error = error
+        self._failed_leader = leader
+        if self._pause is None:
+            self._failures += 1
+            options = self._options
+            first, longest = options.retry_backoff_ms, options.retry_backoff_max_ms
+            seconds = pause_seconds(self._failures, first, longest, self._link.env.random.random())
+            self._pause = self._loop.call_later(seconds, self._end_pause)
+            self._sender.refresh_soon()
+
+    def _wait_for_leader(self, leader: PartitionLeader | None) -> None:
+        if self._pause is None:
+            self._fail(_NoLeader(f"{self.queue.topic}-{self.queue.partition}"), leader)
+
+    def _is_over(self, leader: PartitionLeader | None) -> bool:
+        """Whether the pause has no reason any more: somebody else leads."""
+        if leader is None or not leader.endpoints:
+            return False
+        failed = self._failed_leader
+        if failed is None:
+            is_newer = isinstance(self._last_error, _NoLeader)
+        else:
+            is_newer = (leader.topic_id, leader.epoch) != (failed.topic_id, failed.epoch)
+        if is_newer and self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        return is_newer
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self.pump()
+
+    # --- time, and the end ----------------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Fail what is too late."""
+        for parcel in self.delivery.expired(now):
+            may_be_written = parcel.is_in_flight or parcel.is_doubtful
+            self._drop(parcel, self._timed_out(may_be_written))
+        queue = self.queue
+        batch = queue.batch
+        if batch is not None and batch.deadline <= now:
+            self._sender.accumulator.seal_open(queue)
+        while queue.sealed and queue.sealed[0].deadline <= now:
+            batch = self._sender.accumulator.take(queue)
+            batch.resolve(Outcome(error=self._timed_out(False)))
+            self._settle(batch)
+
+    def _timed_out(self, may_be_written: bool) -> DeliveryTimedOut:
+        reason = "no answer yet" if self._last_error is None else f"{type(self._last_error).__name__}: "
+        if self._last_error is not None:
+            reason += self._last_error.describe().rstrip(".")
+        return DeliveryTimedOut(
+            self.queue.topic, self.queue.partition, self._options.delivery_timeout_ms, may_be_written, reason
+        )
+
+    def _settle(self, batch: PendingBatch) -> None:
+        if batch.outcome is not None:
+            self._sender.resolved(batch)
+
+    def fail_all(self, error: RaylogError) -> None:
+        for parcel in self.delivery.unresolved():
+            self._drop(parcel, error)
+        self._sender.accumulator.seal_open(self.queue)
+        while self.queue.sealed:
+            batch = self._sender.accumulator.take(self.queue)
+            batch.resolve(Outcome(error=error))
+            self._settle(batch)
+        for timer in (self._pause, self._linger):
+            if timer is not None:
+                timer.cancel()
+
+
+class _NoLeader(RaylogError):
+    """Nobody is known to lead a partition."""
+
+    def describe(self) -> str:
+        return f"{super().describe()} has no leader"

@@ -1,0 +1,53 @@
+"""A leader as producers see it: one log, the real rules about sequences, and answers that get lost."""
+
+from __future__ import annotations
+
+from raylog.api.pending_batch import Columns, PendingBatch
+from raylog.errors import BatchTooLarge
+from raylog.storage.batch_codec import decode_batch
+from raylog.storage.producer_state import ProducerStates
+from raylog.storage.record_batch import read_header
+
+
+def batch_of(*values: bytes, deadline: float = 1e9) -> PendingBatch:
+    batch = PendingBatch("clicks", 0, 0.0, deadline)
+    batch.seal(Columns(None, values, None, 5))
+    return batch
+
+
+class ModelLeader:
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.values: list[bytes | None] = []
+        self.largest = 10**9  # records that a batch may have
+        self._states = ProducerStates()
+        self._batches: list[bytes] = []
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return b"topic", self.epoch
+
+    def append(self, sent: bytes) -> int:
+        """The base offset. What the real one raises."""
+        header = read_header(sent)
+        if header.record_count > self.largest:
+            raise BatchTooLarge(header.record_count, self.largest)
+        if header.has_producer:
+            duplicate = self._states.check(header)
+            if duplicate is not None:
+                return duplicate.first_offset
+        base = len(self.values)
+        stamped = header._replace(base_offset=base)
+        if header.has_producer:
+            self._states.apply(stamped, 0)
+        self.values += decode_batch(sent).values
+        self._batches.append(sent)
+        return base
+
+    def lose_tail(self, batches: int) -> None:
+        """An unclean election: somebody leads who lacks the newest batches."""
+        kept = self._batches[: max(0, len(self._batches) - batches)]
+        self.epoch += 1
+        self._states, self._batches, self.values = ProducerStates(), [], []
+        for each in kept:
+            self.append(each)

@@ -1,0 +1,53 @@
+"""The real sender of a producer as a client of a simulated cluster; one event loop, no threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.api.batch_accumulator import BatchAccumulator, Clocks
+from raylog.api.buffer_room import BufferRoom
+from raylog.api.producer_metrics import ProducerMetrics
+from raylog.api.producer_options import ProducerOptions
+from raylog.api.record_future import RecordFuture
+from raylog.api.sender import Sender
+
+
+def _no_pause(_seconds: float) -> None:
+    raise AssertionError("With one thread the gate is never closed.")
+
+
+class LoopProducer:
+    """To be made and used on the loop of its link."""
+
+    def __init__(self, link: ClusterLink, **options: object) -> None:
+        self.options = ProducerOptions.parse(options)
+        loop = asyncio.get_running_loop()
+        clocks = Clocks(lambda: link.env.wall_ms() / 1000, loop.time, _no_pause)
+        self.room = BufferRoom(self.options.buffer_memory)
+        seconds = self.options.delivery_timeout_ms / 1000
+        self.accumulator = BatchAccumulator(
+            self.room, self.options.batch_size, seconds, clocks, lambda: loop.call_soon(self.sender.drain)
+        )
+        self.metrics = ProducerMetrics(self.room)
+        self.sender = Sender(link, self.accumulator, self.options, self.metrics)
+
+    def send(self, topic: str, partition: int, value: bytes, key: bytes | None = None) -> RecordFuture:
+        sent = self.accumulator.append(self.accumulator.queue(topic, partition), key, value)
+        assert sent is not None, "There is no room."
+        return sent
+
+    async def flush(self) -> None:
+        for batch in self.accumulator.flush():
+            done = asyncio.get_running_loop().create_future()
+            batch.listen(lambda done=done: done.done() or done.set_result(None))  # type: ignore[misc]
+            await done
+
+
+def outcomes(futures: Sequence[RecordFuture]) -> Iterator[int | Exception]:
+    for future in futures:
+        error = future.exception(0)
+        yield future.result(0).offset if error is None else error
+
+

@@ -1,0 +1,141 @@
+"""The real sender before a simulated cluster of real brokers and replicas."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raylog.errors import DeliveryTimedOut, ProducerClosed
+from raylog.storage.batch_codec import decode_batch
+from raylog.storage.record_batch import split_batches
+from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
+from tests.unit.api.producer_world import LoopProducer, outcomes
+
+
+def values_in_log(world: LinkWorld, partition: int = 0) -> list[bytes | None]:
+    leader = world.replica_that_leads(partition)
+    log = leader.log
+    assert log is not None
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20).data
+        for batch in split_batches(data):
+            decoded = decode_batch(batch)
+            found += decoded.values
+            offset = decoded.header.next_offset
+    return found
+
+
+async def make(world: LinkWorld, **options: object) -> LoopProducer:
+    await world.link.find_topic(TOPIC, 10.0)
+    return LoopProducer(world.link, **options)
+
+
+def test_records_arrive_in_order_and_know_their_offsets() -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> list[int | Exception]:
+            producer = await make(world)
+            futures = [producer.send(TOPIC, 0, b"%d" % number) for number in range(1000)]
+            await producer.flush()
+            return list(outcomes(futures))
+
+        assert world.do(main()) == list(range(1000))
+        assert values_in_log(world) == [b"%d" % number for number in range(1000)]
+
+
+def test_leaders_that_are_killed_lose_and_repeat_nothing() -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> list[int | Exception]:
+            producer = await make(world, batch_size=2000)
+            futures = []
+            for number in range(400):
+                futures.append(producer.send(TOPIC, 0, b"%d" % number))
+                await asyncio.sleep(0.01)
+            await producer.flush()
+            return list(outcomes(futures))
+
+        task = world.begin(main())
+        for _ in range(2):
+            world.world.run_until_idle_or(task.done, 1.0)
+            assert not task.done()
+            world.replica_that_leads().process.kill()
+        world.until(task.done, 120.0)
+        offsets = task.result()
+        assert all(isinstance(offset, int) for offset in offsets), offsets
+        assert offsets == sorted(offsets)  # type: ignore[type-var]
+        assert values_in_log(world) == [b"%d" % number for number in range(400)]
+
+
+def test_what_is_not_answered_in_time_fails_and_says_that_it_may_be_written() -> None:
+    with link_world() as world:
+        world.create_topic(replication=1)
+
+        async def main() -> list[int | Exception]:
+            producer = await make(world, delivery_timeout_ms=1000, max_in_flight=1, batch_size=300)
+            producer.send(TOPIC, 0, b"opens the stream")
+            await producer.flush()
+            for replica in world.cluster.replicas:
+                replica.process.pause()
+            futures = [producer.send(TOPIC, 0, bytes(200)) for _ in range(3)]
+            await producer.flush()
+            return list(outcomes(futures))
+
+        errors = world.do(main(), 20.0)
+        assert all(isinstance(error, DeliveryTimedOut) for error in errors)
+        assert [error.may_be_written for error in errors] == [True, False, False]  # type: ignore[union-attr]
+
+
+def test_closing_fails_what_is_left() -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> list[int | Exception]:
+            producer = await make(world, linger_ms=1000)
+            futures = [producer.send(TOPIC, 0, b"left")]
+            await producer.sender.close()
+            futures.append(producer.send(TOPIC, 0, b"later"))
+            await asyncio.sleep(0.01)
+            return list(outcomes(futures))
+
+        assert [type(each) for each in world.do(main())] == [ProducerClosed, ProducerClosed]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_acks_and_compression(acks: int | str, codec: str | None) -> None:
+    with link_world() as world:
+        world.create_topic()
+        values = [b"%d" % number * 50 for number in range(3000)]
+
+        async def main() -> None:
+            producer = await make(world, acks=acks, compression_type=codec)
+            for value in values:
+                producer.send(TOPIC, 0, value)
+            await producer.flush()
+            await asyncio.sleep(1.0)
+
+        world.do(main())
+        assert values_in_log(world) == values
+
+
+def test_lingering_gathers_records() -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> float:
+            producer = await make(world, linger_ms=100)
+            futures = []
+            for number in range(20):
+                futures.append(producer.send(TOPIC, 0, b"%d" % number))
+                await asyncio.sleep(0.001)
+            await producer.flush()
+            assert list(outcomes(futures)) == list(range(20))
+            return producer.metrics.read()["request-total"]
+
+        assert world.do(main()) == 1
