@@ -18,6 +18,7 @@ from rich.console import Console
 
 from bench import (
     codec_bench,
+    consume_bench,
     housekeeping_bench,
     log_bench,
     replication_bench,
@@ -34,6 +35,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "streams": stream_bench.run,
     "replication": replication_bench.run,
     "sustained": sustained_bench.run,
+    "consume": consume_bench.run,
     "housekeeping": housekeeping_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}

@@ -1,6 +1,6 @@
 """Three real replicas of one partition, each in a process of its own on this machine, and nobody to disturb them.
 
-The bench is their broker and controller: it takes their hellos and tells them once who leads.
+The bench is their broker and controller: it takes their hellos, tells them once who leads, and tells clients too.
 """
 
 from __future__ import annotations
@@ -10,34 +10,55 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import uvloop
 
+from raylog.actors.actor_address import Address
+from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secret import ClusterSecret
-from raylog.actors.control_messages import Assign, ReplicaHello
+from raylog.actors.control_messages import Assign, GetMetadata, Metadata, ReplicaHello
 from raylog.actors.kept_memory import keep_memory
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 
+TOPIC = "bench"
 TOPIC_ID = b"topic of a bench"
+_NODE = "node"
+_METADATA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class BenchCluster:
+    leader: Stream
+    folder: str  # of the logs
+    access: ClusterAccess  # for producers and consumers
 
 
 @asynccontextmanager
 async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> AsyncIterator[tuple[Stream, str]]:
     """(a stream to the leader, the folder of the logs)."""
+    async with bench_cluster(settings, count) as cluster:
+        yield cluster.leader, cluster.folder
+
+
+@asynccontextmanager
+async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIterator[BenchCluster]:
     folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
     place = Place(f"bench-{os.getpid()}", ClusterSecret.draw(), "127.0.0.1")
     env = RealEnvironment(place, None)
     hellos: dict[int, tuple[ReplicaHello, Stream]] = {}
 
-    def take(request: Request) -> Answer:
+    def take(request: Request) -> Answer | Awaitable[Answer]:
         if isinstance(request.message, ReplicaHello):
             hellos[request.message.incarnation] = request.message, request.stream
+        if isinstance(request.message, GetMetadata):
+            return _metadata(request.message, hellos[1][0].endpoints, endpoints, count)
         return None
 
     server, endpoints = await env.listen("broker", "broker", take)
@@ -46,8 +67,8 @@ async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> A
     try:
         for number in range(1, count + 1):
             spec = ReplicaSpec(
-                place.cluster_id, "bench", TOPIC_ID, 0, number, number, tuple(settings.items()),
-                f"{folder}/broker-{number}/bench-0", "node", endpoints[0],
+                place.cluster_id, TOPIC, TOPIC_ID, 0, number, number, tuple(settings.items()),
+                f"{folder}/broker-{number}/{TOPIC}-0", _NODE, endpoints[0],
             )  # fmt: skip
             processes.append(context.Process(target=_replica, args=(spec, place), daemon=True))
             processes[-1].start()
@@ -55,14 +76,13 @@ async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> A
             await asyncio.sleep(0.01)
         addresses = tuple((number, number, hello.endpoints) for number, (hello, _) in sorted(hellos.items()))
         isr = tuple((number, number) for number in sorted(hellos))
-        assigned = Assign(
-            "bench", TOPIC_ID, 0, 1, 1, 0, 0, isr, addresses, max(1, count - 1), tuple(settings.items()), 1
-        )
+        assigned = Assign(TOPIC, TOPIC_ID, 0, 1, 1, 0, 0, isr, addresses, max(1, count - 1), tuple(settings.items()), 1)
         for _, stream in hellos.values():
             await stream.request(assigned)
         await asyncio.sleep(0.5)
         leader = await env.dial(Endpoint.parse(hellos[1][0].endpoints[0]), "bench", refuse_all)
-        yield leader, folder
+        broker = Address(_NODE, tuple(map(str, endpoints)))
+        yield BenchCluster(leader, folder, ClusterAccess(place.cluster_id, place.secret, {1: broker}))
         await leader.close()
     finally:
         for process in processes:
@@ -70,6 +90,15 @@ async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> A
             process.join()
         await server.close(0)
         shutil.rmtree(folder)
+
+
+async def _metadata(asked: GetMetadata, leader: tuple[str, ...], broker: tuple[Endpoint, ...], count: int) -> Response:
+    if asked.newer_than >= _METADATA_VERSION:
+        await asyncio.sleep(asked.max_wait_ms / 1000)
+    members = tuple(range(1, count + 1))
+    topic = (TOPIC, TOPIC_ID, ((0, 1, 0, members, members, leader, _NODE),))
+    brokers = ((1, _NODE, "", tuple(map(str, broker))),)
+    return Response(Metadata(_METADATA_VERSION, "bench", (topic,), brokers, ()))
 
 
 def _replica(spec: ReplicaSpec, place: Place) -> None:
