@@ -218,10 +218,10 @@ class ClusterLink:
         if self._broken is None:
             self._broken = StreamNotOpen("the cluster", "this client was closed")
         self._callbacks.clear()
-        await self._pool.close()
         if self._refreshing is not None:
             self._refreshing.cancel()
-        await self._tasks.close(_CLOSE_SECONDS)
+        await self._tasks.close(_CLOSE_SECONDS)  # before the streams, without which the watch would ask and ask
+        await self._pool.close()
         self._tell()
 
     # --- how ------------------------------------------------------------------------------------------------------

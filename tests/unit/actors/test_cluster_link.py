@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ from raylog.errors import (
     UnknownTopic,
 )
 from raylog.storage.batch_codec import encode_batch
+from tests.simulation.fake_streams import FakeStream
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 
 LATEST_OFFSET = ListOffset(LATEST, -1, False)
@@ -297,6 +299,22 @@ def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
 def test_producer_ids_differ(world: LinkWorld) -> None:
     given = [world.do(world.link.producer_id(5.0)) for _ in range(8)]
     assert len(set(given)) == 8
+
+
+def test_closing_does_not_wait_for_itself_where_streams_take_a_moment_to_close(
+    world: LinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The questions that are open at brokers end first: one that asked again, at no stream, would ask for ever."""
+    world.create_topic()
+    world.do(world.link.find_topic(TOPIC, 5.0))
+    close = FakeStream.close
+
+    async def slowly(stream: FakeStream, timeout: float = 5.0) -> None:
+        await close(stream, timeout)
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(FakeStream, "close", slowly)
+    world.do(world.link.close(), 2.0)
 
 
 def test_after_its_end_a_link_says_so(world: LinkWorld) -> None:
