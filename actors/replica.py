@@ -27,6 +27,7 @@ from raylog.actors.leader_role import LeaderRole, ProposeCall
 from raylog.actors.messages import Message, pack
 from raylog.actors.replica_state import RecordedPartition
 from raylog.actors.replication_messages import (
+    NO_EPOCH,
     Append,
     DeleteRecords,
     Fetch,
@@ -41,6 +42,7 @@ from raylog.config import TopicConfig
 from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 
 _RETRY_MS: Final = 500
+_TRIES: Final = 3
 _log = logging.getLogger(__name__)
 _M = TypeVar("_M", bound=Message)
 
@@ -54,6 +56,7 @@ class Replica:
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
+        self._in_vain = NO_EPOCH, 0  # an epoch that it could not begin to lead, and how often it has tried
         self._ended = False
         self._answers: dict[type[Message], Callable[[Request], Answer | Awaitable[Answer]]] = {
             Append: lambda request: self._leader().append(request, _as(Append, request)),
@@ -122,7 +125,23 @@ class Replica:
             self._hosted.check_offline()
             _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
             self._end_role()
+            if self._lets_others_lead(assigned):
+                if not self._hosted.failed.done():
+                    self._hosted.failed.set_result(error)
+                return
             self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+
+    def _lets_others_lead(self, assigned: Assign) -> bool:
+        """Whether it has tried to lead often enough, and others could.
+
+        It may not append before its epoch is on disk (rule 8), say because that is full. Nobody else leads before the
+        controller hears of it, and the end of this process tells it.
+        """
+        if assigned.leader != self._hosted.me[0] or len(assigned.isr) < 2:
+            return False
+        epoch, tries = self._in_vain
+        self._in_vain = assigned.leader_epoch, tries + 1 if epoch == assigned.leader_epoch else 1
+        return self._in_vain[1] > _TRIES
 
     def _is_news(self, assigned: Assign) -> bool:
         broker_id, incarnation = self._hosted.me

@@ -183,3 +183,26 @@ def test_settings_that_a_full_disk_refuses_leave_what_was_proposed_in_force(trio
     assert trio.log(1).config.retention_ms == 123456
     process_of(trio, 3).resume()
     assert trio.offset_of(waiting) == 0
+
+
+def test_who_cannot_begin_to_lead_lets_others_do_so(trio: Trio) -> None:
+    led_by_one(trio, 2, 3)
+    trio.members[2].machine.fill_disk()
+    trio.elect(2, (2, 3))
+    trio.world.run_for(1.0)
+    assert process_of(trio, 2).is_alive
+    trio.until(lambda: trio.members[2].ending is not None, 3.0)
+    ending = trio.members[2].ending
+    assert ending is not None
+    assert "No space left" in ending.reason
+
+
+def test_who_cannot_begin_to_lead_goes_on_trying_where_nobody_else_could(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.members[1].machine.fill_disk()
+    trio.elect(1, (1,))
+    trio.world.run_for(10.0)
+    assert process_of(trio, 1).is_alive
+    trio.members[1].machine.free_disk()
+    trio.world.run_for(1.0)
+    assert trio.offset_of(trio.append(1, b"a")) == 0
