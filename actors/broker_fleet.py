@@ -223,7 +223,7 @@ class BrokerFleet:
 
 
 def _where(home: BrokerHome, hosts: Mapping[str, str]) -> str:
-    return f"{home.directory} on {hosts[home.node_id]}"
+    return f"{home.directory} on {hosts.get(home.node_id, home.node_id)}"
 
 
 def _problem(broker_id: int, error: BaseException) -> RaylogError:

@@ -67,6 +67,17 @@ def test_a_second_broker_of_the_same_number_is_refused_while_the_first_lives() -
     assert register_broker(cluster.state, cluster.live, elsewhere)
 
 
+def test_another_disk_at_the_same_place_is_another_broker_while_the_first_lives() -> None:
+    """The lock that it holds is none that the first one could be kept out by."""
+    cluster = SmallCluster(2)
+    replaced = replace(registration(2, run="second"), directory_id="another")
+    with pytest.raises(DuplicateBroker):
+        register_broker(cluster.state, cluster.live, replaced)
+    cluster.live_brokers.discard(2)
+    cluster.apply(register_broker(cluster.state, cluster.live, replaced))
+    assert cluster.copy_of_state().brokers[2].directory_id == "another"
+
+
 def test_replicas_that_a_broker_does_not_name_are_lost() -> None:
     cluster = SmallCluster(2)
     cluster.create("t", [1, 2], [2, 1])
