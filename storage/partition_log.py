@@ -450,7 +450,8 @@ class PartitionLog:
 
     def advance_high_watermark(self, offset: int) -> None:
         """The high watermark goes forward only; never past the end of the log."""
-        if self.marks.replicated_to(min(offset, self.log_end_offset)):
+        end = self.log_end_offset
+        if self.marks.replicated_to(offset if offset < end else end):
             self.producers.settle(self.marks.high_watermark)
 
     @_while_open
