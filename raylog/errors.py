@@ -63,7 +63,7 @@ What stays true here:
     │   ├── InvalidGroupId, InvalidMembership, InvalidSubscription, InvalidOffset
     │   ├── UnknownGroup, GroupNotEmpty, GroupFull
     │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
-    │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction
+    │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotAdmitted, RayClientRefused
@@ -1767,6 +1767,20 @@ class NotCoordinator(GroupError):
 
     def describe(self) -> str:
         return f"This is not the coordinator of group {self.group!r}: {self.reason}."
+
+
+class CoordinatorReplaced(GroupError):
+    """A coordinator of a higher epoch has claimed this part of the offsets topic (rule 25)."""
+
+    advice = "It answers for these groups now; the older coordinator has to end."
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(epoch, current)
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        return f"Coordinator epoch {self.epoch} is over: epoch {self.current} has claimed the log."
 
 
 class CoordinatorLoading(GroupError):

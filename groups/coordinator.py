@@ -1,0 +1,323 @@
+"""The core of a group coordinator: one partition of `__consumer_offsets`, its groups, and their timers.
+
+    starting → loading → serving → ended
+
+    starting, loading    CoordinatorLoading to all: the claim first, then all that was committed up to it (rule 25)
+    serving              requests
+    ended                NotCoordinator to everybody, and to every request that was under way
+
+What must stay true:
+- Requests are applied in the order in which they come, each at once and as a whole; only answers wait.
+- No answer leaves before the records of its group are committed, its own and those it may rest on.
+- Whatever is read for somebody (offsets, a description) is confirmed first by an append of its own: a coordinator that
+  was replaced without noticing tells nobody old offsets.
+- An append that fails ends the coordinator, whatever the reason: the state holds what the log does not.
+- Nobody is removed for the coordinator's own absence: sessions begin anew after a takeover, and a timer that goes off
+  late leaves the members time to be heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.clock import TimerHandle, Timers
+from raylog.actors.messages import Message
+from raylog.errors import CoordinatorLoading, CoordinatorReplaced, InvalidRequest, NotCoordinator, RaylogError
+from raylog.groups.commit_line import CommitLine
+from raylog.groups.group_messages import (
+    DescribeGroup,
+    FetchOffsets,
+    GroupHeartbeat,
+    GroupHeartbeatAnswer,
+    ListGroups,
+)
+from raylog.groups.group_records import Claim, ClaimKey, Record, decode
+from raylog.groups.group_settings import GroupSettings
+from raylog.groups.group_shard import GroupShard, Held
+from raylog.groups.held_heartbeats import HeldHeartbeats
+from raylog.groups.membership import Moment
+from raylog.groups.offsets_log import OffsetsLog, Topics
+
+log = logging.getLogger(__name__)
+
+_LATE_MS: Final = 300
+_RECORDS_A_TURN: Final = 500  # replayed before others have their turn
+_READS: Final = (FetchOffsets, DescribeGroup, ListGroups)
+
+
+class GroupCoordinator:
+    """Made on its loop. `run` does its work until it ends; `handle` answers a request."""
+
+    def __init__(
+        self,
+        offsets_log: OffsetsLog,
+        topics: Topics,
+        coordinator_epoch: int,
+        wall_ms: Callable[[], int],
+        settings: GroupSettings | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._log = offsets_log
+        self._topics = topics
+        self._epoch = coordinator_epoch
+        self._wall_ms = wall_ms
+        self._settings = settings or GroupSettings()
+        self._timers = Timers(self._loop)
+        self._tasks = BackgroundTasks(self._end)
+        self._shard = GroupShard(self._settings, topics)
+        self._held = HeldHeartbeats(self._timers)
+        self._line = CommitLine(
+            offsets_log, self._timers, self._settings.max_batch_bytes, self._settings.commit_timeout_ms, self._end
+        )
+        self._is_serving = False
+        self._began_at = self._loop.time()
+        self._ended: asyncio.Future[BaseException] = self._loop.create_future()
+        self._tickets: dict[str, int] = {}  # by group: the batch of its last record
+        self._sessions: dict[tuple[str, str], TimerHandle] = {}
+        self._assigning: dict[str, TimerHandle] = {}
+        self._is_settling = False
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_serving and not self._ended.done()
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> BaseException:
+        """Claim, load, serve; returns what it ended of. CoordinatorReplaced: a newer one has taken over."""
+        stop_listening = self._topics.on_change(self._topics_changed)
+        self._tasks.start(self._begin())
+        try:
+            await asyncio.shield(self._ended)
+        except asyncio.CancelledError as error:
+            self._end(error)
+            raise
+        finally:
+            stop_listening()
+        await self._tasks.close()
+        return self._ended.result()
+
+    def stop(self) -> None:
+        """End it from outside; `run` returns."""
+        self._end(NotCoordinator("", "it was stopped"))
+
+    async def _begin(self) -> None:
+        """What this raises, of a log that cannot be read or is another's by now, ends the coordinator."""
+        await asyncio.wait_for(self._load(), self._settings.load_timeout_ms / 1000)
+        self._serve()
+
+    async def _load(self) -> None:
+        await self._log.claim(self._epoch)
+        count = 0
+        async for key, value, _offset in self._log.replay():
+            self._shard.state.replay(*decode(key, value))
+            count += 1
+            if count % _RECORDS_A_TURN == 0:
+                await asyncio.sleep(0)
+        if self._shard.state.claimed_epoch > self._epoch:
+            raise CoordinatorReplaced(self._epoch, self._shard.state.claimed_epoch)
+        log.info(
+            "Coordinator epoch %d: %d groups from %d records in %d ms.",
+            self._epoch, len(self._shard.state.groups), count, self._elapsed_ms(),
+        )  # fmt: skip
+
+    def _serve(self) -> None:
+        if self._ended.done():
+            return
+        self._line.confirmed_at = self._loop.time()
+        self._shard.finish_recovery(self._now())
+        for group in self._shard.state.groups.values():
+            for member_id in group.members:
+                self._watch(group.group_id, member_id)
+        self._is_serving = True
+        self._took_turn()
+        self._tasks.start(self._confirm_now_and_then())
+        self._tasks.start(self._expire_now_and_then())
+
+    def _end(self, error: BaseException) -> None:
+        if self._ended.done():
+            return
+        self._ended.set_result(error)
+        self._line.fail(self._not_coordinator)
+        self._held.fail_all(self._not_coordinator)
+        self._timers.close()
+        log.info("Coordinator epoch %d has ended: %s", self._epoch, error)
+
+    def _not_coordinator(self, group: str) -> NotCoordinator:
+        error = self._ended.result()
+        return NotCoordinator(group, f"it has ended ({type(error).__name__}); another one takes over")
+
+    def _now(self) -> Moment:
+        return Moment(int(self._loop.time() * 1000), self._wall_ms())
+
+    def _elapsed_ms(self) -> int:
+        return int((self._loop.time() - self._began_at) * 1000)
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def handle(self, request: Message) -> Message:
+        """The answer to a request of `group_messages.py`. Raises errors of `raylog.errors`."""
+        group: str = getattr(request, "group", "")
+        self._check_serving(request, group)
+        if isinstance(request, GroupHeartbeat):
+            return await self._heartbeat(request)
+        try:
+            answer = self._shard.answer(request, self._now())
+        finally:
+            self._took_turn(group)
+        ticket = self._tickets.get(group, 0) if group else self._line.last_ticket
+        if isinstance(request, _READS):
+            ticket = self._confirmation()
+        await self._line.committed(ticket, group)
+        return answer
+
+    async def _heartbeat(self, request: GroupHeartbeat) -> GroupHeartbeatAnswer:
+        self._held.give_up_before(request)
+        try:
+            answer = self._shard.heartbeat(request, self._now())
+        finally:
+            self._took_turn(request.group)
+        self._watch(request.group, request.member)
+        wait_ms = min(request.max_wait_ms, answer.heartbeat_interval_ms)
+        held = Held(request.group, request.member, request.epoch, frozenset())
+        if wait_ms > 0 and request.epoch >= 0 and not self._shard.is_news(answer, held):
+            answer = await self._held.hold(request, answer, wait_ms)
+        ticket = self._tickets.get(request.group, 0)
+        if ticket > self._line.committed_until:
+            await self._line.committed(ticket, request.group)
+        return answer
+
+    def _check_serving(self, request: Message, group: str) -> None:
+        """CoordinatorLoading, NotCoordinator, InvalidRequest."""
+        if not self._shard.knows(request):
+            raise InvalidRequest(f"A coordinator of groups does not answer {type(request).__name__}.")
+        if self._ended.done():
+            raise self._not_coordinator(group)
+        if not self._is_serving:
+            raise CoordinatorLoading(group, self._elapsed_ms())
+        unconfirmed_ms = (self._loop.time() - self._line.confirmed_at) * 1000
+        if unconfirmed_ms > self._settings.max_unconfirmed_ms:
+            if isinstance(request, GroupHeartbeat):
+                self._shard.heard(request.group, request.member, self._now())
+            if self._line.is_idle:
+                self._confirmation()
+            reason = f"it has not reached its log for {int(unconfirmed_ms)} ms, and may have been replaced"
+            raise NotCoordinator(group, reason)
+
+    # --- what requests and timers bring about ---------------------------------------------------------------------
+
+    def _took_turn(self, group: str = "") -> None:
+        """Something may have changed: its records are put down, and what follows from it comes before the turn ends."""
+        records = self._shard.take_records()
+        if records:
+            ticket = self._line.add(records)
+            for key, _ in records:
+                self._tickets[getattr(key, "group", group)] = ticket
+        while self._shard.to_watch:
+            self._watch_anew(*self._shard.to_watch.popitem()[0])
+        if (self._shard.to_wake or self._shard.to_assign) and not self._is_settling:
+            self._is_settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Tell waiting members what is new, and have new targets made."""
+        self._is_settling = False
+        if not self.is_serving:
+            return
+        for group in list(self._shard.to_assign):
+            del self._shard.to_assign[group]
+            self._assign_in(group, self._settings.rebalance_delay_ms)
+        at = self._now()
+        while self._shard.to_wake:
+            groups, self._shard.to_wake = self._shard.to_wake, {}
+            for group in groups:
+                for held in self._held.of_group(group):
+                    self._tell(held, at)
+        self._took_turn()
+
+    def _tell(self, held: Held, at: Moment) -> None:
+        try:
+            answer = self._shard.news(held, at)
+        except RaylogError as error:
+            self._held.fail(held, error)
+            return
+        if answer is not None:
+            self._held.answer(held, answer)
+
+    def _assign_in(self, group: str, delay_ms: int) -> None:
+        """A change that comes while one waits is part of it; one whose assignor has failed is tried again at once."""
+        waiting = self._assigning.pop(group, None)
+        if waiting is not None:
+            self._timers.cancel(waiting)
+        self._assigning[group] = self._timers.after(delay_ms, partial(self._assign, group))
+
+    def _assign(self, group: str) -> None:
+        self._assigning.pop(group, None)
+        if not self.is_serving:
+            return
+        began = self._loop.time()
+        if not self._shard.assign(group):
+            self._assign_in(group, self._settings.assignor_retry_ms)
+        took = self._loop.time() - began
+        if took > 0.1:
+            log.warning("The assignor of group %s took %d ms; meanwhile nobody was answered.", group, took * 1000)
+        self._took_turn(group)
+
+    def _topics_changed(self) -> None:
+        if self.is_serving:
+            self._shard.topics_changed(self._now())
+            self._took_turn()
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, group: str, member: str) -> None:
+        if (group, member) not in self._sessions:
+            self._look(group, member, due_ms=None)
+
+    def _watch_anew(self, group: str, member: str) -> None:
+        """It has been asked to give something up: that may have to be done before its session ends."""
+        timer = self._sessions.pop((group, member), None)
+        if timer is not None:
+            self._timers.cancel(timer)
+        self._look(group, member, due_ms=None)
+
+    def _look(self, group: str, member: str, due_ms: int | None) -> None:
+        """One timer a member: on going off it looks whether the session is over, or waits for the rest of it."""
+        self._sessions.pop((group, member), None)
+        if self._ended.done():
+            return
+        at = self._now()
+        if due_ms is not None and at.now_ms - due_ms > _LATE_MS:
+            next_ms: int | None = at.now_ms + self._settings.heartbeat_interval_ms  # it was we who were absent
+        else:
+            next_ms = self._shard.look_at(group, member, at)
+        if next_ms is not None:
+            look = partial(self._look, group, member, next_ms)
+            self._sessions[group, member] = self._timers.after(next_ms - at.now_ms, look)
+        self._took_turn(group)
+
+    def _confirmation(self) -> int:
+        """The ticket of an append that nobody can have made who was replaced before this moment (rule 25)."""
+        if self._line.has_open:
+            return self._line.last_ticket
+        record: Record = (ClaimKey(), Claim(self._epoch))
+        return self._line.add([record])
+
+    async def _confirm_now_and_then(self) -> None:
+        """Members that only send heartbeats learn from this that their coordinator was replaced."""
+        seconds = self._settings.confirm_ms / 1000
+        while True:
+            await asyncio.sleep(seconds)
+            if self._line.is_idle and self._loop.time() - self._line.confirmed_at >= seconds / 2:
+                self._confirmation()
+
+    async def _expire_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.expiry_check_ms / 1000)
+            self._shard.expire(self._now())
+            self._took_turn()
