@@ -19,6 +19,7 @@ from rich.console import Console
 from bench import (
     codec_bench,
     consume_bench,
+    group_bench,
     housekeeping_bench,
     log_bench,
     replication_bench,
@@ -37,6 +38,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "sustained": sustained_bench.run,
     "consume": consume_bench.run,
     "housekeeping": housekeeping_bench.run,
+    "groups": group_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 

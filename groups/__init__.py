@@ -1,1 +1,1 @@
-"""Consumer groups: who reads which partition, and how far."""
+"""Consumer groups: who reads which partition, and how far: see docs/groups.md."""

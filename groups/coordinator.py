@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -51,7 +51,7 @@ _READS: Final = (FetchOffsets, DescribeGroup, ListGroups)
 
 
 class GroupCoordinator:
-    """Made on its loop. `run` does its work until it ends; `handle` answers a request."""
+    """Made on its loop. `run` does its work until it ends; `answer` and `handle` take requests."""
 
     def __init__(
         self,
@@ -160,12 +160,15 @@ class GroupCoordinator:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def handle(self, request: Message) -> Message:
-        """The answer to a request of `group_messages.py`. Raises errors of `raylog.errors`."""
+    def answer(self, request: Message) -> Message | Awaitable[Message]:
+        """The answer to a request of `group_messages.py`, at once where nothing has to be waited for.
+
+        It, or what is awaited, raises errors of `raylog.errors`.
+        """
         group: str = getattr(request, "group", "")
         self._check_serving(request, group)
         if isinstance(request, GroupHeartbeat):
-            return await self._heartbeat(request)
+            return self._heartbeat(request)
         try:
             answer = self._shard.answer(request, self._now())
         finally:
@@ -173,10 +176,14 @@ class GroupCoordinator:
         ticket = self._tickets.get(group, 0) if group else self._line.last_ticket
         if isinstance(request, _READS):
             ticket = self._confirmation()
-        await self._line.committed(ticket, group)
-        return answer
+        return self._once_committed(answer, ticket, group)
 
-    async def _heartbeat(self, request: GroupHeartbeat) -> GroupHeartbeatAnswer:
+    async def handle(self, request: Message) -> Message:
+        """`answer`, waited for."""
+        answer = self.answer(request)
+        return answer if isinstance(answer, Message) else await answer
+
+    def _heartbeat(self, request: GroupHeartbeat) -> Message | Awaitable[Message]:
         self._held.give_up_before(request)
         try:
             answer = self._shard.heartbeat(request, self._now())
@@ -186,10 +193,21 @@ class GroupCoordinator:
         wait_ms = min(request.max_wait_ms, answer.heartbeat_interval_ms)
         held = Held(request.group, request.member, request.epoch, frozenset())
         if wait_ms > 0 and request.epoch >= 0 and not self._shard.is_news(answer, held):
-            answer = await self._held.hold(request, answer, wait_ms)
-        ticket = self._tickets.get(request.group, 0)
-        if ticket > self._line.committed_until:
-            await self._line.committed(ticket, request.group)
+            return self._once_told(self._held.hold(request, answer, wait_ms), request.group)
+        return self._once_committed(answer, self._tickets.get(request.group, 0), request.group)
+
+    async def _once_told(self, told: asyncio.Future[GroupHeartbeatAnswer], group: str) -> Message:
+        answer = await told
+        await self._line.committed(self._tickets.get(group, 0), group)
+        return answer
+
+    def _once_committed(self, answer: Message, ticket: int, group: str) -> Message | Awaitable[Message]:
+        if ticket <= self._line.committed_until:
+            return answer
+        return self._wait_for_commit(answer, ticket, group)
+
+    async def _wait_for_commit(self, answer: Message, ticket: int, group: str) -> Message:
+        await self._line.committed(ticket, group)
         return answer
 
     def _check_serving(self, request: Message, group: str) -> None:

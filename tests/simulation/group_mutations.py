@@ -70,10 +70,22 @@ def rule_25_reads_without_confirming(patches: Patches) -> None:
     patches.attribute(GroupCoordinator, "_confirmation", lambda self: 0)
 
 
-SEEDS: Final[dict[str, int]] = {}
+GROUP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
+    name: value for name, value in list(globals().items()) if name.startswith("rule_")
+}
 
-_ALL: Final = {name: value for name, value in list(globals().items()) if name.startswith("rule_")}
-GROUP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = _ALL
+# A seed changes its meaning whenever the world, or the code that runs in it, draws differently: then look for another.
+SEEDS: Final[dict[str, int]] = {
+    "rule_23_grants_what_another_owns": 0,
+    "rule_23_takes_away_unasked": 0,
+    "rule_23_believes_old_heartbeats": 64,
+    "rule_23_believes_answers_that_were_given_up": 12,
+    "rule_24_lets_anybody_commit": 5,
+    "rule_24_takes_commits_from_before_the_ownership": 12,
+    "rule_25_replays_before_the_claim": 230,
+    "rule_25_answers_before_the_commit": 0,
+    "rule_25_reads_without_confirming": 22,
+}
 
 
 @contextmanager

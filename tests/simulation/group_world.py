@@ -194,10 +194,10 @@ class GroupWorld:
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.scheduler.after(MICROSECONDS, self.fault)
-        self._run_until(_FAULTY_SECONDS)
-        self._calm_down()
         try:
+            self.scheduler.after(MICROSECONDS, self.fault)
+            self._run_until(_FAULTY_SECONDS)
+            self._calm_down()
             if not self._run_until(_FAULTY_SECONDS + _SETTLE_SECONDS, settles=True):
                 raise GroupBroken(f"not settled {_SETTLE_SECONDS} s after the last fault: {self._unsettled()}")
         finally:
