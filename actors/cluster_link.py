@@ -30,6 +30,7 @@ from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, Topic
 from raylog.errors import (
     CoordinatorNotReady,
     MessageUnknown,
+    PeerUnreachable,
     RemoteFailed,
     RequestTimedOut,
     StreamNotOpen,
@@ -182,6 +183,10 @@ class ClusterLink:
         try:
             response: Response = await self._requests.sent(reply, leader)
         except RemoteFailed as error:
+            if isinstance(error.error, MessageUnknown):  # that port is another process's by now
+                not_it = PeerUnreachable(stream.peer, "it is no replica")
+                self._pool.failed(leader.endpoints, not_it)
+                raise not_it from None
             if error.error is None:
                 raise
             raise error.error from None

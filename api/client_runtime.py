@@ -157,10 +157,20 @@ class ClientRuntime:
         links, self._links = list(self._links.values()), {}
         for shared in links:
             await shared.link.close()
+        await _end_tasks()
 
     def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+async def _end_tasks() -> None:
+    """Of clients that nobody has closed and that hold nothing, such as consumers: Python would complain of them."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
 
 def _is_done(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:

@@ -200,6 +200,11 @@ runtime.at_exit(close)
     assert outcome(program)[:2] == (0, ["done"])
 
 
+def test_clients_that_nobody_closed_end_in_silence(programs: list[subprocess.Popen[str]]) -> None:
+    program = start(programs, "runtime.submit(wait()); runtime.run(asyncio.sleep(0.1))")
+    assert outcome(program) == (0, ["waiting", "given up"], "")
+
+
 # --- forks --------------------------------------------------------------------------------------------------------
 
 FORKED = """

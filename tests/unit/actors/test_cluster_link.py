@@ -16,6 +16,7 @@ from raylog.errors import (
     NotLeader,
     OffsetOutOfRange,
     PeerNotAdmitted,
+    PeerUnreachable,
     RequestTimedOut,
     StreamClosed,
     StreamNotOpen,
@@ -291,6 +292,16 @@ def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
     wrong = PartitionLeader(TOPIC, one.topic_id, 0, others[0], one.epoch, endpoints, one.node_id)
     with pytest.raises(NotLeader):
         world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
+
+
+def test_a_port_that_has_become_another_processs_is_not_taken_for_a_leaders(world: LinkWorld) -> None:
+    world.create_topic()
+    one = world.do(world.link.find_topic(TOPIC, 5.0)).partitions[0]
+    brokers = tuple(world.cluster.broker_endpoints()[:1])
+    wrong = PartitionLeader(TOPIC, one.topic_id, 0, one.broker, one.epoch, brokers, one.node_id)
+    with pytest.raises(PeerUnreachable, match="no replica"):
+        world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
+    assert world.link._pool.open(wrong.endpoints) is None
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------
