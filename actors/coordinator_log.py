@@ -142,6 +142,10 @@ class CoordinatorLog:
         self._has_work.set()
         return done
 
+    async def confirm(self) -> None:
+        """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
+        await self.append([_claim(self._epoch)])
+
     async def close(self) -> None:
         """What is under way is left to its fate."""
         self._end(CoordinatorStopped(self._topic, self._partition, self._epoch))

@@ -5,6 +5,8 @@
 It takes streams from the beginning, and refuses all requests until it serves. What must stay true:
 - It reports that it serves only after its core has replayed everything up to the claim (rule 25).
 - Once the controller has placed another one, or its log has ended, it answers nobody any more and ends.
+- What it answers is not older than the last coordinator's: where its lease may be over, as after it was stopped, or
+  while there is no controller, it makes sure of its log before each answer.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from raylog.errors import CoordinatorNotReady, RaylogError, RemoteFailed, StaleC
 _FIND_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
 _PAUSE_SECONDS: Final = 0.1
+_SURE_SECONDS: Final = SILENCE_SECONDS - 0.5  # the controller counts the whole of it from when it heard the same sign
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class CoordinatorProcess:
         self._replaced: asyncio.Future[str] = self._loop.create_future()
         self._changed = asyncio.Event()
         self._is_serving = False
+        self._sure_until = 0.0
         self._endpoints: tuple[Endpoint, ...] = ()
         self._link = ClusterLink(env, tuple(map(Endpoint.parse, spec.brokers)))
         self._partition_log = CoordinatorLog(
@@ -112,7 +116,14 @@ class CoordinatorProcess:
     def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
         if not self._is_serving or self._partition_log.ended.done():
             raise CoordinatorNotReady(self._spec.topic, self._spec.partition)
-        return self._core.handle(request)
+        if self._loop.time() < self._sure_until:
+            return self._core.handle(request)
+        return self._handle_when_sure(request)
+
+    async def _handle_when_sure(self, request: Request) -> Answer:
+        await self._partition_log.confirm()
+        answer = self._core.handle(request)
+        return await answer if isinstance(answer, Awaitable) else answer
 
     # --- signs of life --------------------------------------------------------------------------------------------
 
@@ -133,8 +144,10 @@ class CoordinatorProcess:
     async def _beat_over(self, stream: Stream) -> None:
         while not stream.closed.done():
             self._changed.clear()
+            sent_at = self._loop.time()
             try:
                 await stream.request(self._heartbeat(), timeout=_ANSWER_SECONDS)
+                self._sure_until = sent_at + _SURE_SECONDS
             except RemoteFailed as error:
                 if not isinstance(error.error, StaleCoordinator):
                     raise

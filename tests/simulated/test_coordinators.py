@@ -1,0 +1,92 @@
+"""Coordinators of a simulated cluster under faults: what one has acknowledged, the next one knows (rule 25)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.environment import Environment
+from tests.simulation import kept_numbers
+from tests.simulation.kept_numbers import NumberWriter
+from tests.simulation.machines import Process
+from tests.simulation.simulated_cluster import SimulatedCluster
+from tests.simulation.world import World
+
+_FAULT_SECONDS = 30.0
+_QUIET_SECONDS = 40.0
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The cluster warns of each fault."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_a_coordinator_acknowledged_the_next_one_knows(seed: int) -> None:
+    with World(seed) as world:
+        random = Random(world.random.getrandbits(64))
+        cluster = SimulatedCluster(world, coordinator_makers={OFFSETS_TOPIC: kept_numbers.make})
+        cluster.form(3)
+        writers = _start_writers(cluster)
+        end = world.now + _FAULT_SECONDS
+        while world.now < end:
+            world.run_for(random.uniform(0.2, 2.0))
+            _disturb(cluster, random)
+        for home in cluster.homes.values():
+            if not home.machine.is_up:
+                home.machine.restart()
+                cluster.start_broker(home)
+        before = [writer.acknowledged for writer in writers]
+        world.run_for(_QUIET_SECONDS)
+        cluster.is_over = True
+        for writer, acknowledged in zip(writers, before, strict=True):
+            assert not writer.problems
+            assert writer.acknowledged > acknowledged + 10, writer.last_error
+        assert len(cluster.coordinators) > 3
+
+
+def _start_writers(cluster: SimulatedCluster) -> list[NumberWriter]:
+    machine = cluster.world.add_machine("clients")
+    writers: list[NumberWriter] = []
+
+    async def write(env: Environment, name: str) -> None:
+        writer = NumberWriter(env, cluster.broker_endpoints(), OFFSETS_TOPIC, name)
+        writers.append(writer)
+        await writer.run()
+
+    for name in ("a", "b", "c"):
+        machine.start(f"writer-{name}", write, name)
+    assert cluster.world.run_until_idle_or(lambda: len(writers) == 3, 5.0)
+    return writers
+
+
+def _disturb(cluster: SimulatedCluster, random: Random) -> None:
+    """Kill or stop something; a stopped coordinator comes back as a zombie."""
+    chance = random.random()
+    coordinators = _processes(cluster, "coordinator")
+    if chance < 0.35 and coordinators:
+        random.choice(coordinators).kill()
+    elif chance < 0.65 and coordinators:
+        random.choice(coordinators).pause(random.uniform(0.5, 6.0))
+    elif chance < 0.8:
+        replicas = [running.process for running in cluster.replicas if running.process.is_alive]
+        if replicas:
+            random.choice(replicas).kill()
+    elif chance < 0.9 and cluster.controllers:
+        cluster.controllers[-1].process.kill()
+
+
+def _processes(cluster: SimulatedCluster, prefix: str) -> list[Process]:
+    return [
+        process
+        for home in cluster.homes.values()
+        for process in home.machine.processes
+        if process.name.startswith(prefix)
+    ]
