@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from raylog.actors.messages import Message, message
 
-TransactionPartition: TypeAlias = tuple[bytes, int]  # topic id, partition
+TransactionPartition: TypeAlias = tuple[str, bytes, int]  # topic, its id, partition
 
 
 @message(kind=120)
@@ -41,6 +41,7 @@ class AddPartition(Message):
     transactional_id: str
     producer_id: int
     epoch: int
+    topic: str
     topic_id: bytes
     partition: int
 
@@ -74,6 +75,36 @@ class TransactionEnded(Message):
 
     producer_id: int
     epoch: int
+
+
+@message(kind=126)
+@dataclass(frozen=True, slots=True)
+class ListTransactions(Message):
+    """All transactional ids of this coordinator."""
+
+
+@message(kind=127)
+@dataclass(frozen=True, slots=True)
+class TransactionsListed(Message):
+    """(transactional id, producer id, epoch, phase, when it began, −1: none is open)."""
+
+    transactions: tuple[tuple[str, int, int, int, int], ...]
+
+
+@message(kind=128)
+@dataclass(frozen=True, slots=True)
+class DescribeTransaction(Message):
+    """Answered with its `TransactionRecord`."""
+
+    transactional_id: str
+
+
+@message(kind=129)
+@dataclass(frozen=True, slots=True)
+class AbortTransaction(Message):
+    """From an operator: end what is open, and fence its producer. Answered once every partition has its marker."""
+
+    transactional_id: str
 
 
 # --- what is kept -------------------------------------------------------------------------------------------------

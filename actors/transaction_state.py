@@ -103,7 +103,7 @@ def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms
 
 def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms: int) -> TransactionRecord | None:
     """None: it is in the transaction already. ProducerFenced, ConcurrentTransaction, UnknownTransactionalId."""
-    partition = request.topic_id, request.partition
+    partition = request.topic, request.topic_id, request.partition
     open_ = _opened(known, request, now_ms)
     if partition in open_.partitions:
         return None
