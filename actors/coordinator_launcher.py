@@ -19,6 +19,7 @@ class CoordinatorSpec:
     producer_id: int
     epoch: int
     retired_id: int
+    term: int  # counts the coordinators that this partition had; markers of transactions carry it
     brokers: tuple[str, ...]  # endpoints of the broker beside it, then of others; the link to the cluster begins there
 
     def __str__(self) -> str:

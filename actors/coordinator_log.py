@@ -94,6 +94,7 @@ class CoordinatorLog:
         self._sequence = 0
         self._submitted: deque[_Submitted] = deque()
         self._has_work = asyncio.Event()
+        self._last: asyncio.Future[None] | None = None  # of what was submitted last
         self._writing: asyncio.Task[None] | None = None
 
     # --- beginning ------------------------------------------------------------------------------------------------
@@ -139,12 +140,24 @@ class CoordinatorLog:
             return done
         size = sum(len(key) + len(value or b"") for key, value in entries)
         self._submitted.append(_Submitted(entries, size, done))
+        self._last = done
         self._has_work.set()
         return done
+
+    async def settled(self) -> None:
+        """Wait until all that was submitted is committed. CoordinatorStopped."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
+            self._last.result()
 
     async def confirm(self) -> None:
         """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
         await self.append([_claim(self._epoch)])
+
+    def give_up(self, reason: BaseException) -> None:
+        """Its owner cannot go on."""
+        _log.error("The coordinator of %s-%d ends: %r", self._topic, self._partition, reason)
+        self._end(CoordinatorStopped(self._topic, self._partition, self._epoch))
 
     async def close(self) -> None:
         """What is under way is left to its fate."""

@@ -27,11 +27,12 @@ def place_coordinator(state: ClusterState, live: Liveness, partition: PartitionI
     """The coordinator of this partition, once more: on another epoch, perhaps on another node. BrokerNotAvailable."""
     broker_id = _site(state, live, partition)
     before = state.coordinators.get(partition)
+    term = 0 if before is None else before.term + 1
     if before is not None and before.epoch < LAST_EPOCH:
-        return [CoordinatorPlaced(*partition, broker_id, before.producer_id, before.epoch + 1, before.retired_id)]
+        return [CoordinatorPlaced(*partition, broker_id, before.producer_id, before.epoch + 1, before.retired_id, term)]
     allocated = allocate_producer_ids(state, 1)
     retired = NO_RETIRED_ID if before is None else before.producer_id
-    return [*allocated.records, CoordinatorPlaced(*partition, broker_id, allocated.first, 0, retired)]
+    return [*allocated.records, CoordinatorPlaced(*partition, broker_id, allocated.first, 0, retired, term)]
 
 
 def coordinator_reported(state: ClusterState, beat: CoordinatorHeartbeat) -> list[Message]:

@@ -19,7 +19,7 @@ class CoordinatorPlaced(Message):
     """The coordinator of this partition is to run on this broker's node, under this epoch; it does not serve yet.
 
     `producer_id` is reserved for it, and `epoch` is its producer epoch. `retired_id`: the one before it, whose epochs
-    have run out.
+    have run out. `term` counts all placements of this coordinator, under whatever producer id.
     """
 
     topic_id: bytes
@@ -28,6 +28,7 @@ class CoordinatorPlaced(Message):
     producer_id: int
     epoch: int
     retired_id: int
+    term: int
 
 
 @message(kind=117)

@@ -10,6 +10,7 @@ from typing import Final
 from raylog.actors.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.actors.partition_state import PartitionId
 from raylog.config import MIB, ConfigValue
+from raylog.storage.murmur2 import murmur2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -25,6 +26,11 @@ LAST_EPOCH: Final = 32_766  # the largest producer epoch, one less: that one fen
 FENCING_EPOCH: Final = 32_767
 
 
+def coordinator_hash(name: str) -> int:
+    """Of a group or a transactional id: the remainder by the number of coordinators says whose it is."""
+    return murmur2(name.encode()) & 0x7FFFFFFF
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
     """As it was placed last; without endpoints it does not serve (yet)."""
@@ -34,6 +40,7 @@ class CoordinatorState:
     broker_id: int
     producer_id: int
     epoch: int
+    term: int
     retired_id: int = NO_RETIRED_ID
     endpoints: tuple[str, ...] = ()
     pid: int = -1
@@ -49,12 +56,13 @@ class CoordinatorState:
     @classmethod
     def of_record(cls, record: CoordinatorPlaced) -> CoordinatorState:
         return cls(
-            record.topic_id, record.partition, record.broker_id, record.producer_id, record.epoch, record.retired_id
-        )
+            record.topic_id, record.partition, record.broker_id, record.producer_id, record.epoch, record.term,
+            record.retired_id,
+        )  # fmt: skip
 
     def to_records(self) -> list[CoordinatorPlaced | CoordinatorServing]:
         placed = CoordinatorPlaced(
-            self.topic_id, self.partition, self.broker_id, self.producer_id, self.epoch, self.retired_id
+            self.topic_id, self.partition, self.broker_id, self.producer_id, self.epoch, self.retired_id, self.term
         )
         if not self.is_serving:
             return [placed]

@@ -203,5 +203,6 @@ class CoordinatorSupervisor:
             producer_id=placed.producer_id,
             epoch=placed.epoch,
             retired_id=placed.retired_id,
+            term=placed.term,
             brokers=(beside.endpoints[0], *(each.endpoints[-1] for each in others)),
         )

@@ -21,6 +21,8 @@ from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.follower_sync import check_epoch, divergence
 from raylog.actors.hosted_log import HostedLog
+from raylog.actors.leader_transactions import JoinCall, LeaderTransactions
+from raylog.actors.messages import Done
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import (
     EARLIEST,
@@ -29,6 +31,7 @@ from raylog.actors.replication_messages import (
     NO_EPOCH,
     Append,
     Appended,
+    AppendTransactional,
     DeleteRecords,
     EpochEndFound,
     Fetch,
@@ -38,6 +41,7 @@ from raylog.actors.replication_messages import (
     ListOffset,
     Pull,
     RecordsDeleted,
+    WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import (
@@ -54,6 +58,7 @@ from raylog.errors import (
     StaleIncarnation,
 )
 from raylog.storage.log_reader import Isolation, visible_end
+from raylog.storage.record_batch import Bytes, is_transactional
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
@@ -76,6 +81,7 @@ class LeaderRole:
         hosted: HostedLog,
         recorded: RecordedPartition,
         propose: ProposeCall,
+        join: JoinCall,
         deposed: Callable[[int], None],
     ) -> None:
         self.epoch = recorded.leader_epoch
@@ -86,6 +92,7 @@ class LeaderRole:
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
         self._propose = propose
         self._appends = AppendWaits(hosted.name, hosted.timers)
+        self._transactions = LeaderTransactions(hosted, join)
         self._fetches = FetchWaits(hosted.timers)
         self._followers = FollowerPushes(
             hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
@@ -107,6 +114,42 @@ class LeaderRole:
     # --- appending ---
 
     def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
+        if is_transactional(request.payload):
+            raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
+        return self._append(request, message)
+
+    def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
+        """Once the partition belongs to the batch's transaction (rule 20)."""
+        self._check_append(request, message)
+        return self._transactions.append(request.payload, message, partial(self._append, request, message))
+
+    def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
+        """Answered once the marker is replicated, whoever wrote it (rule 21)."""
+        if self._leadership.recorded.is_under_min_isr:
+            raise NotEnoughReplicas(*self._isr_shortage())
+        now_ms = self._hosted.env.wall_ms()
+        batch = self._transactions.marker(message, now_ms)
+        if batch is not None:
+            appended = self._log.append_as_leader(batch, self.epoch, now_ms, control=True)
+            self._took_in(batch, appended.first_offset)
+        end = self._log.log_end_offset
+        if end <= self._marks.high_watermark:
+            return Response(Done())
+        return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS))
+
+    def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | Awaitable[Answer]:
+        self._check_append(request, message)
+        appended = self._log.append_as_leader(request.payload, self.epoch, self._hosted.env.wall_ms())
+        end = appended.last_offset + 1
+        if not appended.is_duplicate:
+            self._took_in(request.payload, appended.first_offset)
+        answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
+        if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
+            return Response(answer)
+        return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)
+
+    def _check_append(self, request: Request, message: Append | AppendTransactional) -> None:
+        self._check_leading()
         check_epoch(message.leader_epoch, self.epoch)
         if message.acks not in _ACKS or not 0 <= message.timeout_ms <= _MAX_TIMEOUT_MS:
             raise InvalidRequest(f"acks {message.acks} with a time-out of {message.timeout_ms} ms cannot be.")
@@ -114,16 +157,12 @@ class LeaderRole:
             if self._leadership.recorded.is_under_min_isr:
                 raise NotEnoughReplicas(*self._isr_shortage())
             self._appends.check_room(len(request.payload))
-        appended = self._log.append_as_leader(request.payload, self.epoch, self._hosted.env.wall_ms())
-        end = appended.last_offset + 1
-        if not appended.is_duplicate:
-            self._followers.appended(request.payload, appended.first_offset, end)
-            self._count_own_end()
-            self._advance()
-        answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
-        if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
-            return Response(answer)
-        return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)
+
+    def _took_in(self, batch: Bytes, first_offset: int) -> None:
+        """What was just appended goes to the followers, and counts."""
+        self._followers.appended(batch, first_offset, self._log.log_end_offset)
+        self._count_own_end()
+        self._advance()
 
     def _isr_shortage(self) -> tuple[str, int, int, int]:
         name, recorded = self._hosted.name, self._leadership.recorded
@@ -335,7 +374,9 @@ class LeaderRole:
             self._proposing.cancel()
         self._followers.end()
         name = self._hosted.name
-        self._appends.fail_all(LeadershipLost(name.topic, name.partition, leader_epoch))
+        lost = LeadershipLost(name.topic, name.partition, leader_epoch)
+        self._appends.fail_all(lost)
+        self._transactions.end(lost)
         self._fetches.fail_all(NotLeader(name.topic, name.partition, leader, leader_epoch))
 
 

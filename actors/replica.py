@@ -24,11 +24,13 @@ from raylog.actors.follower_role import FollowerRole
 from raylog.actors.follower_sync import check_epoch
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_role import LeaderRole, ProposeCall
+from raylog.actors.leader_transactions import JoinCall
 from raylog.actors.messages import Message, pack
 from raylog.actors.replica_state import RecordedPartition
 from raylog.actors.replication_messages import (
     NO_EPOCH,
     Append,
+    AppendTransactional,
     DeleteRecords,
     Fetch,
     FindEpochEnd,
@@ -36,6 +38,7 @@ from raylog.actors.replication_messages import (
     Pull,
     PullInstead,
     Push,
+    WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, Request
 from raylog.config import TopicConfig
@@ -48,11 +51,14 @@ _M = TypeVar("_M", bound=Message)
 
 
 class Replica:
-    """`propose` carries an ISR proposal to the controller, and returns once it is durable."""
+    """`propose` carries an ISR proposal to the controller, and returns once it is durable; `join` asks the coordinator
+    of a transaction to take this partition in, likewise.
+    """
 
-    def __init__(self, hosted: HostedLog, propose: ProposeCall) -> None:
+    def __init__(self, hosted: HostedLog, propose: ProposeCall, join: JoinCall) -> None:
         self._hosted = hosted
         self._propose = propose
+        self._join = join
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
@@ -60,6 +66,10 @@ class Replica:
         self._ended = False
         self._answers: dict[type[Message], Callable[[Request], Answer | Awaitable[Answer]]] = {
             Append: lambda request: self._leader().append(request, _as(Append, request)),
+            AppendTransactional: lambda request: self._leader().append_transactional(
+                request, _as(AppendTransactional, request)
+            ),
+            WriteMarker: lambda request: self._leader().write_marker(_as(WriteMarker, request)),
             Push: self._push,
             Pull: self._pull,
             Fetch: lambda request: self._leader().fetch(_as(Fetch, request)),
@@ -192,7 +202,7 @@ class Replica:
             self._role.record(recorded)
             return
         self._end_role()
-        self._role = LeaderRole(self._hosted, recorded, self._propose, self._learn)
+        self._role = LeaderRole(self._hosted, recorded, self._propose, self._join, self._learn)
         self._hosted.is_leading = True
 
     def _follow(self, leader_epoch: int, leader: ReplicaAddress, *, in_sync: bool) -> None:

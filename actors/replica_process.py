@@ -28,6 +28,7 @@ from raylog.actors.messages import Message, pack
 from raylog.actors.replica import Replica
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.transaction_joins import TransactionJoins
 from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError, StreamNotOpen
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
@@ -71,12 +72,14 @@ class ReplicaProcess:
         name = PartitionName(self._spec.topic, self._spec.topic_id, self._spec.partition)
         me = (self._spec.broker_id, self._spec.incarnation)
         hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers)
-        self._replica = Replica(hosted, self._propose)
+        joins = TransactionJoins(self._env, self._spec.broker, self._spec.node_id)
+        self._replica = Replica(hosted, self._propose, joins.add)
         server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
         hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._ask_broker)).run())
         hosted.start(self._keep_broker(hosted, endpoints))
         ending = await self._until_over(hosted)
         await self._end(hosted, server)
+        await joins.close()
         return ending
 
     def stop(self, reason: str, *, delete: bool = False) -> None:

@@ -126,6 +126,32 @@ class EpochEndFound(Message):
     end_offset: int
 
 
+@message(kind=26)
+@dataclass(frozen=True, slots=True)
+class AppendTransactional(Message):
+    """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20)."""
+
+    leader_epoch: int
+    acks: int
+    timeout_ms: int
+    transactional_id: str
+
+
+@message(kind=27)
+@dataclass(frozen=True, slots=True)
+class WriteMarker(Message):
+    """From a transaction's coordinator: it ended so. Done once the marker is replicated; a second one changes nothing.
+
+    `producer_epoch` is above that of the transaction (rule 20); `coordinator_epoch` counts coordinators.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    timeout_ms: int
+
+
 # --- between replicas ---------------------------------------------------------------------------------------------
 
 

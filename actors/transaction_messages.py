@@ -77,6 +77,17 @@ class TransactionEnded(Message):
     epoch: int
 
 
+@message(kind=87)
+@dataclass(frozen=True, slots=True)
+class ResolveStaged(Message):
+    """From a transaction's coordinator: it ended so, in all groups of this offsets partition. Repeated until Done."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+
 @message(kind=126)
 @dataclass(frozen=True, slots=True)
 class ListTransactions(Message):

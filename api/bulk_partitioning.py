@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Final, TypeVar
 
-from raylog.api.murmur2 import murmur2_of_equal, partition_of_hash, partitions_of_equal
+from raylog.storage.murmur2 import murmur2_of_equal, partition_of_hash, partitions_of_equal
 
 _T = TypeVar("_T")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeAlias
 
-from raylog.api.murmur2 import murmur2, partition_of_hash
+from raylog.storage.murmur2 import murmur2, partition_of_hash
 
 PARTITIONERS: Final = ("default", "round_robin", "random", "least_loaded", "source_hash")
 

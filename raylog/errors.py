@@ -34,7 +34,8 @@ What stays true here:
     │   ├── CoordinatorStopped                                                         outcome unknown
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
-    │                             ConcurrentTransaction, InvalidTransactionTimeout, UnknownTransactionalId
+    │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
+    │                             UnknownTransactionalId
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, DirectoryBlank, DirectoryCopied, WrongCluster,
@@ -1072,6 +1073,20 @@ class InvalidTransactionTimeout(ProducerError):
 
     def describe(self) -> str:
         return f"A transaction cannot have {self.timeout_ms} ms: expected 1 to {self.maximum_ms}."
+
+
+class InvalidTransactionalId(ProducerError):
+    """This cannot be a transactional id."""
+
+    advice = "Choose a name that is short and stays the same when the program is started again."
+
+    def __init__(self, size: int, maximum: int) -> None:
+        super().__init__(size, maximum)
+        self.size = size
+        self.maximum = maximum
+
+    def describe(self) -> str:
+        return f"A transactional id has 1 to {self.maximum} bytes, not {self.size}."
 
 
 class UnknownTransactionalId(ProducerError):

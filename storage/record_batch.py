@@ -43,6 +43,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_PREFIX_BYTES: Final = 12  # base_offset and batch_length, which batch_length does not count
 CRC_START: Final = 21
+_ATTRIBUTES_LOW: Final = 22  # the byte that holds all flags
 MIN_BATCH_LENGTH: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAX_BATCH_LENGTH: Final = 2**31 - 1
 MAX_OFFSET_DELTA: Final = 2**31 - 1
@@ -139,6 +140,11 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
     """The header at `position`, unchecked. The caller has made sure that 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def is_transactional(batch: Bytes) -> bool:
+    """What the header of this batch says, without reading the rest of it. Fewer bytes than a header say nothing."""
+    return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT)
 
 
 def check_shape(header: BatchHeader) -> None:

@@ -185,14 +185,14 @@ def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluste
     started(cluster)
     state, live = cluster.state, cluster.controller._changes.live
     last = coordinator(cluster)
-    state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1), 0)
+    state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1, 4), 0)
     (placed,) = place_coordinator(state, live, last.id)
     state.apply(placed, 0)
     assert (state.coordinators[last.id].epoch, state.coordinators[last.id].retired_id) == (LAST_EPOCH, -1)
     for record in place_coordinator(state, live, last.id):
         state.apply(record, 0)
     after = state.coordinators[last.id]
-    assert (after.epoch, after.retired_id) == (0, last.producer_id)
+    assert (after.epoch, after.retired_id, after.term) == (0, last.producer_id, 6)
     assert after.producer_id not in {each.producer_id for each in cluster.brokers[1].state.coordinators.values()}
 
 

@@ -5,7 +5,7 @@
     partition_of_hash        hash to partition: the sign bit off, then the remainder
     partitions_of_equal      many keys of one length to their partitions, of which there are at most 256
 
-What must stay true: both functions give the same numbers, and those of Java (`tests/unit/api/test_murmur2.py`). The
+What must stay true: both functions give the same numbers, and those of Java (`tests/unit/storage/test_murmur2.py`). The
 hash is given as the unsigned 32-bit number.
 
 How many at once work: each key has a lane of 64 bits in one integer of Python. A product of two 32-bit numbers

@@ -7,7 +7,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raylog.api.murmur2 import murmur2, murmur2_of_equal, partition_of_hash
+from raylog.storage.murmur2 import murmur2, murmur2_of_equal, partition_of_hash
 
 # From the unit tests of Kafka's Java client (UtilsTest), there as signed numbers.
 _JAVA = {

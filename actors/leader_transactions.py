@@ -1,0 +1,151 @@
+"""Transactions at a leader: a batch is appended once its partition belongs to its transaction; and how one ended.
+
+    first batch of a transaction ──parked──► AddPartition at its coordinator ──durable──► appended, and all behind it
+    batch of an open transaction ───────────────────────────────────────────────────────► appended
+
+What must stay true:
+- Nothing of a transaction is appended before its coordinator has this partition on its list (rules 20, 21). What is
+  parked waits outside of the append queue, and holds up nobody but its own producer.
+- A transaction's batches begin at sequence 0 here; so where the first was refused, those behind it are too.
+- A marker ends the transaction of the epoch below its own, and is written once. One that comes again, perhaps while the
+  next transaction is open under the marker's epoch, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from raylog.actors.hosted_log import HostedLog
+from raylog.actors.replication_messages import AppendTransactional, WriteMarker
+from raylog.actors.stream_interface import Answer
+from raylog.actors.transaction_messages import AddPartition
+from raylog.errors import (
+    ConcurrentTransaction,
+    CoordinatorFenced,
+    InvalidRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RaylogError,
+)
+from raylog.storage.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.record_batch import BatchHeader, Bytes, is_transactional, read_header
+
+FIRST_SEQUENCE: Final = 0
+
+AppendCall: TypeAlias = Callable[[], Answer | Awaitable[Answer]]
+JoinCall: TypeAlias = Callable[[AddPartition], Awaitable[None]]
+
+
+class _Parked:
+    """Batches of one producer that wait for its coordinator's word, in their order."""
+
+    __slots__ = ("epoch", "waiting")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.waiting: list[tuple[AppendCall, asyncio.Future[Answer]]] = []
+
+
+class LeaderTransactions:
+    """`join` asks the coordinator, and returns once the partition is on its list."""
+
+    def __init__(self, hosted: HostedLog, join: JoinCall) -> None:
+        self._hosted = hosted
+        self._join = join
+        self._loop = asyncio.get_running_loop()
+        self._parked: dict[int, _Parked] = {}  # by producer id
+
+    def append(self, batch: Bytes, message: AppendTransactional, append: AppendCall) -> Answer | Awaitable[Answer]:
+        """Let `append` be called as soon as the batch belongs to its transaction.
+
+        ProducerFenced, OutOfOrderSequence, ConcurrentTransaction, InvalidRequest, and what the coordinator answers.
+        """
+        if not is_transactional(batch):
+            raise InvalidRequest("Only transactional batches belong to a transaction.")
+        header = read_header(batch)
+        parked = self._parked.get(header.producer_id)
+        if parked is None:
+            if self._is_open(header):
+                return append()
+            if header.base_sequence != FIRST_SEQUENCE:
+                raise OutOfOrderSequence(header.producer_id, header.base_sequence, FIRST_SEQUENCE)
+            parked = self._parked[header.producer_id] = _Parked(header.producer_epoch)
+            self._hosted.start(self._join_and_append(header, message.transactional_id))
+        elif parked.epoch != header.producer_epoch:
+            raise ConcurrentTransaction(message.transactional_id)
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        parked.waiting.append((append, answer))
+        return answer
+
+    def marker(self, message: WriteMarker, now_ms: int) -> bytearray | None:
+        """The batch to be appended; None: it is in the log already. CoordinatorFenced."""
+        known = self._hosted.log.producers.get(message.producer_id)
+        if known is not None and message.producer_epoch <= known.epoch:
+            if message.coordinator_epoch < known.coordinator_epoch:
+                raise CoordinatorFenced(message.producer_id, message.coordinator_epoch, known.coordinator_epoch)
+            return None
+        kind = MarkerType.COMMIT if message.commits else MarkerType.ABORT
+        marker = Marker(kind, message.coordinator_epoch)
+        return encode_marker(marker, message.producer_id, message.producer_epoch, now_ms)
+
+    def end(self, error: RaylogError) -> None:
+        """This replica does not lead any more."""
+        parked, self._parked = self._parked, {}
+        for each in parked.values():
+            _fail(each, error)
+
+    def _is_open(self, header: BatchHeader) -> bool:
+        known = self._hosted.log.producers.get(header.producer_id)
+        if known is not None and known.epoch > header.producer_epoch:
+            raise ProducerFenced(header.producer_id, header.producer_epoch, known.epoch)
+        return known is not None and known.epoch == header.producer_epoch and known.transaction_start is not None
+
+    async def _join_and_append(self, header: BatchHeader, transactional_id: str) -> None:
+        name = self._hosted.name
+        asked = AddPartition(
+            transactional_id, header.producer_id, header.producer_epoch, name.topic, name.topic_id, name.partition
+        )
+        refused: RaylogError | None = None
+        try:
+            await self._join(asked)
+        except RaylogError as error:
+            refused = error
+        parked = self._parked.pop(header.producer_id, None)  # None: another replica leads by now
+        if parked is not None and refused is None:
+            refused = _append_all(parked)
+        if parked is not None and refused is not None:
+            _fail(parked, refused)
+
+
+def _append_all(parked: _Parked) -> RaylogError | None:
+    """In their order, until one is refused: why."""
+    for append, answer in parked.waiting:
+        try:
+            appended = append()
+        except RaylogError as error:
+            return error
+        if isinstance(appended, asyncio.Future):
+            appended.add_done_callback(lambda done, answer=answer: _pass_on(done, answer))  # type: ignore[misc]
+        elif not answer.done():
+            assert not isinstance(appended, Awaitable)
+            answer.set_result(appended)
+    return None
+
+
+def _pass_on(done: asyncio.Future[Answer], answer: asyncio.Future[Answer]) -> None:
+    if answer.done():
+        return
+    if done.cancelled():
+        answer.cancel()
+    elif (error := done.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(done.result())
+
+
+def _fail(parked: _Parked, error: RaylogError) -> None:
+    for _, answer in parked.waiting:
+        if not answer.done():
+            answer.set_exception(error)

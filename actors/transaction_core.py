@@ -1,0 +1,286 @@
+"""A transaction coordinator: transactional ids and what becomes of them, kept in a partition of `__transaction_state`.
+
+    request ──transaction_state.py──► record ──appended, applied──► committed ──► answer
+                                        └─ prepared ──► markers (transaction_markers.py) ──► complete ──► answers
+
+What must stay true:
+- Decisions rest on all that was appended before them; nothing of one gets out before it is committed. Where that fails
+  this coordinator is over, and its state with it.
+- PREPARE is committed before the first marker is sent, and markers are sent until all are acknowledged (rule 21). The
+  transactions that an earlier coordinator has prepared are finished by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.clock import TimerHandle, Timers
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_launcher import CoordinatorSpec
+from raylog.actors.coordinator_log import CoordinatorLog, Entry
+from raylog.actors.environment import Environment
+from raylog.actors.messages import Message, pack, unpack
+from raylog.actors.stream_interface import Answer, Request, Response
+from raylog.actors.transaction_markers import TransactionMarkers
+from raylog.actors.transaction_messages import (
+    AbortTransaction,
+    AddGroup,
+    AddPartition,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    ListTransactions,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionRecord,
+    TransactionsListed,
+)
+from raylog.actors.transaction_state import (
+    Phase,
+    aborted_by_operator,
+    add_group,
+    add_partition,
+    completed,
+    end_transaction,
+    init_producer,
+    is_expired,
+    timed_out,
+)
+from raylog.errors import (
+    ConcurrentTransaction,
+    InvalidTransactionalId,
+    MessageUnknown,
+    RaylogError,
+    UnknownTransactionalId,
+)
+
+MAX_ID_BYTES: Final = 1024
+_KEY_PREFIX: Final = b"t"
+_FORGET_MS: Final = 7 * 24 * 3600 * 1000
+_SWEEP_SECONDS: Final = 3600.0
+_PRODUCER_ID_SECONDS: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """A `CoordinatorCore`."""
+
+    def __init__(self, env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> None:
+        self._env = env
+        self._log = log
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._tasks = BackgroundTasks(self._broke)
+        self._timers = Timers(self._loop)
+        self._markers = TransactionMarkers(link, spec.term)
+        self._known: dict[str, TransactionRecord] = {}
+        self._deadlines: dict[str, TimerHandle] = {}
+        self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
+        self._fresh: list[int] = []  # producer ids that nobody has
+        self._handlers: dict[type[Message], Callable[[Any], Answer | Awaitable[Answer]]] = {
+            InitProducer: self._init,
+            AddPartition: lambda asked: self._add(asked, add_partition),
+            AddGroup: lambda asked: self._add(asked, add_group),
+            EndTransaction: self._end,
+            AbortTransaction: self._abort,
+            DescribeTransaction: self._describe,
+            ListTransactions: lambda _: self._list(),
+        }
+
+    async def start(self) -> None:
+        end = await self._log.claim()
+        async for entries in self._log.replay(end):
+            for key, value, _ in entries:
+                self._restore(key, value)
+        for record in list(self._known.values()):
+            self._follow_up(record)
+        self._tasks.start(self._sweep())
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        return handler(request.message)
+
+    async def close(self) -> None:
+        self._timers.close()
+        await self._tasks.close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def _init(self, asked: InitProducer) -> Answer:
+        _check_id(asked.transactional_id)
+        fresh = await self._fresh_id()
+        initialised = init_producer(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
+        self._used(initialised.record.producer_id)
+        await self._change(initialised.record)
+        if initialised.answer is None:
+            raise ConcurrentTransaction(asked.transactional_id)
+        answer: ProducerInitialised = initialised.answer
+        return Response(answer)
+
+    async def _add(self, asked: Any, decide: Callable[..., TransactionRecord | None]) -> Answer:
+        record = decide(self._known.get(asked.transactional_id), asked, self._now_ms())
+        if record is None:
+            await self._log.settled()  # what put it there may not be committed yet
+        else:
+            await self._change(record)
+        return None
+
+    async def _end(self, asked: EndTransaction) -> Answer:
+        fresh = await self._fresh_id()
+        ended = end_transaction(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
+        if ended.record is not None:
+            self._used(ended.record.producer_id)
+            await self._change(ended.record)
+        if ended.answer is not None:
+            await self._log.settled()
+            return Response(ended.answer)
+        done = await self._until_ended(asked.transactional_id)
+        return Response(TransactionEnded(done.producer_id, done.epoch))
+
+    async def _abort(self, asked: AbortTransaction) -> Answer:
+        fresh = await self._fresh_id()
+        known = self._known.get(asked.transactional_id)
+        record = aborted_by_operator(known, asked.transactional_id, self._now_ms(), fresh)
+        self._used(record.producer_id)
+        _log.warning("The transaction of %r is aborted by an operator.", asked.transactional_id)
+        await self._change(record)
+        await self._until_ended(asked.transactional_id)
+        return None
+
+    def _describe(self, asked: DescribeTransaction) -> Answer:
+        known = self._known.get(asked.transactional_id)
+        if known is None:
+            raise UnknownTransactionalId(asked.transactional_id)
+        return Response(known)
+
+    def _list(self) -> Answer:
+        found = [
+            (each.transactional_id, each.producer_id, each.epoch, each.phase, _begun(each))
+            for each in self._known.values()
+        ]
+        return Response(TransactionsListed(tuple(sorted(found))))
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    def _restore(self, key: bytes, value: bytes | None) -> None:
+        name = key.removeprefix(_KEY_PREFIX).decode()
+        if value is None:
+            self._known.pop(name, None)
+            return
+        record = unpack(value[0], value[1], value[2:])
+        assert isinstance(record, TransactionRecord)
+        self._known[name] = record
+
+    async def _change(self, record: TransactionRecord) -> None:
+        """Applied at once, since the next decision rests on it; done once it is committed."""
+        self._known[record.transactional_id] = record
+        if Phase(record.phase).is_prepared:
+            self._ending[record.transactional_id] = self._loop.create_future()
+        await self._log.append([_entry(record)])
+        self._follow_up(record)
+
+    def _follow_up(self, record: TransactionRecord) -> None:
+        """What a committed record asks for: its markers, or an eye on its time."""
+        name = record.transactional_id
+        deadline = self._deadlines.pop(name, None)
+        if deadline is not None:
+            self._timers.cancel(deadline)
+        if Phase(record.phase).is_prepared:
+            self._ending.setdefault(name, self._loop.create_future())
+            self._tasks.start(self._finish(record))
+        elif record.phase == Phase.ONGOING:
+            left_ms = max(0, record.begun_ms + record.timeout_ms - self._now_ms())
+            self._deadlines[name] = self._timers.after(left_ms, partial(self._look_at_time, name))
+
+    async def _finish(self, record: TransactionRecord) -> None:
+        name = record.transactional_id
+        await self._markers.write_all(record)
+        done = completed(record, self._now_ms())
+        waiting = self._ending.pop(name)
+        # What comes next is appended behind this record; so nothing of it counts before this one is committed.
+        self._known[name] = done
+        waiting.set_result(done)
+        await self._log.append([_entry(done)])
+
+    async def _until_ended(self, name: str) -> TransactionRecord:
+        waiting = self._ending.get(name)
+        if waiting is None:
+            return self._known[name]
+        return await asyncio.shield(waiting)
+
+    def _look_at_time(self, name: str) -> None:
+        self._deadlines.pop(name, None)
+        self._tasks.start(self._time_out(name))
+
+    async def _time_out(self, name: str) -> None:
+        fresh = await self._fresh_id()
+        known = self._known.get(name)
+        record = None if known is None else timed_out(known, self._now_ms(), fresh)
+        if record is not None:
+            self._used(record.producer_id)
+            _log.warning("The transaction of %r was open for more than %d ms: aborted.", name, record.timeout_ms)
+            await self._change(record)
+        elif known is not None and known.phase == Phase.ONGOING:
+            self._follow_up(known)  # the wall clock went back
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now_ms = self._now_ms()
+            for name in [name for name, each in self._known.items() if is_expired(each, now_ms, _FORGET_MS)]:
+                del self._known[name]
+                await self._log.append([(_key(name), None)])
+
+    # --- producer ids ---------------------------------------------------------------------------------------------
+
+    async def _fresh_id(self) -> int:
+        """One that nobody has. It stays fresh until it is used."""
+        if not self._fresh:
+            self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
+        return self._fresh[-1]
+
+    def _used(self, producer_id: int) -> None:
+        if producer_id in self._fresh:
+            self._fresh.remove(producer_id)
+
+    def _now_ms(self) -> int:
+        return self._env.wall_ms()
+
+    def _broke(self, error: BaseException) -> None:
+        if isinstance(error, RaylogError) and self._log.ended.done():
+            return
+        _log.critical("A transaction coordinator met a mistake and ends.", exc_info=error)
+        self._log.give_up(error)
+
+
+def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
+    """For `coordinator_process.py`."""
+    return TransactionCoordinator(env, spec, log, link)
+
+
+def _key(name: str) -> bytes:
+    return _KEY_PREFIX + name.encode()
+
+
+def _entry(record: TransactionRecord) -> Entry:
+    kind, version, data = pack(record)
+    return _key(record.transactional_id), bytes((kind, version)) + data
+
+
+def _begun(record: TransactionRecord) -> int:
+    return record.begun_ms if record.phase == Phase.ONGOING else -1
+
+
+def _check_id(name: str) -> None:
+    size = len(name.encode(errors="replace"))
+    if not 0 < size <= MAX_ID_BYTES:
+        raise InvalidTransactionalId(size, MAX_ID_BYTES)

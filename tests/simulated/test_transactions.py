@@ -1,0 +1,109 @@
+"""Transactions of a simulated cluster under faults: all of one or nothing, once, and in the end none is left open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from raylog.actors import transaction_core
+from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.environment import Environment
+from tests.simulation.machines import Process
+from tests.simulation.simulated_cluster import SimulatedCluster
+from tests.simulation.transaction_clients import CommittedReader, Outcomes, TransactionWriter
+from tests.simulation.world import World
+
+_TOPIC = "accounts"
+_PARTITIONS = 3
+_FAULT_SECONDS = 20.0
+_QUIET_SECONDS = 25.0
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The cluster warns of each fault."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
+    with World(seed) as world:
+        random = Random(world.random.getrandbits(64))
+        cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: transaction_core.make})
+        cluster.form(3)
+        cluster.create_topic(_TOPIC, _PARTITIONS, 3, {})
+        outcomes = Outcomes()
+        writers = _start_writers(cluster, outcomes)
+        end = world.now + _FAULT_SECONDS
+        while world.now < end:
+            world.run_for(random.uniform(0.2, 2.0))
+            _disturb(cluster, random)
+        before = len(outcomes.committed)
+        world.run_for(_QUIET_SECONDS / 2)
+        for writer in writers:
+            writer.is_stopped = True
+        world.run_for(_QUIET_SECONDS / 2)
+        found = _read(cluster)
+        cluster.is_over = True
+        assert len(outcomes.committed) > before + 20, [writer.last_error for writer in writers]
+        assert not found.open
+        assert not outcomes.problems(found.found)
+
+
+def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[TransactionWriter]:
+    machine = cluster.world.add_machine("clients")
+    writers: list[TransactionWriter] = []
+
+    async def write(env: Environment, name: str) -> None:
+        writer = TransactionWriter(env, cluster.broker_endpoints(), _TOPIC, _PARTITIONS, name, outcomes)
+        writers.append(writer)
+        await writer.run()
+
+    for name in ("a", "b", "c"):
+        machine.start(f"writer-{name}", write, name)
+    assert cluster.world.run_until_idle_or(lambda: len(writers) == 3, 5.0)
+    return writers
+
+
+def _read(cluster: SimulatedCluster) -> CommittedReader:
+    readers: list[CommittedReader] = []
+
+    async def read(env: Environment) -> None:
+        reader = CommittedReader(env, cluster.broker_endpoints(), _TOPIC, _PARTITIONS)
+        readers.append(reader)
+        await reader.run()
+
+    process = cluster.world.add_machine("reader").start("reader", read)
+    assert cluster.world.run_until_idle_or(lambda: not process.is_alive, 30.0)
+    return readers[0]
+
+
+def _disturb(cluster: SimulatedCluster, random: Random) -> None:
+    """Kill or stop something; what was stopped comes back as a zombie."""
+    chance = random.random()
+    coordinators = _processes(cluster)
+    replicas = [running.process for running in cluster.replicas if running.process.is_alive]
+    if chance < 0.3 and coordinators:
+        random.choice(coordinators).kill()
+    elif chance < 0.5 and coordinators:
+        random.choice(coordinators).pause(random.uniform(0.5, 6.0))
+    elif chance < 0.75 and replicas:
+        random.choice(replicas).kill()
+    elif chance < 0.85 and replicas:
+        random.choice(replicas).pause(random.uniform(0.5, 4.0))
+    elif chance < 0.93 and cluster.controllers:
+        cluster.controllers[-1].process.kill()
+
+
+def _processes(cluster: SimulatedCluster) -> list[Process]:
+    return [
+        process
+        for home in cluster.homes.values()
+        for process in home.machine.processes
+        if process.name.startswith("coordinator")
+    ]
