@@ -146,9 +146,10 @@ class CoordinatorLog:
 
     async def settled(self) -> None:
         """Wait until all that was submitted is committed. CoordinatorStopped."""
-        if self._last is not None:
-            await asyncio.wait([self._last])
-            self._last.result()
+        last = self._last  # more may be submitted while this one is waited for
+        if last is not None:
+            await asyncio.wait([last])
+            last.result()
 
     async def confirm(self) -> None:
         """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
