@@ -146,17 +146,6 @@ class StageOffsets(Message):
     offsets: tuple[OffsetToCommit, ...]
 
 
-@message(kind=87)
-@dataclass(frozen=True, slots=True)
-class ResolveStaged(Message):
-    """From a transaction's coordinator: it ended so, in all groups of this offsets partition. Repeated until Done."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-
-
 # --- administration -----------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
+from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     CoordinatorFenced,
     FencedMember,
@@ -35,7 +36,6 @@ from raylog.groups.group_messages import (
     PartitionId,
     Partitions,
     Refusal,
-    ResolveStaged,
     StageOffsets,
     each_of,
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from raylog.actors.messages import Done, Message
+from raylog.actors.transaction_messages import ResolveStaged
 from raylog.groups import group_admin, offset_commits
 from raylog.groups.group_messages import (
     AlterOffsets,
@@ -18,7 +19,6 @@ from raylog.groups.group_messages import (
     ListGroups,
     OffsetsCommitted,
     OffsetsFetched,
-    ResolveStaged,
     StageOffsets,
     each_of,
 )

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from raylog.actors.messages import Ping
+from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     CoordinatorLoading,
     CoordinatorReplaced,
@@ -24,7 +25,6 @@ from raylog.groups.group_messages import (
     GroupDescribed,
     OffsetsCommitted,
     OffsetsFetched,
-    ResolveStaged,
     StageOffsets,
 )
 from raylog.groups.group_records import OffsetKey, OffsetValue

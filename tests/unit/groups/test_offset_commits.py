@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.messages import Done
+from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     CoordinatorFenced,
     FencedMember,
@@ -28,7 +29,6 @@ from raylog.groups.group_messages import (
     OffsetsCommitted,
     OffsetsFetched,
     Refusal,
-    ResolveStaged,
     StageOffsets,
 )
 from raylog.groups.group_records import TransactionEnd
