@@ -30,7 +30,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(7))
 def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
     with World(seed) as world:
         random = Random(world.random.getrandbits(64))
