@@ -14,7 +14,7 @@ _README = Path(__file__).parents[2] / "README.md"
 
 @pytest.mark.cluster
 @pytest.mark.timeout(240)
-def test_the_example_runs_and_finds_its_data_when_it_runs_again(tmp_path: Path) -> None:
+def test_the_example_runs_and_finds_its_data_when_it_runs_again(tmp_path: Path, ray_folder: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
     (tmp_path / "example.py").write_text(example)
     for times in (1, 2):
