@@ -178,9 +178,13 @@ class FollowerPushes:
         if not cursor.may_push(size):
             self._let_it_pull(following)
             return
-        reply = self._request(following, self._marks(cursor, run.base_offset, previous_epoch), run.data)
+        marks = self._marks(cursor, run.base_offset, previous_epoch)
         cursor.pushed(size, run.next_offset)
-        reply.add_done_callback(partial(self._answered, following, size))
+        name = self._hosted.name
+        following.stream.request_then(
+            partial(self._answered, following, size), marks, run.data,
+            topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
+        )  # fmt: skip
 
     def _marks(self, cursor: FollowerCursor, base_offset: int, previous_epoch: int) -> Push:
         cursor.told_high_watermark = self._log.high_watermark
@@ -189,22 +193,16 @@ class FollowerPushes:
             cursor.told_high_watermark, self._log.log_start_offset,
         )  # fmt: skip
 
-    def _request(self, following: _Following, message: Push, data: Bytes = b"") -> asyncio.Future[Response]:
-        name = self._hosted.name
-        return following.stream.request(
-            message, data, topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS
-        )
-
-    def _answered(self, following: _Following, size: int, reply: asyncio.Future[Response]) -> None:
+    def _answered(self, following: _Following, size: int, reply: Response | Exception) -> None:
+        """Called as the answer arrives, so that an append which waits for it goes out in the same turn of the loop."""
         cursor = following.cursor
         cursor.answered(size)
-        if reply.cancelled() or self._ended:
+        if self._ended:
             return
-        error = reply.exception()
-        if error is not None:
-            self._failed(following, error)
+        if isinstance(reply, Exception):
+            self._failed(following, reply)
             return
-        answer = reply.result().message
+        answer = reply.message
         if not isinstance(answer, Pushed):
             self._failed(following, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
         elif answer.accepted:
@@ -212,7 +210,7 @@ class FollowerPushes:
         else:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
-    def _failed(self, following: _Following, error: BaseException) -> None:
+    def _failed(self, following: _Following, error: Exception) -> None:
         """What failed for a cursor that a later pull has replaced needs nothing more."""
         cause = error.error if isinstance(error, RemoteFailed) else error
         if isinstance(cause, StaleLeaderEpoch) and cause.current > self._epoch:
@@ -281,9 +279,19 @@ class FollowerPushes:
             return None
         self._push_out()
         previous = epoch_before(self._log.epochs, cursor.next_offset, self._log.log_start_offset)
-        answer = self._request(following, self._marks(cursor, cursor.next_offset, previous))
-        answer.add_done_callback(partial(self._answered, following, 0))
-        return answer
+        name = self._hosted.name
+        reply = following.stream.request(
+            self._marks(cursor, cursor.next_offset, previous),
+            topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
+        )  # fmt: skip
+        reply.add_done_callback(partial(self._told, following))
+        return reply
+
+    def _told(self, following: _Following, reply: asyncio.Future[Response]) -> None:
+        if not reply.cancelled():
+            error = reply.exception()
+            assert error is None or isinstance(error, Exception)
+            self._answered(following, 0, reply.result() if error is None else error)
 
     def end(self) -> None:
         """The leadership is over: nothing more goes out, and answers that come count for nothing."""
@@ -301,6 +309,8 @@ def _holds_all_below(answer: asyncio.Future[Response], offset: int) -> bool:
 
 def _joined(runs: list[_Run]) -> list[_Run]:
     """The same batches with small neighbours put together: a frame a batch would cost more than the copy."""
+    if len(runs) == 1:
+        return runs
     joined: list[_Run] = []
     group: list[_Run] = []
     size = 0

@@ -28,7 +28,7 @@ these checks ends its stream, for nothing says where the next one would begin (r
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from raylog.errors import FrameInvalid, FrameTooLarge, UnsupportedFrameVersion
 from raylog.storage.record_batch import Bytes
@@ -40,6 +40,7 @@ RESPONSE: Final = 1
 ERROR: Final = 2
 ONE_WAY: Final = 4
 _WITH_ID: Final = frozenset((REQUEST, RESPONSE, RESPONSE | ERROR))
+_FLAGS: Final = _WITH_ID | {ONE_WAY}
 
 HEADER: Final = struct.Struct(">IBBBBQ16siI")
 HEADER_BYTES: Final = HEADER.size
@@ -93,7 +94,6 @@ def encode_header(
     correlation_id: int,
     message_length: int,
     payload_length: int,
-    *,
     topic_id: bytes = NO_TOPIC,
     partition: int = NO_PARTITION,
 ) -> bytes:
@@ -123,7 +123,23 @@ def check_outgoing(message_length: int, payload_length: int, max_frame_bytes: in
 
 def read_header(buffer: Bytes, position: int, max_frame_bytes: int) -> FrameHeader:
     """The header at `position`, checked. The caller has made sure that 40 bytes are there."""
-    header = FrameHeader._make(HEADER.unpack_from(buffer, position))
+    header = tuple.__new__(FrameHeader, HEADER.unpack_from(buffer, position))
+    length, version, _, _, flags, correlation_id, _, partition, message_length = header
+    body_length = length + (LENGTH_BYTES - HEADER_BYTES)
+    if (
+        version != FRAME_VERSION
+        or body_length + HEADER_BYTES > max_frame_bytes
+        or not body_length >= message_length <= MAX_MESSAGE_BYTES
+        or flags not in _FLAGS
+        or (flags == ONE_WAY) != (correlation_id == 0)
+        or partition < NO_PARTITION
+    ):
+        _refuse(header, max_frame_bytes)
+    return header
+
+
+def _refuse(header: FrameHeader, max_frame_bytes: int) -> NoReturn:
+    """Say which of the checks it was: every frame passes them, so they are made in one go first."""
     if header.version != FRAME_VERSION:
         raise UnsupportedFrameVersion(header.version, FRAME_VERSION)
     if header.size > max_frame_bytes:
@@ -139,6 +155,4 @@ def read_header(buffer: Bytes, position: int, max_frame_bytes: int) -> FrameHead
         raise FrameInvalid(f"Flags {header.flags:#04x} have no meaning.")
     elif header.correlation_id != 0:
         raise FrameInvalid("A one-way frame has a correlation id.")
-    if header.partition < NO_PARTITION:
-        raise FrameInvalid(f"Partition {header.partition} cannot be.")
-    return header
+    raise FrameInvalid(f"Partition {header.partition} cannot be.")

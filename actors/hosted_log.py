@@ -127,14 +127,11 @@ class HostedLog:
     # --- flushing ---
 
     @property
-    def counts_synced_only(self) -> bool:
-        return self.log.config.flush_policy == "fsync"
-
-    @property
     def counted_end(self) -> int:
         """The end of what counts as written (rule 2)."""
-        end = self.log.log_end_offset
-        return min(end, self.log.recovery_point) if self.counts_synced_only else end
+        log = self.log
+        end = log.segments.active.next_offset
+        return min(end, log.recovery_point) if log.config.flush_policy == "fsync" else end
 
     def appended(self) -> None:
         """Begin a flush, if what was appended asks for one and none is under way."""

@@ -4,6 +4,9 @@ glibc gives every allocation over 128 KiB pages of its own and returns them when
 megabyte costs 256 page faults and as many pages that the kernel fills with zeros. A process that only moves batches
 allocates the same sizes again and again: it keeps up to `_KEPT_BYTES` instead. Measured with 1 MiB batches: a client
 spends 0.2 ms of system time on each instead of 0.8, a replica a fifth less.
+
+And Python clears the memory of a `bytearray(size)`, 12 to 26 µs a MiB, before the socket fills it: `raw_memory` does
+not.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGEST: Final = 32 * MIB  # the most that glibc accepts
 _KEPT_BYTES: Final = 64 * MIB
 
+_new_bytearray = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
+)
 _log = logging.getLogger(__name__)
 
 
@@ -31,3 +37,9 @@ def keep_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _LARGEST)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def raw_memory(size: int) -> bytearray:
+    """A bytearray of this size with anything in it: for whoever fills all of it before somebody looks."""
+    made: bytearray = _new_bytearray(None, size)
+    return made

@@ -181,7 +181,8 @@ class LeaderRole:
         if self._ended:
             return
         self._leadership.follower_holds(follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms())
-        self._advance()
+        if log_end_offset > self._log.high_watermark:
+            self._advance()
         if follower not in self._leadership.recorded.isr:
             self._consider_isr()
 

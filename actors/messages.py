@@ -51,34 +51,25 @@ _PACKER: Final = msgpack.Packer(use_bin_type=True)
 class _Codec:
     """How one type of message is packed, unpacked and checked."""
 
-    __slots__ = ("_checks", "_field_types", "_fields", "_make", "kind", "version")
+    __slots__ = ("_checks", "field_types", "fields", "kind", "make", "version")
 
     def __init__(self, cls: type[Message], kind: int, version: int) -> None:
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # checked by `message`
         hints = typing.get_type_hints(cls)
         self.kind = kind
         self.version = version
-        self._make: Callable[..., Message] = cls
-        self._fields = _fields_getter(names)
+        self.make: Callable[..., Message] = cls
+        self.fields = _fields_getter(names)
         self._checks = [_check_for(hints[name]) for name in names]
-        self._field_types = [hints[name] for name in names]
+        self.field_types = [hints[name] for name in names]
 
-    def pack(self, message: Message) -> bytes:
-        packed: bytes = _PACKER.pack(self._fields(message))
-        return packed
-
-    def unpack(self, data: Bytes) -> Message:
-        try:
-            values = msgpack.unpackb(data, use_list=False)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise FrameInvalid(f"Message kind {self.kind} is not msgpack: {error}.") from None
+    def check(self, values: object) -> None:
+        """Refuse what is not of these types; unions are told from the rest only here."""
         if type(values) is not tuple or len(values) != len(self._checks):
             raise FrameInvalid(f"Message kind {self.kind} is not an array of {len(self._checks)} fields.")
-        if [type(value) for value in values] != self._field_types:  # the common case needs no calls
-            for place, (check, value) in enumerate(zip(self._checks, values, strict=True)):
-                if not check(value):
-                    raise FrameInvalid(f"Field {place} of message kind {self.kind} has a {type(value).__name__}.")
-        return self._make(*values)
+        for place, (check, value) in enumerate(zip(self._checks, values, strict=True)):
+            if not check(value):
+                raise FrameInvalid(f"Field {place} of message kind {self.kind} has a {type(value).__name__}.")
 
 
 _by_number: dict[tuple[int, int], _Codec] = {}
@@ -103,7 +94,7 @@ def message(kind: int, version: int = 1) -> Callable[[type[_M]], type[_M]]:
 def pack(outgoing: Message) -> tuple[int, int, bytes]:
     """(kind, version, bytes)."""
     codec = _by_type[type(outgoing)]
-    return codec.kind, codec.version, codec.pack(outgoing)
+    return codec.kind, codec.version, _PACKER.pack(codec.fields(outgoing))
 
 
 def unpack(kind: int, version: int, data: Bytes) -> Message:
@@ -111,7 +102,13 @@ def unpack(kind: int, version: int, data: Bytes) -> Message:
     codec = _by_number.get((kind, version))
     if codec is None:
         raise MessageUnknown(kind, version)
-    return codec.unpack(data)
+    try:
+        values = msgpack.unpackb(data, use_list=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise FrameInvalid(f"Message kind {kind} is not msgpack: {error}.") from None
+    if type(values) is not tuple or list(map(type, values)) != codec.field_types:  # nearly always equal: no calls
+        codec.check(values)
+    return codec.make(*values)
 
 
 def is_plain(value: object) -> bool:

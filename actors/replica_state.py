@@ -130,8 +130,12 @@ class Leadership:
         """Where the high watermark stands now (rule 3). `own_end_offset`: as far as the leader's own log counts."""
         if self.recorded.is_under_min_isr:
             return current
-        lowest = min((self.log_end_of(member) for member in self._waits_for), default=own_end_offset)
-        return max(current, min(lowest, own_end_offset))
+        lowest = own_end_offset
+        for member in self._waits_for:
+            if lowest <= current:  # as after every append of the leader's own
+                return current
+            lowest = min(lowest, self.log_end_of(member))
+        return max(current, lowest)
 
     def next_proposal(
         self, high_watermark: int, leader_end_offset: int, now_ms: int, max_lag_ms: int

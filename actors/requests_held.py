@@ -13,10 +13,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from raylog.actors.messages import Done, Ping, pack
-from raylog.actors.stream_interface import Answer, Handler, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response, StreamLimits
 from raylog.errors import MessageUnknown, StreamNotOpen
 
 _CANCEL_SECONDS: Final = 1.0
@@ -47,6 +47,8 @@ class RequestsHeld:
         self._is_reading = True
         self._queued: deque[Request] = deque()
         self._running: set[asyncio.Future[Answer]] = set()
+        self._owed: dict[LaterAnswer, Request] = {}
+        self._nothing_owed: asyncio.Future[None] | None = None
 
     def take(self, request: Request) -> None:
         """Handle a request, now or when its turn comes."""
@@ -54,7 +56,7 @@ class RequestsHeld:
         if self.bytes_held > self._limits.held_bytes and self._is_reading:
             self._is_reading = False
             self._read_on(False)
-        if self._queued or self._is_busy():
+        if self._queued or self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers:
             self._queued.append(request)
         else:
             self._handle(request)
@@ -74,20 +76,30 @@ class RequestsHeld:
         self.forget_queued()
         me = asyncio.current_task()
         for seconds in (timeout, _CANCEL_SECONDS):
-            others = [each for each in self._running if each is not me]
+            others: list[asyncio.Future[Any]] = [each for each in self._running if each is not me]
+            if self._owed:
+                self._nothing_owed = asyncio.get_running_loop().create_future()
+                others.append(self._nothing_owed)
             if others:
                 _, late = await asyncio.wait(others, timeout=seconds)
                 for each in late:
                     each.cancel()
+                for owed in list(self._owed):
+                    owed.cancel()
+                    self._given(owed, None, self._cancelled())
 
     def _is_busy(self) -> bool:
-        return self.is_congested or len(self._running) >= self._limits.max_handlers
+        return self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers
 
     def _handle(self, request: Request) -> None:
         try:
             answer = Response(Done()) if type(request.message) is Ping else self._handler(request)
             if answer is None or isinstance(answer, Response):
                 self._finish(request, answer)
+                return
+            if type(answer) is LaterAnswer:
+                self._owed[answer] = request
+                answer.when_over(partial(self._given, answer))
                 return
             running = asyncio.ensure_future(answer)
         except Exception as error:  # noqa: BLE001 (whatever it is, it goes back to the requester)
@@ -96,15 +108,26 @@ class RequestsHeld:
         self._running.add(running)
         running.add_done_callback(partial(self._handled, request))
 
+    def _given(self, owed: LaterAnswer, answer: Answer, failure: BaseException | None) -> None:
+        self._finish(self._owed.pop(owed), answer, failure)
+        if self._queued:  # whoever has given this answer is in the middle of something
+            asyncio.get_running_loop().call_soon(self.handle_queued)
+        if self._nothing_owed is not None and not self._owed and not self._nothing_owed.done():
+            self._nothing_owed.set_result(None)
+
+    def _cancelled(self) -> StreamNotOpen:
+        return StreamNotOpen("its peer", "the handler of this request was cancelled")
+
     def _handled(self, request: Request, running: asyncio.Future[Answer]) -> None:
         self._running.discard(running)
         if running.cancelled():
-            self._finish(request, None, StreamNotOpen("its peer", "the handler of this request was cancelled"))
+            self._finish(request, None, self._cancelled())
         elif (error := running.exception()) is not None:
             self._finish(request, None, error)
         else:
             self._finish(request, running.result())
-        self.handle_queued()
+        if self._queued:
+            self.handle_queued()
 
     def _finish(self, request: Request, answer: Answer, failure: BaseException | None = None) -> None:
         self._answer(request.correlation_id, answer, failure)

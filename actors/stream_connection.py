@@ -15,7 +15,7 @@ What must stay true:
 - No handler's error is lost: it goes back as the answer, or where nobody waits for one, to the log.
 
 Writing: the first frame in a turn of the event loop goes out at once, since somebody may wait for it; what follows in
-the same turn goes out together, and so do the answers to a burst of requests. Payloads are never joined with anything.
+the same turn goes out together, and so do the answers to a burst of requests. Only small payloads are ever copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from raylog.actors.admission import Admission
 from raylog.actors.frame_reader import FrameReader
 from raylog.actors.frames import (
     ERROR,
+    HEADER_BYTES,
+    LENGTH_BYTES,
     MAX_ADMISSION_FRAME_BYTES,
+    MAX_MESSAGE_BYTES,
     NO_PARTITION,
     NO_TOPIC,
     ONE_WAY,
@@ -45,8 +48,8 @@ from raylog.actors.frames import (
 from raylog.actors.messages import Done, Failure, Message
 from raylog.actors.remote_errors import failure_of, remote_failed
 from raylog.actors.requests_held import RequestsHeld
-from raylog.actors.requests_in_flight import OVERHEAD_BYTES, Reply, RequestsInFlight, fail
-from raylog.actors.stream_interface import Answer, Handler, Request, Response, StreamLimits
+from raylog.actors.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
+from raylog.actors.stream_interface import Answer, AnswerTaker, Handler, Request, Response, StreamLimits
 from raylog.config import KIB, MIB
 from raylog.errors import (
     FrameInvalid,
@@ -62,6 +65,7 @@ from raylog.storage.record_batch import Bytes
 
 _RECEIVE_BUFFER_BYTES: Final = 128 * KIB
 _WRITE_HIGH_BYTES: Final = 4 * MIB
+_JOIN_BYTES: Final = 4 * KIB  # a payload up to here is copied into one piece with its header: three pieces cost more
 _FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
 
 _log = logging.getLogger(__name__)
@@ -96,6 +100,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._reason: Exception | None = None
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
+        self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]  # the loop calls it for every read
         self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._write)
         self._asked.peer = peer
         # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
@@ -137,16 +142,44 @@ class StreamConnection(asyncio.BufferedProtocol):
         wait: bool = True,
     ) -> Reply:
         """See `Stream.request`."""
-        correlation_id = self._asked.next_id()
+        future: Reply = self._loop.create_future()
+        self._ask(future, message, payload, topic_id, partition, timeout, wait)
+        return future
+
+    def request_then(
+        self,
+        taken: AnswerTaker,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+    ) -> None:
+        """See `Stream.request_then`."""
+        self._ask(AnswerCall(self._loop, taken), message, payload, topic_id, partition, timeout, True)
+
+    def _ask(
+        self,
+        reply: Reply | AnswerCall,
+        message: Message,
+        payload: Bytes,
+        topic_id: bytes,
+        partition: int,
+        timeout: float | None,
+        wait: bool,
+    ) -> None:
+        asked = self._asked
+        asked.last_id = correlation_id = asked.last_id + 1
         try:
-            self._check_open()
+            if self.state is not State.OPEN:
+                self._check_open()
             parts, size = self._encode(message, payload, REQUEST, correlation_id, topic_id, partition)
         except StreamError as error:
-            refused: Reply = self._loop.create_future()
-            fail(refused, error)
-            return refused
+            fail(reply, error)
+            return
         seconds = self._limits.request_seconds if timeout is None else timeout
-        return self._asked.start(correlation_id, parts, size, seconds, wait)
+        asked.start(reply, correlation_id, parts, size, seconds, wait)
 
     def send(
         self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
@@ -213,11 +246,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         kind, version, packed = messages.pack(message)
         if type(payload) is memoryview:
             payload = payload.cast("B")
-        size = check_outgoing(len(packed), len(payload), self._limits.max_frame_bytes)
+        message_length, payload_length = len(packed), len(payload)
+        size = HEADER_BYTES + message_length + payload_length
+        if size > self._limits.max_frame_bytes or message_length > MAX_MESSAGE_BYTES:
+            check_outgoing(message_length, payload_length, self._limits.max_frame_bytes)
         header = encode_header(
-            kind, version, flags, correlation_id, len(packed), len(payload), topic_id=topic_id, partition=partition
+            kind, version, flags, correlation_id, message_length, payload_length, topic_id, partition
         )
-        return ([header, packed, payload] if payload else [header, packed]), size
+        if payload_length > _JOIN_BYTES:
+            return [header, packed, payload], size
+        return [b"".join((header, packed, payload))], size
 
     def _write(self, parts: Sequence[Bytes]) -> None:
         if self._transport is None or self.state is State.CLOSED:
@@ -234,14 +272,14 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _uncork(self) -> None:
         self._is_corked = False
-        self._flush()
+        if self._outbox:
+            self._flush()
 
     def _flush(self) -> None:
-        if self._outbox:
-            outbox, self._outbox = self._outbox, []
-            self._outbox_bytes = 0
-            if self._transport is not None and not self.closed.done():
-                self._transport.writelines(outbox)
+        outbox, self._outbox = self._outbox, []
+        self._outbox_bytes = 0
+        if self._transport is not None and not self.closed.done():
+            self._transport.writelines(outbox)
 
     # --- what the event loop calls --------------------------------------------------------------------------------
 
@@ -255,22 +293,27 @@ class StreamConnection(asyncio.BufferedProtocol):
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
         self._say(self._admission.opening())
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the reader knows better)
-        return self._reader.get_buffer()
-
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        self._reader.received(nbytes)
+        reader = self._reader
+        reader.received(nbytes)
         was_corked, self._is_corked = self._is_corked, True
         try:
-            while self.state is not State.CLOSED and (frame := self._reader.next_frame()) is not None:
-                self._take(frame)
+            while reader.is_midway and self.state is not State.CLOSED and (frame := reader.next_frame()) is not None:
+                if self.state is State.ADMITTING:
+                    self._take_admission(frame)
+                elif frame.header.flags & RESPONSE:
+                    self._take_answer(frame)
+                else:
+                    self._take_request(frame)
         except (FrameInvalid, PeerNotAdmitted) as error:
             _log.warning("A stream with %s is closed: %s", self.peer, error)
             self.abort(error)
         if not was_corked:
-            self._uncork()
-        if self._stall_timer is None and self._reader.is_midway:
+            self._is_corked = False
+            if self._outbox:
+                self._flush()
+        if reader.is_midway and self._stall_timer is None:
             self._watch_for_stall()
 
     def eof_received(self) -> None:
@@ -324,14 +367,6 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # --- frames that have arrived ---------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame) -> None:
-        if self.state is State.ADMITTING:
-            self._take_admission(frame)
-        elif frame.header.flags & RESPONSE:
-            self._take_answer(frame)
-        else:
-            self._take_request(frame)
-
     def _take_admission(self, frame: Frame) -> None:
         try:
             message = messages.unpack(frame.header.kind, frame.header.message_version, frame.message)
@@ -355,20 +390,20 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _take_answer(self, frame: Frame) -> None:
         header = frame.header
-        future = self._asked.answered(header.correlation_id)
-        if future is None:
+        reply = self._asked.answered(header.correlation_id)
+        if reply is None:
             raise FrameInvalid(f"An answer to request {header.correlation_id}, which is not in flight.")
         try:
             message = messages.unpack(header.kind, header.message_version, frame.message)
             if bool(header.flags & ERROR) != isinstance(message, Failure):
                 raise FrameInvalid(f"Message kind {header.kind} came with flags {header.flags}.")
         except (FrameInvalid, MessageUnknown) as error:
-            fail(future, StreamClosed(self.peer, str(error)))  # it was carried out, who knows how
+            fail(reply, StreamClosed(self.peer, str(error)))  # it was carried out, who knows how
             raise FrameInvalid(f"An answer cannot be read. {error}") from error
         if isinstance(message, Failure):
-            fail(future, remote_failed(self.peer, message))
-        elif not future.done():
-            future.set_result(Response(message, frame.payload))
+            fail(reply, remote_failed(self.peer, message))
+        elif not reply.done():
+            reply.set_result(Response(message, frame.payload))
 
     def _take_request(self, frame: Frame) -> None:
         header = frame.header
@@ -379,7 +414,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         except (MessageUnknown, StreamNotOpen) as error:
             self._answer(header.correlation_id, failure=error)
             return
-        size = header.size + OVERHEAD_BYTES
+        size = header.length + (LENGTH_BYTES + OVERHEAD_BYTES)
         self._held.take(
             Request(message, frame.payload, header.topic_id, header.partition, self, header.correlation_id, size)
         )

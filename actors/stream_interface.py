@@ -7,9 +7,9 @@ the same protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, fields
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.frames import MAX_FRAME_BYTES, NO_PARTITION, NO_TOPIC
 from raylog.actors.messages import Message
@@ -105,8 +105,65 @@ class Response:
 
 
 Answer: TypeAlias = Response | None
+AnswerTaker: TypeAlias = Callable[[Response | Exception], None]
+
+
+class LaterAnswer:
+    """An answer that a handler owes. It goes out in the very moment in which it is given, which no task could do."""
+
+    __slots__ = ("_answer", "_error", "_is_over", "_taken")
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._answer: Answer = None
+        self._error: BaseException | None = None
+        self._taken: Callable[[Answer, BaseException | None], None] | None = None
+
+    def done(self) -> bool:
+        """It has been given, or nobody waits for it any more."""
+        return self._is_over
+
+    def give(self, answer: Answer) -> None:
+        self._end(answer, None)
+
+    def fail(self, error: BaseException) -> None:
+        self._end(None, error)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_over, self._taken = True, None
+
+    def when_over(self, taken: Callable[[Answer, BaseException | None], None]) -> None:
+        """Call `taken` with the answer, or what became of it. At once, if it is there already."""
+        if self._is_over:
+            taken(self._answer, self._error)
+        else:
+            self._taken = taken
+
+    def _end(self, answer: Answer, error: BaseException | None) -> None:
+        self._is_over, self._answer, self._error = True, answer, error
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken(answer, error)
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def over(answer: Answer, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
+
+        self.when_over(over)
+        return future.__await__()
+
+
 # A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine, as an
-# `async def` does by itself, or a future. None answers with Done. What it raises goes back as the answer.
+# `async def` does by itself, a future, or quicker, a `LaterAnswer`. None answers with Done. What it raises goes back as
+# the answer.
 Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 
 
@@ -138,6 +195,21 @@ class Stream(Protocol):
         Where too much is in flight already this waits, within the time-out, or with `wait=False` fails at once; both
         end in TooManyBytesInFlight, and nothing was sent. RequestTimedOut and StreamClosed say nothing about the
         outcome (rules 27 and 30). An error of the other side comes as RemoteFailed.
+        """
+
+    def request_then(
+        self,
+        taken: AnswerTaker,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+    ) -> None:
+        """As `request`, where a turn of the loop counts: `taken` is called in the moment in which the answer arrives.
+
+        Of an error it hears a turn later.
         """
 
     def send(

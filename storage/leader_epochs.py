@@ -74,6 +74,8 @@ class LeaderEpochs:
 
     def span_at(self, offset: int) -> tuple[int, int]:
         """The epoch that wrote `offset`, and the offset where the next epoch begins."""
+        if self._history and offset >= self._history[-1].start_offset:
+            return self._history[-1].epoch, MAX_OFFSET
         at = bisect_right(self._history, offset, key=_start_offset)
         epoch = self._history[at - 1].epoch if at else NO_LEADER_EPOCH
         return epoch, self._history[at].start_offset if at < len(self._history) else MAX_OFFSET

@@ -139,7 +139,7 @@ class BatchHeader(NamedTuple):
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
     """The header at `position`, unchecked. The caller has made sure that 61 bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
 
 
 def is_transactional(batch: Bytes) -> bool:
@@ -149,21 +149,20 @@ def is_transactional(batch: Bytes) -> bool:
 
 def check_shape(header: BatchHeader) -> None:
     """Refuse a header whose fields cannot be true of any batch."""
+    attributes, base_offset, last_delta = header.attributes, header.base_offset, header.last_offset_delta
     if header.magic not in KNOWN_MAGICS:
         raise UnsupportedMagic(header.magic)
     if header.batch_length < MIN_BATCH_LENGTH:
         raise CorruptBatch(f"Batch length {header.batch_length} is less than a header.")
-    if header.codec > MAX_CODEC:
+    if attributes & CODEC_MASK > MAX_CODEC:
         raise UnsupportedCodec(header.codec)
-    if header.attributes & ~KNOWN_ATTRIBUTES:
-        raise InvalidBatch(f"Attributes {header.attributes:#06x} set bits without a meaning.")
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > MAX_OFFSET:
-        raise InvalidBatch(f"Offsets {header.base_offset} + {header.last_offset_delta} cannot be.")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise InvalidBatch(
-            f"Batch counts {header.record_count} records over {header.last_offset_delta + 1} offsets."
-        )
-    if header.has_producer and not header.is_control and (header.producer_epoch < 0 or header.base_sequence < 0):
+    if attributes & ~KNOWN_ATTRIBUTES:
+        raise InvalidBatch(f"Attributes {attributes:#06x} set bits without a meaning.")
+    if base_offset < 0 or last_delta < 0 or base_offset + last_delta > MAX_OFFSET:
+        raise InvalidBatch(f"Offsets {base_offset} + {last_delta} cannot be.")
+    if not 0 <= header.record_count <= last_delta + 1:
+        raise InvalidBatch(f"Batch counts {header.record_count} records over {last_delta + 1} offsets.")
+    if header.producer_id >= 0 and not header.is_control and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidBatch("A producer id comes with an epoch and a sequence.")
 
 
@@ -182,7 +181,7 @@ def check_batch(batch: Bytes) -> BatchHeader:
         raise CorruptBatch(f"{len(batch)} bytes are less than a batch header.")
     header = read_header(batch)
     check_shape(header)
-    if header.size != len(batch):
+    if header.batch_length + LENGTH_PREFIX_BYTES != len(batch):
         raise CorruptBatch(f"Batch declares {header.size} bytes, {len(batch)} are there.")
     check_crc(header, batch)
     return header

@@ -15,8 +15,15 @@ class SegmentList:
     """Finds the segment of an offset by binary search."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
+        self.active: Segment
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in segments]
+        self._find_active()
+
+    def _find_active(self) -> None:
+        """Every append asks for it several times. There is none for moments only, while a log starts over."""
+        if self._segments:
+            self.active = self._segments[-1]
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -26,10 +33,6 @@ class SegmentList:
 
     def __getitem__(self, at: int) -> Segment:
         return self._segments[at]
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     @property
     def sealed(self) -> list[Segment]:
@@ -53,14 +56,17 @@ class SegmentList:
     def add(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+        self._find_active()
 
     def remove(self, segment: Segment) -> None:
         at = self._segments.index(segment)
         del self._segments[at]
         del self._bases[at]
+        self._find_active()
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Put `new` in the place of the neighbours `old`, whose offsets it spans."""
         at = self._segments.index(old[0])
         self._segments[at : at + len(old)] = [new]
         self._bases[at : at + len(old)] = [new.base_offset]
+        self._find_active()

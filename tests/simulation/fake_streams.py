@@ -31,9 +31,9 @@ from raylog.actors.frames import (
 from raylog.actors.messages import Done, Failure, Message
 from raylog.actors.remote_errors import failure_of, remote_failed
 from raylog.actors.requests_held import RequestsHeld
-from raylog.actors.requests_in_flight import OVERHEAD_BYTES, Reply, RequestsInFlight, fail
+from raylog.actors.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
 from raylog.actors.stream_connection import State
-from raylog.actors.stream_interface import Answer, Handler, Request, Response
+from raylog.actors.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.errors import (
     PeerNotAdmitted,
     PeerUnreachable,
@@ -124,16 +124,43 @@ class FakeStream:
         wait: bool = True,
     ) -> Reply:
         """See `Stream.request`."""
-        correlation_id = self._asked.next_id()
+        future: Reply = self.loop.create_future()
+        self._ask(future, message, payload, topic_id, partition, timeout, wait)
+        return future
+
+    def request_then(
+        self,
+        taken: AnswerTaker,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+    ) -> None:
+        """See `Stream.request_then`."""
+        reply = AnswerCall(cast("asyncio.AbstractEventLoop", self.loop), taken)
+        self._ask(reply, message, payload, topic_id, partition, timeout, True)
+
+    def _ask(
+        self,
+        reply: Reply | AnswerCall,
+        message: Message,
+        payload: Bytes,
+        topic_id: bytes,
+        partition: int,
+        timeout: float | None,
+        wait: bool,
+    ) -> None:
+        self._asked.last_id = correlation_id = self._asked.last_id + 1
         try:
             self._check_open()
             parcel = self._parcel(REQUEST, correlation_id, message, payload, topic_id, partition)
         except StreamError as error:
-            refused: Reply = self.loop.create_future()
-            fail(refused, error)
-            return refused
+            fail(reply, error)
+            return
         seconds = self._limits.request_seconds if timeout is None else timeout
-        return self._asked.start(correlation_id, cast("Sequence[Bytes]", (parcel,)), parcel.size, seconds, wait)
+        self._asked.start(reply, correlation_id, cast("Sequence[Bytes]", (parcel,)), parcel.size, seconds, wait)
 
     def send(
         self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
@@ -320,16 +347,16 @@ class FakeStream:
             self.on_admitted(self)
 
     def _take_answer(self, parcel: Parcel) -> None:
-        future = self._asked.answered(parcel.correlation_id)
+        reply = self._asked.answered(parcel.correlation_id)
         lent = self._lent.pop(parcel.correlation_id, None)
         if lent is not None:
             self._check_lent(lent)
-        if future is None:
+        if reply is None:
             self._network.fail(f"{self.label}: an answer to request {parcel.correlation_id}, which is not in flight.")
         elif isinstance(parcel.message, Failure):
-            fail(future, remote_failed(self.peer, parcel.message))
-        elif not future.done():
-            future.set_result(Response(parcel.message, parcel.payload))
+            fail(reply, remote_failed(self.peer, parcel.message))
+        elif not reply.done():
+            reply.set_result(Response(parcel.message, parcel.payload))
 
     def _take_request(self, parcel: Parcel) -> None:
         if self.state is State.CLOSING:

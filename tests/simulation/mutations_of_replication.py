@@ -18,7 +18,7 @@ from raylog.actors.leader_role import LeaderRole
 from raylog.actors.replica import Replica
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import NO_EPOCH, EpochEnd
-from raylog.actors.stream_interface import Response
+from raylog.actors.stream_interface import LaterAnswer, Response
 from raylog.errors import DiskError, NotLeader, OffsetOutOfRange, RaylogError
 from raylog.storage.log_reader import Isolation
 from raylog.storage.producer_state import ProducerStates
@@ -452,8 +452,8 @@ def repetition_answered_at_once(patches: Patches) -> None:
     def append_or_answer(self: LeaderRole, request: Any, message: Any) -> Any:
         before = self._log.log_end_offset
         answer = append(self, request, message)
-        if isinstance(answer, asyncio.Future) and self._log.log_end_offset == before:
-            waiting = next(each for each in self._appends._heap if each.future is answer)
+        if isinstance(answer, LaterAnswer) and self._log.log_end_offset == before:
+            waiting = next(each for each in self._appends._heap if each.owed is answer)
             answer.cancel()
             return Response(waiting.answer)
         return answer
