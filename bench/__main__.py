@@ -22,6 +22,7 @@ from bench import (
     group_bench,
     housekeeping_bench,
     log_bench,
+    produce_bench,
     replication_bench,
     stream_bench,
     sustained_bench,
@@ -39,6 +40,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "consume": consume_bench.run,
     "housekeeping": housekeeping_bench.run,
     "groups": group_bench.run,
+    "produce": produce_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 

@@ -1,0 +1,40 @@
+"""A cluster on a Ray of its own on this machine, in a folder that is removed afterwards, and topics to measure on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+import raylog
+from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.api.cluster import Cluster
+
+
+@contextmanager
+def real_cluster(brokers: int = 3) -> Iterator[Cluster]:
+    folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
+    short = tempfile.mkdtemp(prefix="rb-")  # the paths of Ray's sockets have to be short
+    os.environ["RAY_TMPDIR"] = short
+    os.environ.pop("RAY_ADDRESS", None)
+    try:
+        join_or_start_ray(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        cluster = raylog.start(f"{folder}/data", brokers=brokers)
+        yield cluster
+        cluster.shutdown()
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(short, ignore_errors=True)
+
+
+@contextmanager
+def topic(cluster: Cluster, name: str, replicas: int, partitions: int = 3) -> Iterator[str]:
+    """It is gone afterwards, so that its files do not fill the page cache for the next measure."""
+    cluster.create_topic(name, partitions=partitions, replication_factor=replicas)
+    yield name
+    cluster.delete_topic(name)
