@@ -62,6 +62,12 @@ class PartitionSender:
         """Send what may go now."""
         if self._is_busy or self._sender.is_closed:
             return
+        try:
+            self._send_all()
+        except Exception as error:  # noqa: BLE001  nobody expected it: what is held must not wait for ever
+            self._sender.broke(error)
+
+    def _send_all(self) -> None:
         while True:
             leader = self._link.leader(self.queue.topic, self.queue.partition)
             if self._pause is not None and not self._is_over(leader):

@@ -48,7 +48,7 @@ class Sender:
         self.codec = codec_named(options.compression_type or "none").number
         self.is_closed = False
         self._partitions: dict[tuple[str, int], PartitionSender] = {}
-        self._tasks = BackgroundTasks(self._broke)
+        self._tasks = BackgroundTasks(self.broke)
         self._unsubscribe = link.on_change(self._pump_all)
         self._tick: asyncio.TimerHandle | None = None
         self._tick_seconds = min(_TICK_SECONDS, options.delivery_timeout_ms / 4000)
@@ -117,7 +117,8 @@ class Sender:
             self._end(ProducerClosed("it was closed before this record was delivered"))
         await self._tasks.close()
 
-    def _broke(self, error: BaseException) -> None:
+    def broke(self, error: BaseException) -> None:
+        """Something happened that nobody foresaw."""
         _log.critical("A producer has to end: %r", error, exc_info=error)
         reason = f"it met an error that nobody expected, {type(error).__name__}: {error}"
         self._end(ProducerClosed(reason))
