@@ -8,7 +8,8 @@ longer than it said. One record, or one batch of a bulk send, is never larger th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 
@@ -55,6 +56,17 @@ class BufferRoom:
                     self._returned.wait(left)
                 return True
             finally:
+                self.waiting -= 1
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Somebody waits who cannot block; open batches are sent for it as for others."""
+        with self._returned:
+            self.waiting += 1
+        try:
+            yield
+        finally:
+            with self._returned:
                 self.waiting -= 1
 
     def when_returned(self, listener: Callable[[], object]) -> None:

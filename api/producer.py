@@ -18,11 +18,12 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.topic_cache import TopicView
@@ -52,6 +53,17 @@ _CLOSE_SECONDS: Final = 10.0
 _INT64: Final = range(2**63)
 _now = time.time
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class PreparedRecord(NamedTuple):
+    """A record that has been looked at."""
+
+    queue: PartitionQueue
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+    size: int
 
 
 class Producer:
@@ -148,19 +160,34 @@ class Producer:
     def _send(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> RecordFuture:
+        until = self._until()
+        prepared = self.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), until)
+        while True:
+            sent = self.offer(prepared)
+            if sent is not None:
+                return sent
+            self._wait_for_room(prepared.size, until)
+
+    def prepare(self, record: ProducerRecord, until: float) -> PreparedRecord:
+        """The first half of `send`: what has to be sent, and in which queue. Waits where the topic is not known yet."""
         self._check()
-        if not self._interceptors:
-            return self._take(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        record = self._interceptors.on_send(record)
         try:
-            future = self._take(record)
+            return self._prepare(record, until)
         except Exception as error:
             self._interceptors.refused(error)
             raise
-        self._interceptors.watch(future)
-        return future
 
-    def _take(self, record: ProducerRecord) -> RecordFuture:
+    def offer(self, prepared: PreparedRecord) -> RecordFuture | None:
+        """The second half: take it. None: there is no room now."""
+        self._check()
+        queue, key, value, headers, timestamp_ms, _ = prepared
+        sent = self._accumulator.append(queue, key, value, headers, timestamp_ms)
+        if sent is not None and self._interceptors:
+            self._interceptors.watch(sent)
+        return sent
+
+    def _prepare(self, record: ProducerRecord, until: float) -> PreparedRecord:
         topic, options = record.topic, self.options
         headers = check_headers(record.headers)
         value = to_bytes("value", topic, headers, record.value, options.value_serializer)
@@ -169,13 +196,8 @@ class Producer:
         size = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_BYTES + _size_of(headers)
         if size > options.max_request_size:
             raise RecordTooLarge(topic, size, options.max_request_size)
-        until = time.monotonic() + options.max_block_ms / 1000
         queue = self._lane(topic, until).route(key, record.partition)
-        while True:
-            future = self._accumulator.append(queue, key, value, headers, record.timestamp_ms)
-            if future is not None:
-                return future
-            self._wait_for_room(size, until)
+        return PreparedRecord(queue, key, value, headers, record.timestamp_ms, size)
 
     def send_many(
         self,
@@ -240,14 +262,35 @@ class Producer:
         view = self._runtime.run(self._link.find_topic(topic, timeout), timeout + 1)
         return set(range(len(view.partitions)))
 
+    def knows(self, topic: str) -> bool:
+        """Whether the topic's partitions are known, so that nothing has to be asked."""
+        return topic in self._lanes or self._link.topic(topic) is not None
+
     def metrics(self) -> dict[str, float]:
         """What this producer has done, under the names of Kafka's producer metrics."""
         return self._metrics.read()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was taken before is delivered or has failed. ResultNotReady after `timeout` seconds."""
+        self._wait_for_all(self.begin_flush(), timeout)
+
+    def begin_flush(self) -> list[PendingBatch]:
+        """Have all that was taken sent without lingering; what that is."""
         self._runtime.check("producer")
-        self._wait_for_all(self._accumulator.flush(), timeout)
+        return self._accumulator.flush()
+
+    @contextmanager
+    def room_wanted(self, size: int) -> Iterator[Callable[[Callable[[], object]], None]]:
+        """For those that must not block: what to give a listener to, who is called when there may be room."""
+        with self._room.wanted():
+            self._wake()
+
+            def listen(listener: Callable[[], object]) -> None:
+                self._room.when_returned(listener)
+                if self._room.free >= size:
+                    listener()
+
+            yield listen
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more, deliver what was taken, and let go of the cluster. What is not delivered in time fails.

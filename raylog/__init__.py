@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raylog.api.async_consumer import AsyncConsumer
+    from raylog.api.async_producer import AsyncProducer
     from raylog.api.cluster import Cluster
     from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AsyncConsumer",
+    "AsyncProducer",
     "Cluster",
     "Consumer",
     "ConsumerRecord",
@@ -44,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncConsumer": "raylog.api.async_consumer",
+    "AsyncProducer": "raylog.api.async_producer",
     "Cluster": "raylog.api.cluster",
     "Consumer": "raylog.api.consumer",
     "ConsumerRecord": "raylog.api.records",
