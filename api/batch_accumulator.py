@@ -41,6 +41,10 @@ RECORD_BYTES: Final = 100  # what a record costs beside its value, if its key is
 PORTION: Final = 64 * KIB
 OPEN: Final = 0  # the entry of a gate
 _NO_ROOM: Final = -1
+# What the event loop wants to hear of a queue. It sets this before it looks at the queue for the last time.
+TELL_ALL: Final = 0
+TELL_SEALED: Final = 1  # something is under way, and its answer will look at the open batch
+TELL_NOTHING: Final = 2  # as much as may be is under way
 _GATE_PAUSE: Final = 20e-6
 
 
@@ -62,6 +66,7 @@ class PartitionQueue:
         "gate",
         "headers",
         "partition",
+        "quiet",
         "records",
         "room",
         "runs",
@@ -71,6 +76,7 @@ class PartitionQueue:
         "topic",
         "unsent_bytes",
         "wants_flush",
+        "wants_seal",
     )
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -87,6 +93,8 @@ class PartitionQueue:
         self.unsent_bytes = 0
         self.sealed_bytes = 0  # ever
         self.wants_flush = False
+        self.wants_seal = False
+        self.quiet = TELL_ALL
         self.filled: Callable[[PartitionQueue], None] | None = None
 
     def taken_bytes(self) -> int:
@@ -153,7 +161,7 @@ class BatchAccumulator:
             if not batch.is_taken and batch not in queue.sealed:
                 self.let_go(batch)
             raise
-        self.tell(queue)
+        self._tell_of_sealed(queue)
         return batch
 
     def _put_behind(self, queue: PartitionQueue, batch: PendingBatch) -> None:
@@ -181,6 +189,9 @@ class BatchAccumulator:
         timestamp_ms: int | None,
     ) -> RecordFuture | None:
         size = (0 if value is None else len(value)) + (0 if key is None else len(key)) + RECORD_BYTES
+        if queue.wants_seal:
+            self._seal(queue)
+            self.tell(queue)
         if queue.room < size and not self._make_room(queue, size):
             return None
         batch = queue.batch
@@ -198,9 +209,9 @@ class BatchAccumulator:
         """Another portion for the open batch, or a new batch where it is full."""
         batch = queue.batch
         used = 0 if batch is None else batch.size - max(0, queue.room)
-        if batch is not None and (used + size > self._batch_size or batch.count):  # a count: sealing was interrupted
+        is_sealed = batch is not None and (used + size > self._batch_size or batch.count > 0)
+        if is_sealed:  # a batch with a count: its sealing was interrupted
             self._seal(queue)
-            self.tell(queue)
             batch, used = None, 0
         granted = self.room.take(size, min(self.portion, self._batch_size - used))
         if not granted:
@@ -211,7 +222,9 @@ class BatchAccumulator:
         self.unresolved[batch] = None
         batch.size += granted
         queue.room = max(0, queue.room) + granted
-        if not used:
+        if is_sealed:
+            self._tell_of_sealed(queue)
+        elif not used and queue.quiet == TELL_ALL:
             self.tell(queue)
         if queue.filled is not None:
             queue.filled(queue)
@@ -250,13 +263,18 @@ class BatchAccumulator:
             queue.sealed_bytes += batch.size
             queue.sealed.append(batch)
         queue.records, queue.headers, queue.runs = [], {}, []
+        queue.wants_seal = False
         queue.tick = 0.0
         queue.batch = None
 
     # --- taking: on the event loop ---
 
     def seal_open(self, queue: PartitionQueue) -> bool:
-        """Let the open batch go. False: another thread is at it just now, come again."""
+        """Let the open batch go. False: another thread is at it, and is asked to do it when it comes next.
+
+        A thread that sends all the time mostly loses its turn there, so to come again would seldom help. It looks up
+        when `tick` is over. Where it does not come again, the caller does, and finds the gate open.
+        """
         try:
             del queue.gate[OPEN]
             try:
@@ -264,6 +282,8 @@ class BatchAccumulator:
             finally:
                 queue.gate[OPEN] = None
         except KeyError:
+            queue.wants_seal = True
+            queue.tick = 0.0
             return False
         return True
 
@@ -280,6 +300,10 @@ class BatchAccumulator:
         if batch in self.unresolved:
             del self.unresolved[batch]
             self.room.give_back(batch.size)
+
+    def _tell_of_sealed(self, queue: PartitionQueue) -> None:
+        if queue.quiet != TELL_NOTHING:
+            self.tell(queue)
 
     def tell(self, queue: PartitionQueue) -> None:
         """The event loop has to look at this queue. Told twice is no harm; a flag for it could be left behind."""

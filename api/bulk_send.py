@@ -30,7 +30,7 @@ from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarg
 from raylog.storage.batch_codec import encode_raw
 from raylog.storage.columns import NULL_LENGTH, Headers, join
 
-_CHUNK: Final = 32_768  # records that are split at once; enough for large batches of each partition
+_CHUNK: Final = 16_384  # records that are split at once, so few that they stay in the processor's caches meanwhile
 _SAMPLE: Final = 64
 _WIRE_BYTES: Final = 16  # of a record beside key and value: two lengths and a timestamp
 

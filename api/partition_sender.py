@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.actors.replication_messages import Append, Appended
 from raylog.actors.topic_cache import PartitionLeader
-from raylog.api.batch_accumulator import PartitionQueue
+from raylog.api.batch_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.delivery import Delivery, Parcel
 from raylog.api.pending_batch import Outcome, PendingBatch
 from raylog.api.retry_policy import pause_seconds
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raylog.api.sender import Sender
 
 _OFF_LOOP_BYTES: Final = 64 * KIB  # to compress fewer takes less time than to change threads
-_GATE_RETRY_SECONDS: Final = 0.0002
+_GATE_RETRY_SECONDS: Final = 0.002
 _NOT_DONE: Final = Outcome()  # of a batch under acks=0: nobody knows its offset
 
 
@@ -64,6 +64,9 @@ class PartitionSender:
             return
         try:
             self._send_all()
+            before, self.queue.quiet = self.queue.quiet, self._wanted_news()
+            if self.queue.quiet < before:
+                self._send_all()  # what was added just before that, and not told of
         except Exception as error:  # noqa: BLE001  nobody expected it: what is held must not wait for ever
             self._sender.broke(error)
 
@@ -90,6 +93,11 @@ class PartitionSender:
                 parcel = self.delivery.add(self._sender.accumulator.take(self.queue))
             if not self._send(parcel, leader):
                 return
+
+    def _wanted_news(self) -> int:
+        if self._is_busy or self._pause is not None or self.delivery.in_flight == self._options.max_in_flight:
+            return TELL_NOTHING
+        return TELL_SEALED if self.delivery.in_flight else TELL_ALL
 
     def _is_batch_ready(self) -> bool:
         """Whether a sealed batch is there, once the open one is sealed that should not wait any longer."""

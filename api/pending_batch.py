@@ -55,7 +55,7 @@ class Columns:
 
     def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray:
         keys = self.keys
-        if keys is not None and not any(keys) and all(key is None for key in keys):
+        if keys is not None and not any(keys) and keys.count(None) == len(keys):
             keys = None
         return encode_batch(
             self.values,

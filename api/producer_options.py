@@ -80,7 +80,7 @@ class ProducerOptions(ClientOptions):
         None, or_none(one_of(*(codec.name for codec in CODECS))), "gzip, snappy, lz4, zstd, or None."
     )
     batch_size: int = option(
-        512 * KIB,
+        1_000_000,  # what topics take by default, with room for a header
         whole_number(1, _MAX_BATCH_BYTES),
         "A batch is closed when its records take so many bytes of memory here; on the wire they are fewer.",
     )

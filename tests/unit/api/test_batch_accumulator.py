@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.api.batch_accumulator import OPEN, PORTION, RECORD_BYTES, BatchAccumulator, Clocks, PartitionQueue
+from raylog.api.batch_accumulator import (
+    OPEN,
+    PORTION,
+    RECORD_BYTES,
+    TELL_NOTHING,
+    TELL_SEALED,
+    BatchAccumulator,
+    Clocks,
+    PartitionQueue,
+)
 from raylog.api.buffer_room import BufferRoom
 from raylog.api.pending_batch import Columns, Outcome, PendingBatch
 
@@ -178,3 +187,28 @@ def test_threads_that_send_at_once() -> None:
         offsets = [future.result(0).offset for _, future in sent]  # type: ignore[attr-defined]
         assert [log[each] for each in offsets] == [value for value, _ in sent]
         assert offsets == sorted(offsets)
+
+
+def test_a_thread_at_the_gate_seals_for_the_loop_when_it_comes_next() -> None:
+    world = World()
+    world.accumulator.append(world.queue, None, b"one")
+    del world.queue.gate[OPEN]
+    assert not world.accumulator.seal_open(world.queue)
+    world.queue.gate[OPEN] = None
+    before = world.woken
+    world.accumulator.append(world.queue, None, b"two")
+    assert [columns_of(batch).values for batch in world.queue.sealed] == [[b"one"]]
+    assert world.woken > before
+    assert [columns_of(batch).values for batch in world.take_all()] == [[b"one"], [b"two"]]
+
+
+def test_the_loop_is_not_told_what_it_does_not_want_to_hear() -> None:
+    world = World(batch_size=1000)
+    world.queue.quiet = TELL_SEALED
+    world.accumulator.append(world.queue, None, bytes(500))
+    assert world.woken == 0
+    world.accumulator.append(world.queue, None, bytes(500))
+    assert world.woken == 1
+    world.queue.quiet = TELL_NOTHING
+    world.accumulator.append(world.queue, None, bytes(500))
+    assert world.woken == 1
