@@ -28,7 +28,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from operator import lt
+from operator import add, lt
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -252,7 +252,7 @@ class ColumnPayload:
         if self._is_of_one_time():
             return repeat(base, self.record_count)
         self._check_timestamps(base)
-        return map(base.__add__, self.timestamp_deltas)
+        return map(add, repeat(base), self.timestamp_deltas)
 
     def _is_of_one_time(self) -> bool:
         deltas = self.timestamp_deltas
@@ -311,14 +311,22 @@ def machine_order(typecode: str, column: Bytes) -> array[int]:
 
 def _lengths(what: str, column: memoryview, joined_size: int) -> array[int]:
     lengths = machine_order("i", column)
-    total = sum(lengths)
-    if not _none_negative(lengths):
-        if min(lengths) < -1:
-            raise InvalidBatch(f"A {what} has length {min(lengths)}.")
-        total += lengths.count(-1)
+    if _are_even(lengths):
+        least, total = lengths[0], max(0, lengths[0]) * len(lengths)
+    elif _none_negative(lengths):
+        least, total = 0, sum(lengths)
+    else:
+        least, total = min(lengths), sum(lengths) + lengths.count(-1)
+    if least < -1:
+        raise InvalidBatch(f"A {what} has length {least}.")
     if total != joined_size:
         raise InvalidBatch(f"The {what} lengths add up to {total}, but {joined_size} bytes are there.")
     return lengths
+
+
+def _are_even(lengths: array[int]) -> bool:
+    """Whether there are some, all the same, as ids are. To compare bytes costs next to nothing."""
+    return len(lengths) > 0 and lengths.tobytes() == lengths[:1].tobytes() * len(lengths)
 
 
 def _check_offsets(deltas: array[int] | None, count: int, last_offset_delta: int) -> None:
@@ -384,7 +392,7 @@ def _sums_fit(base: int, deltas: array[int]) -> bool:
 
 def _cut(joined: bytes, lengths: array[int]) -> Iterator[bytes | None]:
     """The items of `joined`. Every path but the last runs in C per item: this is what iterating a consumer costs."""
-    if len(lengths) >= _SPLIT_GROUP and lengths.tobytes() == lengths[:1].tobytes() * len(lengths):
+    if len(lengths) >= _SPLIT_GROUP and _are_even(lengths):
         if lengths[0] < 0:
             return repeat(None, len(lengths))
         if lengths[0] > 0:
