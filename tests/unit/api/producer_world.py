@@ -49,5 +49,3 @@ def outcomes(futures: Sequence[RecordFuture]) -> Iterator[int | Exception]:
     for future in futures:
         error = future.exception(0)
         yield future.result(0).offset if error is None else error
-
-

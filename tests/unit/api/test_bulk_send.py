@@ -57,9 +57,7 @@ def test_splitting_keeps_the_order(parts: list[int], packed: bool) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 3, 9])
 @pytest.mark.parametrize("batch_size", [200, 3_000, 2**19])
-def test_records_arrive_in_order_and_positions_fit(
-    patch: pytest.MonkeyPatch, partitions: int, batch_size: int
-) -> None:
+def test_records_arrive_in_order_and_positions_fit(patch: pytest.MonkeyPatch, partitions: int, batch_size: int) -> None:
     values = [b"%d" % number + bytes(number % 300) for number in range(1_000)]
     keys: list[bytes | None] = [b"key-%d" % (number % 40) if number % 10 else None for number in range(1_000)]
     stamps = list(range(5_000, 6_000))
