@@ -149,7 +149,7 @@ class Fetcher:
     def put(self, item: Item) -> None:
         if not isinstance(item, Chunk | Located):
             self._news.append(item)
-        elif (feed := self._feeds.get(item.partition)) is not None and feed.generation == item.generation:
+        elif (feed := self._feeds.get(item.partition)) is not None:  # its own: an older task was cancelled
             self._put_in_order(feed, item)
         self._tell_taker()
 

@@ -36,6 +36,7 @@ from raylog.storage.record_batch import check_batch, read_header
 
 _MILLION = 1_000_000
 _LOG_BYTES = 256 * MIB
+_SETTINGS = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}  # the records are of 2023
 _SIZES = {"64 KiB": 64 * KIB, "1 MiB": 1000 * KIB}
 _WINDOW = 16
 _ALL = Append(NO_EPOCH, -1, 30_000)
@@ -119,7 +120,7 @@ async def _throughput(name: str, size: int) -> list[Figure]:
     batch = bytes(batch_of(size))
     per_batch = read_header(batch).record_count
     batches = _LOG_BYTES // len(batch)
-    async with bench_cluster({}, 1) as cluster:
+    async with bench_cluster(_SETTINGS, 1) as cluster:
         await _fill(cluster.leader, batch, batches)
         return await asyncio.to_thread(_measure, cluster, name, batch, per_batch * batches)
 

@@ -32,10 +32,11 @@ from raylog.errors import (
 )
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.record_batch import Bytes, filler, read_header, stamp
+from raylog.storage.record_batch import Bytes, filler, read_header, split_batches, stamp
 
 NODE = "node of all"
 TIME = 1_700_000_000_000
+_BEFORE = b"what stands before a slice"
 
 
 @dataclass
@@ -279,21 +280,32 @@ class FakeLink:
 
     def _as_file(self, leader: PartitionLeader, log: ModelLog, message: Fetch, first: int, data: bytes) -> Response:
         path = f"{leader.topic}-{leader.partition}-{first}-{len(data)}.log"
-        disk = self.env.disk
-        if not disk.exists(path):
-            disk.write_file(path, b"before" + data)
-        file = disk.open(path)
-        inode = file.inode()
-        file.close()
+        inode = self._write(path, data)
         length = len(data)
         if self.random.random() < self.faults.wrong_files:
-            wrong = self.random.randrange(4)
+            wrong = self.random.randrange(6)
             inode += wrong == 0
             length += wrong == 1
             first += wrong == 2
             path += "gone" * (wrong == 3)
+            if wrong == 4:
+                path, length = path + "other", len(data := _other_values(data))
+                self._write(path, data)
+            if wrong == 5:
+                path += f"damaged {len(self.asked)}"
+                inode = self._write(path, self._damaged(data))
         self.files_read += 1
-        return Response(self._fetched(log, message, first, file=(path, inode, 6, length)))
+        return Response(self._fetched(log, message, first, file=(path, inode, len(_BEFORE), length)))
+
+    def _write(self, path: str, data: bytes) -> int:
+        """The inode."""
+        disk = self.env.disk
+        if not disk.exists(path):
+            disk.write_file(path, _BEFORE + data)
+        file = disk.open(path)
+        inode = file.inode()
+        file.close()
+        return inode
 
     def _fetched(
         self,
@@ -309,3 +321,14 @@ class FakeLink:
             next_offset, log.high_watermark, stable, log.start, log.epoch, diverged,
             aborted if message.committed else (), file,
         )  # fmt: skip
+
+
+def _other_values(data: bytes) -> bytes:
+    """Batches of the same offsets that hold something else, as of another log."""
+    found = b""
+    for each in split_batches(data):
+        header = read_header(each)
+        batch = encode_batch([b"of another log"] * (header.last_offset_delta + 1), timestamps=TIME)
+        stamp(batch, header.base_offset, header.leader_epoch)
+        found += batch
+    return found
