@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raylog.api.producer_options import ProducerSettings
 
 _NOT_STARTED: Final = "it was not started (`await producer.start()`, or `async with`)"
+_YIELD_EVERY: Final = 256  # records, after which others on the loop have a turn although nothing was waited for
 
 
 class AsyncProducer:
@@ -46,6 +47,7 @@ class AsyncProducer:
         self.options = ProducerOptions.parse(settings)  # says what is wrong with them at once
         self._settings = settings
         self._inner: Producer | None = None
+        self._sent = 0
 
     async def start(self) -> None:
         """Connect. ClusterNotFound, ClusterUnreachable, PeerNotAdmitted."""
@@ -78,6 +80,9 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """Take one record; returns the future of its delivery, which can be awaited. What `Producer.send` raises."""
+        self._sent += 1
+        if self._sent % _YIELD_EVERY == 0:
+            await asyncio.sleep(0)
         producer = await self._ready(topic)
         until = time.monotonic() + self.options.max_block_ms / 1000
         prepared = producer.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), until)

@@ -402,10 +402,11 @@ class Producer:
     async def _open(self, address: LinkAddress) -> tuple[ClusterLink, Sender]:
         SERVING_THREADS.add(threading.get_ident())
         link = await self._runtime.acquire_link(address)
-        link.on_change(self._topics_changed)
+        self._unfollow = link.on_change(self._topics_changed)
         return link, Sender(link, self._accumulator, self.options, self._metrics)
 
     async def _release(self) -> None:
+        self._unfollow()
         await self._sender.close()
         await self._runtime.release_link(self._link)
 

@@ -46,6 +46,13 @@ def test_a_record_is_delivered_and_tells_where(patch: pytest.MonkeyPatch) -> Non
         assert (batch.keys, batch.values, batch.headers) == ([b"key"], [b"value"], [[("name", b"x")]])
 
 
+def test_after_its_end_nothing_of_it_stays_with_the_shared_link(patch: pytest.MonkeyPatch) -> None:
+    with producer_of(patch) as (producer, link):
+        producer.send(TOPIC, b"v").result(10)
+        assert link._changed
+    assert link._changed == []
+
+
 def test_many_records_one_by_one(patch: pytest.MonkeyPatch) -> None:
     with producer_of(patch, batch_size=20_000) as (producer, link):
         keys = [b"key-%d" % (number % 50) for number in range(5_000)]
