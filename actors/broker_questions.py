@@ -52,6 +52,7 @@ class Brokers:
         self._find = find
         self._found_at = -math.inf
         self._known: tuple[BrokerMetadata, ...] = ()
+        self._racks: dict[int, str] = {}  # also of those that are fenced for a while
         self._order: list[Endpoints] = [(each,) for each in bootstrap]
         random.shuffle(self._order)
         self._order.sort(key=lambda each: not each[0].is_unix)
@@ -61,6 +62,7 @@ class Brokers:
         if brokers == self._known or not brokers:
             return False
         self._known = brokers
+        self._racks.update((broker_id, rack) for broker_id, _, rack, _ in brokers)
         told = [(node == self._node_id, nearest_first(ends, node, self._node_id)) for _, node, _, ends in brokers]
         self._random.shuffle(told)
         told.sort(key=lambda each: not each[0])
@@ -71,6 +73,10 @@ class Brokers:
 
     def all(self) -> list[Endpoints]:
         return list(self._order)
+
+    def rack_of(self, broker: int) -> str:
+        """Where metadata has told it last; empty: nowhere."""
+        return self._racks.get(broker, "")
 
     async def find_again(self) -> None:
         """None of them answers. Not more often than every few seconds somebody else is asked where they are."""

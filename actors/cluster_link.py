@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
@@ -68,11 +68,12 @@ class ClusterLink:
         self._tasks = BackgroundTasks(self._broke)
         self._cache = TopicCache(node_id)
         self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
+        self._follows_all = False
         self._pool = StreamPool(env, self._tasks)
         self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
         self._questions = BrokerQuestions(self._pool, self._brokers)
         self._watch = MetadataWatch(
-            self._pool, self._brokers, lambda: self._topics, self._learn, lambda: self._cache.version
+            self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version
         )
         self._requests = LeaderRequests()
         self._callbacks: dict[object, Callable[[], None]] = {}
@@ -135,6 +136,21 @@ class ClusterLink:
         answer = await self._metadata((), timeout)
         self._learn(answer, self._topics)
         return tuple(self._cache.view_of(topic) for topic in answer.topics)
+
+    async def follow_all(self, timeout: float) -> None:
+        """Know all topics from now on, also those that come later: `topics()`. ClusterUnreachable, PeerNotAdmitted."""
+        self._check()
+        self._follows_all = True
+        self._watch.begin(self._tasks)
+        self._learn(await self._metadata((), timeout), ())
+
+    def topics(self) -> tuple[int, Iterable[TopicView]]:
+        """Of who has asked to `follow_all`: as of this metadata version."""
+        return self._cache.complete_version, self._cache.topics()
+
+    def rack_of(self, broker: int) -> str:
+        """Empty: it has none, or is not known (any more)."""
+        return self._brokers.rack_of(broker)
 
     async def refresh(self, timeout: float) -> None:
         """Ask a broker what it knows now; many calls at once are one. ClusterUnreachable, PeerNotAdmitted."""
@@ -245,8 +261,12 @@ class ClusterLink:
             self._topics = tuple(sorted((*self._topics, topic)))
         self._watch.begin(self._tasks)
 
+    def _followed(self) -> tuple[str, ...]:
+        """None: all."""
+        return () if self._follows_all else self._topics
+
     async def _ask_and_learn(self, timeout: float) -> Metadata:
-        topics = self._topics
+        topics = self._followed()
         answer = await self._metadata(topics, timeout)
         self._learn(answer, topics)
         return answer
@@ -259,7 +279,10 @@ class ClusterLink:
 
     def _learn(self, answer: Metadata, asked: tuple[str, ...]) -> None:
         is_newer = answer.version > self._cache.version
-        is_change = self._cache.learn(answer, asked or self._topics)
+        if self._follows_all and not asked:
+            is_change = self._cache.learn_all(answer)
+        else:
+            is_change = self._cache.learn(answer, asked or self._topics)
         if is_newer:
             is_change |= self._brokers.learn(answer.brokers)
         if is_change:

@@ -28,6 +28,7 @@ class PartitionLeader:
     epoch: int  # leader epoch
     endpoints: tuple[Endpoint, ...]  # nearest first; empty where nobody leads
     node_id: str  # the leader's Ray node
+    replicas: tuple[int, ...] = ()  # brokers
 
 
 class CoordinatorAddress(PartitionLeader):
@@ -48,6 +49,7 @@ class TopicCache:
 
     def __init__(self, node_id: str) -> None:
         self.version = -1  # the newest that any answer had
+        self.complete_version = -1  # of the newest that was about all topics
         self._node_id = node_id
         self._topics: dict[str, TopicView] = {}
         self._versions: dict[str, int] = {}  # of what is known of a topic, or of its absence
@@ -92,6 +94,14 @@ class TopicCache:
         self.version = max(self.version, answer.version)
         return is_change
 
+    def learn_all(self, answer: Metadata) -> bool:
+        """Of an answer about all topics: those that it does not name are not there."""
+        self.complete_version = max(self.complete_version, answer.version)
+        return self.learn(answer, {*self._topics, *(topic[0] for topic in answer.topics)})
+
+    def topics(self) -> Iterable[TopicView]:
+        return self._topics.values()
+
     def view_of(self, topic: TopicMetadata) -> TopicView:
         """As it would be known if nothing were known before."""
         name, topic_id, partitions = topic
@@ -120,9 +130,9 @@ class TopicCache:
         return view != known
 
     def _leader(self, topic: str, topic_id: bytes, partition: PartitionMetadata) -> PartitionLeader:
-        number, broker, epoch, _, _, endpoints, node_id = partition
+        number, broker, epoch, replicas, _, endpoints, node_id = partition
         places = nearest_first(endpoints, node_id, self._node_id) if broker >= 0 else ()
-        return PartitionLeader(topic, topic_id, number, broker, epoch, places, node_id)
+        return PartitionLeader(topic, topic_id, number, broker, epoch, places, node_id, replicas)
 
 
 def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:

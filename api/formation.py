@@ -28,7 +28,7 @@ from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import FoundDirectory, check_no_copies, cluster_of, interrupted_formation
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
@@ -40,7 +40,10 @@ from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
 # By topic, the dotted name of what makes the core of its coordinators.
-_COORDINATORS: Final[Mapping[str, str]] = {TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make"}
+_COORDINATORS: Final[Mapping[str, str]] = {
+    OFFSETS_TOPIC: "raylog.groups.group_core.make",
+    TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make",
+}
 _GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is missing comes first
 
 

@@ -74,7 +74,7 @@ class GroupCoordinator:
         self._line = CommitLine(
             offsets_log, self._timers, self._settings.max_batch_bytes, self._settings.commit_timeout_ms, self._end
         )
-        self._is_serving = False
+        self.serving: asyncio.Future[None] = self._loop.create_future()  # done: requests are taken
         self._began_at = self._loop.time()
         self._ended: asyncio.Future[BaseException] = self._loop.create_future()
         self._tickets: dict[str, int] = {}  # by group: the batch of its last record
@@ -84,7 +84,7 @@ class GroupCoordinator:
 
     @property
     def is_serving(self) -> bool:
-        return self._is_serving and not self._ended.done()
+        return self.serving.done() and not self._ended.done()
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class GroupCoordinator:
         for group in self._shard.state.groups.values():
             for member_id in group.members:
                 self._watch(group.group_id, member_id)
-        self._is_serving = True
+        self.serving.set_result(None)
         self._took_turn()
         self._tasks.start(self._confirm_now_and_then())
         self._tasks.start(self._expire_now_and_then())
@@ -216,7 +216,7 @@ class GroupCoordinator:
             raise InvalidRequest(f"A coordinator of groups does not answer {type(request).__name__}.")
         if self._ended.done():
             raise self._not_coordinator(group)
-        if not self._is_serving:
+        if not self.serving.done():
             raise CoordinatorLoading(group, self._elapsed_ms())
         unconfirmed_ms = (self._loop.time() - self._line.confirmed_at) * 1000
         if unconfirmed_ms > self._settings.max_unconfirmed_ms:

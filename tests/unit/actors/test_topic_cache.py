@@ -107,3 +107,20 @@ def test_of_coordinators_the_newest_version_counts_as_a_whole() -> None:
     assert after.endpoints == ()
     assert cache.is_outdated(before)
     assert cache.coordinator("__c", 5) is None
+
+
+def test_who_knows_all_topics_hears_of_those_that_are_gone() -> None:
+    cache = TopicCache("")
+    assert cache.learn_all(metadata(3, partition()))
+    assert [each.name for each in cache.topics()] == ["t"]
+    assert not cache.learn_all(metadata(2)), "an older answer"
+    assert not cache.learn_all(metadata(4, partition()))
+    assert cache.learn_all(metadata(5))
+    assert (list(cache.topics()), cache.complete_version) == ([], 5)
+
+
+def test_an_answer_about_some_topics_says_nothing_of_the_others() -> None:
+    cache = TopicCache("")
+    cache.learn_all(metadata(3, partition()))
+    cache.learn(metadata(7), ["other"])
+    assert ([each.name for each in cache.topics()], cache.complete_version) == (["t"], 3)
