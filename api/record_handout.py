@@ -22,6 +22,7 @@ from raylog.actors.replication_messages import NO_EPOCH
 from raylog.api.column_batches import ColumnBatch
 from raylog.api.deserializers import Deserializer
 from raylog.api.fetched_items import Chunk, Failed, Located
+from raylog.api.poll_errors import PollErrors
 from raylog.api.positions import UNKNOWN, Positions
 from raylog.api.record_decoding import Piece, RecordList, RecordRun, deserialize
 from raylog.api.records import ConsumerRecord, TopicPartition
@@ -82,9 +83,7 @@ class RecordHandout:
         self._turns: deque[TopicPartition] = deque()  # who may have something and is not paused; the next is first
         self._iterated: tuple[TopicPartition, Piece] | None = None
         self._taken_before = 0  # of the records of that piece, by polls
-        self._stopped: dict[TopicPartition, Exception] = {}  # until they get another position
-        self._errors: dict[type[Exception], Exception] = {}  # to be raised once
-        self._owes_error = False
+        self._errors = PollErrors()
         self.held_bytes = 0  # of chunks that nobody has looked into
         self.handed_out = 0  # records
 
@@ -106,15 +105,15 @@ class RecordHandout:
         if not self._positions.is_current(failed.partition, failed.generation):
             return
         if failed.is_final:
-            self._stopped[failed.partition] = failed.error
+            self._errors.add_final(failed.partition, failed.error)
         else:
-            self._errors[type(failed.error)] = failed.error
+            self._errors.add_passing(failed.error)
 
     def drop(self, partition: TopicPartition) -> None:
         """Its position is about to become another, or nobody reads it any more."""
         self._settle(partition)
         self._forget(partition)
-        self._stopped.pop(partition, None)
+        self._errors.forget(partition)
 
     def pause(self, partition: TopicPartition) -> None:
         self._settle(partition)
@@ -158,15 +157,12 @@ class RecordHandout:
     def check(self, partition: TopicPartition) -> None:
         """Raise what keeps it from being read, or NotAssigned."""
         self._positions[partition]
-        if partition in self._stopped:
-            raise self._stopped[partition]
-        if self._errors:
-            raise self._errors.pop(next(iter(self._errors)))
+        self._errors.raise_of(partition)
 
     def poll(self, most: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to `most` records; partitions take turns."""
         self.settle()
-        self._raise_owed()
+        self._errors.raise_owed()
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         before: list[tuple[TopicPartition, int, int]] = []
         try:
@@ -183,13 +179,13 @@ class RecordHandout:
             self._undo(before)
             raise
         self.handed_out += sum(map(len, found.values()))
-        self._raise_or_owe(bool(found))
+        self._errors.raise_or_owe(bool(found))
         return found
 
     def poll_batches(self, most: int) -> list[ColumnBatch]:
         """Batches of about so many bytes in all, and at least one; partitions take turns."""
         self.settle()
-        self._raise_owed()
+        self._errors.raise_owed()
         found: list[ColumnBatch] = []
         while self._turns and most > 0:
             partition = self._turns[0]
@@ -203,21 +199,21 @@ class RecordHandout:
                 self._finish_batch(partition, held)
             if held.walk is None:
                 self._turn_over(partition)
-        self._raise_or_owe(bool(found))
+        self._errors.raise_or_owe(bool(found))
         return found
 
     def next_piece(self) -> Piece | None:
         """Records to iterate over, of the partition whose turn it is. The piece before it is over."""
         self.settle()
-        self._raise_owed()
+        self._errors.raise_owed()
         for partition in list(self._turns):
             piece = self._piece(partition)
             self._turn_over(partition)
             if piece is not None:
                 self._iterated, self._taken_before = (partition, piece), piece.taken
-                self._raise_or_owe(True)
+                self._errors.raise_or_owe(True)
                 return piece
-        self._raise_or_owe(False)
+        self._errors.raise_or_owe(False)
         return None
 
     def cut(self) -> None:
@@ -242,37 +238,6 @@ class RecordHandout:
         if piece.position != piece.end:
             held.run = None  # made anew, from the position
         self._move_to(partition, held, piece.position)
-
-    # --- errors ---------------------------------------------------------------------------------------------------
-
-    def _raise_or_owe(self, found_some: bool) -> None:
-        """What was found is handed out first; so busy partitions do not keep an error from being seen either."""
-        if self._errors or self._stopped:
-            self._owes_error = True
-            if not found_some:
-                self._raise_owed()
-
-    def _raise_owed(self) -> None:
-        if not self._owes_error:
-            return
-        self._owes_error = False
-        if self._errors:
-            raise self._errors.pop(next(iter(self._errors)))
-        for error in self._stopped.values():
-            raise error
-
-    def _stop(self, partition: TopicPartition, error: Exception) -> None:
-        self._positions.refetch(partition)
-        self._forget(partition)
-        self._stopped[partition] = error
-        self._fetching.halt(partition)
-
-    def _undo(self, before: list[tuple[TopicPartition, int, int]]) -> None:
-        for partition, offset, epoch in before:
-            if self._positions[partition].offset != offset:
-                self._positions.seek(partition, offset, epoch)
-                self._forget(partition)
-                self._fetching.refetch(partition)
 
     # --- one partition --------------------------------------------------------------------------------------------
 
@@ -411,6 +376,19 @@ class RecordHandout:
         self._held[partition] = again = _Held()
         again.refetches = (position, times + 1)
         self._fetching.refetch(partition)
+
+    def _stop(self, partition: TopicPartition, error: Exception) -> None:
+        self._positions.refetch(partition)
+        self._forget(partition)
+        self._errors.add_final(partition, error)
+        self._fetching.halt(partition)
+
+    def _undo(self, before: list[tuple[TopicPartition, int, int]]) -> None:
+        for partition, offset, epoch in before:
+            if self._positions[partition].offset != offset:
+                self._positions.seek(partition, offset, epoch)
+                self._forget(partition)
+                self._fetching.refetch(partition)
 
     def _unreadable(self, partition: TopicPartition, error: BatchError, next_offset: int) -> RecordUnreadable:
         unreadable = RecordUnreadable(*partition, self._positions[partition].offset, next_offset, error.describe())
