@@ -231,7 +231,7 @@ class Consumer:
 
         >>> consumer.seek(TopicPartition("clicks", 0), 42)
         """
-        self._ready()
+        self._check_open()
         if isinstance(offset, OffsetAndMetadata):
             self._desk.seek(_partition(partition), offset.offset, offset.leader_epoch)
         else:
@@ -239,21 +239,21 @@ class Consumer:
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first record there is; without any partition named, in all of them. NotAssigned."""
-        self._ready()
+        self._check_open()
         self._desk.seek_to(list(map(_partition, partitions)), EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record there is; without any partition named, in all of them. NotAssigned."""
-        self._ready()
+        self._check_open()
         self._desk.seek_to(list(map(_partition, partitions)), LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until they are resumed; what is fetched already is kept. NotAssigned."""
-        self._ready()
+        self._check_open()
         self._desk.pause(map(_partition, partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        self._ready()
+        self._check_open()
         self._desk.resume(map(_partition, partitions))
 
     def paused(self) -> set[TopicPartition]:
@@ -355,6 +355,9 @@ class Consumer:
         arrivals = self._arrivals
         while True:
             arrivals.expect()
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError
             self._receive()
             found = get()
             if found:
@@ -366,18 +369,12 @@ class Consumer:
 
     def _receive(self) -> None:
         """Take in what has come, unless there is plenty to hand out."""
-        self._ready()
+        self._check_open()
         handout = self._desk.handout
         while (not handout.has_any or handout.held_bytes < self._fetcher.take_bytes) and (
             items := self._arrivals.pop()
         ):
             self._desk.receive(items)
-
-    def _ready(self) -> None:
-        self._check_open()
-        if self._is_woken:
-            self._is_woken = False
-            raise WakeupError
 
     def _check_open(self) -> None:
         if self._is_closed:

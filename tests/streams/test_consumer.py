@@ -195,8 +195,11 @@ def test_wakeup_ends_a_wait_once_and_loses_nothing(cluster: Cluster) -> None:
         seen += [record.value for record in consumer.poll(timeout_ms=5000)[P0]]
         assert seen == numbers(0, 100)
         consumer.wakeup()
+        assert consumer.assignment() == {P0}
+        consumer.seek(P0, 0)
         with pytest.raises(WakeupError):
             next(consumer)
+        assert next(consumer).value == b"0"
 
 
 def test_close_from_another_thread_ends_a_wait(cluster: Cluster) -> None:
