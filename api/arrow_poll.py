@@ -5,6 +5,7 @@ table = consumer.poll_arrow(timeout_ms=100)     # topic, partition, offset, time
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,6 +27,11 @@ def to_table(batches: Sequence[ColumnBatch], *, include_headers: bool = False) -
 
 def _with_place(batch: ColumnBatch, schema: pa.Schema, include_headers: bool) -> pa.RecordBatch:
     columns = batch.to_arrow(include_headers=include_headers)
-    count = columns.num_rows
-    place = [pa.repeat(batch.topic, count), pa.repeat(pa.scalar(batch.partition, pa.int32()), count)]
+    place = _place(batch.topic, batch.partition, columns.num_rows)
     return pa.RecordBatch.from_arrays([*place, *columns.columns], schema=schema)
+
+
+@functools.lru_cache(maxsize=32)  # the batches of a partition mostly have a few sizes
+def _place(topic: str, partition: int, count: int) -> tuple[pa.Array, pa.Array]:
+    # Arrow takes far longer to find the type of a Python value than to repeat it.
+    return pa.repeat(pa.scalar(topic, pa.string()), count), pa.repeat(pa.scalar(partition, pa.int32()), count)
