@@ -83,6 +83,10 @@ class AsyncProducer:
         self._sent += 1
         if self._sent % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
+        if type(value) is bytes and headers is None and partition is None and timestamp_ms is None:
+            at_once = self._producer.send_at_once(topic, value, key)
+            if at_once is not None:
+                return at_once
         producer = await self._ready(topic)
         until = time.monotonic() + self.options.max_block_ms / 1000
         prepared = producer.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), until)

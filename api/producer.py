@@ -150,9 +150,15 @@ class Producer:
                     return sent
         return self._send(topic, value, key, headers, partition, timestamp_ms)
 
-    def _send_plain(self, topic: str, value: bytes, key: bytes) -> RecordFuture | None:
+    def send_at_once(self, topic: str, value: bytes, key: bytes | None) -> RecordFuture | None:
+        """A plain record that needs no look at the cluster and no wait. None: `prepare` it, and `offer` it."""
+        if topic in self._routes and (key is None or type(key) is bytes):
+            return self._send_plain(topic, value, key)
+        return None
+
+    def _send_plain(self, topic: str, value: bytes, key: bytes | None) -> RecordFuture | None:
         """A key that was not met before, or a portion of the buffer that is used up. None: look closer, or wait."""
-        if len(value) + len(key) > self._accumulator.portion:
+        if len(value) + len(key or b"") > self._accumulator.portion:
             return None
         lane = self._lanes[topic]
         return self._accumulator.append(lane.routes.get(key) or lane.route(key, None), key, value)

@@ -15,9 +15,12 @@ import pytest
 from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.environment import Server
+from raylog.actors.real_environment import Place
+from raylog.actors.requests_held import refuse_all
 from raylog.api.client_access import link_address
-from raylog.api.client_runtime import client_runtime
-from raylog.errors import RequestTimedOut
+from raylog.api.client_runtime import ClientEnvironment, client_runtime
+from raylog.errors import ClusterUnreachable, PeerNotAdmitted, RequestTimedOut
 
 BEGINNING = """
 import asyncio, os, sys, threading
@@ -296,3 +299,36 @@ def test_clients_of_a_cluster_share_a_link_until_the_last_of_them_ends() -> None
 
 def test_the_process_id_is_that_of_this_process() -> None:
     assert client_runtime().pid == os.getpid()
+
+
+# --- what keeps a client out ------------------------------------------------------------------------------------------
+
+
+async def _served_with(secret: bytes) -> tuple[Server, ClusterAccess]:
+    """A broker's address behind which nobody is admitted who holds another secret."""
+    place = Place("cluster-3", ClusterSecret(secret), "127.0.0.1")
+    server, endpoints = await ClientEnvironment(place, None).listen("broker-1", "broker", refuse_all)
+    address = Address("node-1", tuple(map(str, endpoints)))
+    return server, ClusterAccess("cluster-3", ClusterSecret(b"another" * 4), {1: address})
+
+
+def test_a_client_with_another_secret_is_told_so_and_not_that_nobody_answers() -> None:
+    runtime = client_runtime()
+    server, wrong = runtime.run(_served_with(b"the right one" * 3))
+    link = runtime.run(runtime.acquire_link(link_address(wrong, 1.0)))
+    try:
+        with pytest.raises(PeerNotAdmitted, match="secret"):
+            runtime.run(link.find_topic("clicks", 30.0), 20.0)
+    finally:
+        runtime.run(runtime.release_link(link))
+        runtime.run(server.close())
+
+
+def test_where_nobody_listens_the_cluster_is_unreachable() -> None:
+    runtime = client_runtime()
+    link = runtime.run(runtime.acquire_link(link_address(access(), 1.0)))
+    try:
+        with pytest.raises(ClusterUnreachable, match="Look whether its brokers run"):
+            runtime.run(link.find_topic("clicks", 1.0), 20.0)
+    finally:
+        runtime.run(runtime.release_link(link))
