@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from raylog.errors import InvalidBatch
 from raylog.storage import kafka_records
@@ -164,8 +164,7 @@ def decode_checked(
     return DecodedBatch(header, keys, values, timestamps, offsets, headers)
 
 
-@dataclass(frozen=True)
-class BatchColumns:
+class BatchColumns(NamedTuple):
     """A batch's records as parallel columns, each to be walked once."""
 
     offsets: Sequence[int]

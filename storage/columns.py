@@ -26,10 +26,9 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import add, lt
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -157,8 +156,7 @@ def pack_int64(numbers: Sequence[int]) -> bytes:
 # --- decoding -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RawColumns:
+class RawColumns(NamedTuple):
     """The columns as they lie in a payload: each of the size it must have, their numbers not looked at."""
 
     record_count: int
@@ -197,8 +195,7 @@ def _sized(what: str, column: memoryview | None, size: int) -> memoryview:
     return column
 
 
-@dataclass(frozen=True)
-class ColumnPayload:
+class ColumnPayload(NamedTuple):
     """A payload whose columns are known to fit each other. The numbers are in the machine's byte order."""
 
     record_count: int
