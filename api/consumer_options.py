@@ -69,7 +69,7 @@ class ConsumerOptions(ClientOptions):
     request_timeout_ms: int = option(
         30_000, whole_number(1, _LONGEST_MS), "How long an answer, or a reachable broker, is waited for."
     )
-    retry_backoff_ms: int = option(100, whole_number(1, _LONGEST_MS), "The pause before a request is tried again.")
+    retry_backoff_ms: int = option(100, whole_number(1, _LONGEST_MS), "A tenth of the longest pause between tries.")
     auto_offset_reset: str = option(
         "latest", one_of(*_RESETS), "Where to begin without a position, or with one that is not in the log any more."
     )

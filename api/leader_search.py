@@ -22,7 +22,7 @@ from raylog.errors import (
 )
 
 _LEADERLESS_SECONDS: Final = 1.0
-_MAX_PAUSE_SECONDS: Final = 2.0
+_FIRST_PAUSE_SECONDS: Final = 0.005
 # The leader itself says that it is the right one, and busy: newer metadata would not help.
 _SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch)
 
@@ -63,6 +63,9 @@ def is_replaced(link: ClusterLink, tried: PartitionLeader) -> bool:
     return known is None or (known.topic_id, known.epoch, known.broker) != (tried.topic_id, tried.epoch, tried.broker)
 
 
-def pause_after(failures: int, first: float, jitter: float) -> float:
-    """Doubles with each failure in a row, up to a bound; `jitter` from 0 to 1 spreads those that failed together."""
-    return min(first * 2.0 ** min(failures - 1, 16), _MAX_PAUSE_SECONDS) * (0.75 + 0.5 * jitter)
+def pause_after(failures: int, most: float, jitter: float) -> float:
+    """Short at first, for a new leader is there within moments, and doubled with each failure in a row up to `most`.
+
+    `jitter`, from 0 to 1, spreads those that failed together.
+    """
+    return min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), most) * (0.75 + 0.5 * jitter)

@@ -18,7 +18,7 @@ from raylog.api.records import TopicPartition
 from raylog.errors import ClusterUnreachable, NotLeader, PeerNotAdmitted, RaylogError, RemoteFailed, UnknownTopic
 
 NO_OFFSET: Final = -1  # what a leader answers where there is none
-_FIRST_PAUSE_SECONDS: Final = 0.02
+_MOST_PAUSE_SECONDS: Final = 0.5
 _SAYS_SOMETHING_SECONDS: Final = 1.0
 _FINAL: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
 
@@ -72,7 +72,7 @@ async def _until_known(
             last = error
         failures += 1
         left = max(0.0, deadline - loop.time())
-        pause = min(left, pause_after(failures, _FIRST_PAUSE_SECONDS, link.env.random.random()))
+        pause = min(left, pause_after(failures, _MOST_PAUSE_SECONDS, link.env.random.random()))
         try:
             await after_failure(link, leader, last, pause, left)
         except ClusterUnreachable:

@@ -44,6 +44,7 @@ from raylog.storage.record_batch import Bytes
 _NO_FILES_SECONDS: Final = 10.0  # after a slice that was not what it should be
 _FINAL: Final = (NoOffsetReset, LogTruncated)
 _TELL_AT_ONCE: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
+_BACKOFFS: Final = 10  # of retry_backoff_ms: the longest pause
 _PEOPLE_SECONDS: Final = 1.0  # the least pause where only people can help
 
 _log = logging.getLogger(__name__)
@@ -191,8 +192,8 @@ class PartitionFetcher:
             self._failing_since = now
         self._failures += 1
         _log.debug("%s: %s", self._partition, error)
-        first = self._options.retry_backoff_ms / 1000
-        pause = pause_after(self._failures, first, self._link.env.random.random())
+        most = _BACKOFFS * self._options.retry_backoff_ms / 1000
+        pause = pause_after(self._failures, most, self._link.env.random.random())
         if isinstance(error, _TELL_AT_ONCE):
             self._tell(error)
             await asyncio.sleep(max(pause, _PEOPLE_SECONDS))

@@ -73,6 +73,6 @@ def test_what_does_not_get_better_is_raised_at_once_and_what_may_when_the_time_i
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
-    pauses = [pause_after(failures, 0.1, 0.5) for failures in (1, 2, 3, 100)]
-    assert pauses == pytest.approx([0.1, 0.2, 0.4, 2.0])
-    assert pause_after(1, 0.1, 0.0) < pause_after(1, 0.1, 1.0)
+    pauses = [pause_after(failures, 1.0, 0.5) for failures in (1, 2, 3, 100)]
+    assert pauses == pytest.approx([0.005, 0.01, 0.02, 1.0])
+    assert pause_after(1, 1.0, 0.0) < pause_after(1, 1.0, 1.0)
