@@ -4,7 +4,8 @@
     await line.committed(ticket, "g")  # after the log has committed that batch, and with it all before
 
 What must stay true:
-- Records are appended in the order in which they were added, those of one `add` in one batch.
+- Records are appended in the order in which they were added; those of one `add` in one batch, unless they alone are too
+  large for one. (What comes of the first part of them is finished by whoever takes over, or by the one who asks again.)
 - A ticket is good when its batch is committed and never before. An append that fails ends everything: the state already
   holds what was not written, so whoever uses the line throws it away (rule 25).
 """
@@ -61,11 +62,14 @@ class CommitLine:
     def add(self, records: Records) -> int:
         """Put them into this turn's batch, or a further one where it is full."""
         encoded = [encode(record) for record in records]
-        size = sum(len(key) + len(value or b"") for key, value in encoded)
-        if self._open.records and self._open.size + size > self._max_bytes:
+        sizes = [len(key) + len(value or b"") for key, value in encoded]
+        if self._open.records and self._open.size + sum(sizes) > self._max_bytes:
             self._append_open()
-        self._open.records += encoded
-        self._open.size += size
+        for record, size in zip(encoded, sizes, strict=True):
+            if self._open.records and self._open.size + size > self._max_bytes:
+                self._append_open()
+            self._open.records.append(record)
+            self._open.size += size
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)

@@ -80,6 +80,7 @@ class GroupCoordinator:
         self._tickets: dict[str, int] = {}  # by group: the batch of its last record
         self._sessions: dict[tuple[str, str], TimerHandle] = {}
         self._assigning: dict[str, TimerHandle] = {}
+        self._trying_again: dict[str, TimerHandle] = {}
         self._is_settling = False
 
     @property
@@ -267,20 +268,23 @@ class GroupCoordinator:
         if answer is not None:
             self._held.answer(held, answer)
 
-    def _assign_in(self, group: str, delay_ms: int) -> None:
-        """A change that comes while one waits is part of it; one whose assignor has failed is tried again at once."""
-        waiting = self._assigning.pop(group, None)
+    def _assign_in(self, group: str, delay_ms: int, *, again: bool = False) -> None:
+        """At most one waits. Changes do not put off the one that is due; one to be tried `again` they hasten."""
+        if group in self._assigning:
+            return
+        waiting = self._trying_again.pop(group, None)
         if waiting is not None:
             self._timers.cancel(waiting)
-        self._assigning[group] = self._timers.after(delay_ms, partial(self._assign, group))
+        timers = self._trying_again if again else self._assigning
+        timers[group] = self._timers.after(delay_ms, partial(self._assign, group, again))
 
-    def _assign(self, group: str) -> None:
-        self._assigning.pop(group, None)
+    def _assign(self, group: str, again: bool) -> None:
+        (self._trying_again if again else self._assigning).pop(group, None)
         if not self.is_serving:
             return
         began = self._loop.time()
-        if not self._shard.assign(group):
-            self._assign_in(group, self._settings.assignor_retry_ms)
+        if not self._shard.assign(group, regardless=again):
+            self._assign_in(group, self._settings.assignor_retry_ms, again=True)
         took = self._loop.time() - began
         if took > 0.1:
             log.warning("The assignor of group %s took %d ms; meanwhile nobody was answered.", group, took * 1000)
@@ -339,3 +343,5 @@ class GroupCoordinator:
             await asyncio.sleep(self._settings.expiry_check_ms / 1000)
             self._shard.expire(self._now())
             self._took_turn()
+            done = self._line.committed_until
+            self._tickets = {group: ticket for group, ticket in self._tickets.items() if ticket > done}

@@ -11,7 +11,7 @@ from raylog.groups.group_messages import GroupHeartbeat, Profile
 from raylog.groups.topic_patterns import check_pattern
 
 MAX_NAME_BYTES: Final = 255
-_MAX_TOPICS: Final = 10_000
+_MAX_TOPICS_BYTES: Final = 256 * 1024  # of all names together: they are one record
 _SHOWN: Final = 40
 
 
@@ -62,8 +62,9 @@ def _check_profile(request: GroupHeartbeat, profile: Profile, settings: GroupSet
         raise _invalid(request, f"session_timeout_ms is {profile.session_timeout_ms}, not {shortest} to {longest}")
     if profile.rebalance_timeout_ms < 1:
         raise _invalid(request, f"a rebalance timeout of {profile.rebalance_timeout_ms} ms")
-    if len(profile.topics) > _MAX_TOPICS or any(not 0 < _size(each) <= MAX_NAME_BYTES for each in profile.topics):
-        raise _invalid(request, f"over {_MAX_TOPICS} topics, or one with a name that no topic can have")
+    sizes = [_size(each) for each in profile.topics]
+    if sum(sizes) > _MAX_TOPICS_BYTES or not all(0 < size <= MAX_NAME_BYTES for size in sizes):
+        raise _invalid(request, f"over {_MAX_TOPICS_BYTES} bytes of topics, or a name that no topic can have")
     if profile.assignor:
         find_assignor(profile.assignor)
     check_pattern(request.group, profile.pattern)

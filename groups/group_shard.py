@@ -64,6 +64,7 @@ class GroupShard:
     def __init__(self, settings: GroupSettings, topics: Topics) -> None:
         self.state = GroupsState()
         self.to_assign: dict[str, None] = {}  # groups that need a new target
+        self._behind: dict[str, None] = {}  # groups that wait for news of topics
         self.to_wake: dict[str, None] = {}  # groups of which some member may have to be told something
         self.to_watch: dict[tuple[str, str], None] = {}  # members that `look_at` has another time for now
         self._settings = settings
@@ -242,12 +243,19 @@ class GroupShard:
         is_same = member.assigned.keys() == owned
         return GroupHeartbeatAnswer(member.epoch, self.interval_of(member), None if is_same else member.owned)
 
-    def assign(self, group_id: str) -> bool:
-        """Make the targets of the group's present epoch. False: the assignor failed, and may be asked again later."""
+    def assign(self, group_id: str, *, regardless: bool = False) -> bool:
+        """Make the targets of the group's present epoch. False: not now, and may be asked again later.
+
+        That is so when the assignor failed, or when this process has heard less of the topics than the one that made
+        the targets before; then it is due again with the next news of topics, or (`regardless`) after a while.
+        """
         self.to_assign.pop(group_id, None)
         group = self.state.groups.get(group_id)
         if group is None or not group.is_assigning:
             return True
+        if self._topics.version < group.value.metadata_version and not regardless:
+            self._behind[group_id] = None
+            return False
         try:
             records = new_target(group, self._topics)
         except (AssignorFailed, UnknownAssignor) as error:
@@ -267,6 +275,8 @@ class GroupShard:
 
     def topics_changed(self, at: Moment) -> None:
         """Which groups need a new assignment for what has become of the topics?"""
+        self.to_assign.update(self._behind)
+        self._behind.clear()
         for group in list(self.state.groups.values()):
             reason = topic_changes(group, self._topics)
             if reason:

@@ -110,6 +110,7 @@ class _Evening:
 
     def _level_from(self, start: int) -> bool:
         came_from: dict[int, tuple[int, TopicPartition]] = {}
+        offered: set[str] = set()  # topics whose subscribers have all been reached
         queue = deque([start])
         while queue:
             member = queue.popleft()
@@ -117,6 +118,9 @@ class _Evening:
                 self._shift_back(start, member, came_from)
                 return True
             for partition in self._one_of_each_topic(member):
+                if partition[0] in offered:
+                    continue
+                offered.add(partition[0])
                 for other in self._fans[partition[0]]:
                     if other != start and other not in came_from:
                         came_from[other] = (member, partition)

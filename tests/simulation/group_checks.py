@@ -119,6 +119,9 @@ class GroupChecker:
     def before_fetch(self, group: str, partition: PartitionId) -> int:
         return self._acknowledged.get((group, partition), 0)
 
+    def all_before_fetch(self, group: str) -> dict[PartitionId, int]:
+        return {partition: place for (of_group, partition), place in self._acknowledged.items() if of_group == group}
+
     def fetched(self, group: str, partition: PartitionId, metadata: str, at_least: int) -> None:
         place = self._place_of.get((group, partition, metadata), 0)
         if place < at_least:

@@ -47,6 +47,7 @@ class FakeOffsetsLog:
 
     async def claim(self, coordinator_epoch: int) -> None:
         future = self._loop.create_future()
+        self._last_arrival = self._scheduler.now + self._random.choice((0, 0, 400_000))
         self._arrive(lambda: self._take_claim(coordinator_epoch), future)
         await future
 

@@ -15,6 +15,7 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.messages import Message
 from raylog.errors import NotCoordinator, RaylogError, RequestTimedOut
 from raylog.groups.group_messages import (
+    FetchOffsets,
     GroupHeartbeat,
     GroupHeartbeatAnswer,
     OffsetsCommitted,
@@ -35,6 +36,36 @@ class Network(Protocol):
     async def ask(self, to: Coordinator | None, request: Message, timeout: float) -> Message: ...
 
     def find_coordinator(self) -> Coordinator | None: ...
+
+    def any_coordinator(self) -> Coordinator | None: ...
+
+
+class Observer:
+    """Reads the committed offsets now and then, of whomever it takes for the coordinator, and is no member."""
+
+    def __init__(self, loop: VirtualLoop, network: Network, checker: GroupChecker, random: Random) -> None:
+        self.loop = loop
+        self._network = network
+        self._checker = checker
+        self._random = random
+        self._tasks = BackgroundTasks(self._failed)
+        loop.deliver(lambda: self._tasks.start(self._observe()))
+
+    def _failed(self, error: BaseException) -> None:
+        self.loop.call_exception_handler({"message": "the observer failed", "exception": error})
+
+    async def _observe(self) -> None:
+        while True:
+            await asyncio.sleep(self._random.uniform(0.05, 0.4))
+            group = self._random.choice(("g1", "g2"))
+            at_least = self._checker.all_before_fetch(group)
+            with suppress(RaylogError):
+                request = FetchOffsets(group, "", -1, None)
+                answer = await self._network.ask(self._network.any_coordinator(), request, 2.0)
+                assert isinstance(answer, OffsetsFetched)
+                found = {(of, number): metadata for of, number, _, _, metadata in answer.offsets}
+                for partition, place in at_least.items():
+                    self._checker.fetched(group, partition, found.get(partition, ""), place)
 
 
 class MemberProcess:

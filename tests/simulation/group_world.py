@@ -26,7 +26,7 @@ from raylog.groups.group_settings import GroupSettings
 from raylog.groups.rebalance import subscribed
 from tests.simulation.group_checks import GroupBroken, GroupChecker
 from tests.simulation.group_log import FakeOffsetsLog, OffsetsPartition, TopicBoard, TopicsView
-from tests.simulation.group_process import Coordinator, MemberProcess
+from tests.simulation.group_process import Coordinator, MemberProcess, Observer
 from tests.simulation.scheduler import MICROSECONDS, Scheduler
 from tests.simulation.virtual_loop import ErrorContext, VirtualLoop
 
@@ -84,6 +84,7 @@ class GroupWorld:
         for name in ("a", "b", "logs-1"):
             self.board.put(name, self.random.randint(1, 8))
         self.replace_coordinator()
+        self.observer = Observer(self.new_loop("observer"), self, self.checker, Random(seed + 2))
         for group in ("g1", "g2"):
             for _ in range(self.random.randint(1, 4)):
                 self.start_member(group)
@@ -106,6 +107,10 @@ class GroupWorld:
         if not alive:
             return None
         return alive[-1] if self.is_calm or self.random.random() < 0.8 else self.random.choice(alive)
+
+    def any_coordinator(self) -> CoordinatorProcess | None:
+        alive = [each for each in self.coordinators if not each.loop.is_dead]
+        return self.random.choice(alive) if alive else None
 
     async def ask(self, to: Any, request: Message, timeout: float) -> Message:
         loop = asyncio.get_running_loop()

@@ -141,6 +141,17 @@ def test_a_batch_has_a_largest_size() -> None:
     play(scene, GroupSettings(max_batch_bytes=300), t=1)
 
 
+def test_a_request_may_take_several_batches() -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        offsets = tuple((topic_id("t"), number, number, -1, "") for number in range(50))
+        assert await world.coordinator.handle(CommitOffsets("g", "", -1, offsets)) == OffsetsCommitted(())
+        assert world.log.changes == 50
+        assert all(sum(len(key) + len(value or b"") for key, value in batch) <= 500 for batch in world.log.batches)
+
+    play(scene, GroupSettings(max_batch_bytes=500), t=50)
+
+
 def test_the_end_of_a_transaction_waits_too() -> None:
     async def scene(world: World) -> None:
         await world.start()
@@ -212,6 +223,22 @@ def test_members_that_come_together_cost_one_assignment() -> None:
         answers = await asyncio.gather(*(world.join(f"m{each}", "t") for each in range(10)))
         assert sorted(number for answer in answers for number in numbers(answer)) == list(range(10))
         assert {answer.epoch for answer in answers} == {10}
+
+    play(scene, t=10)
+
+
+def test_a_group_in_which_members_keep_coming_is_assigned_all_the_same() -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        began = world.loop.time()
+        joining = []
+        for number in range(40):
+            joining.append(world.loop.create_task(world.join(f"m{number}", "t")))
+            await asyncio.sleep(0.004)
+            if joining[0].done():
+                break
+        assert world.loop.time() - began < 0.05
+        await asyncio.gather(*joining)
 
     play(scene, t=10)
 
@@ -302,7 +329,7 @@ def test_an_assignor_that_has_failed_is_asked_again() -> None:
         await world.start()
         assign = world.coordinator._shard.assign
 
-        def third_time_lucky(group: str) -> bool:
+        def third_time_lucky(group: str, *, regardless: bool) -> bool:
             calls.append(world.loop.time())
             return len(calls) > 2 and assign(group)
 
