@@ -61,6 +61,8 @@ class CommitLine:
 
     def add(self, records: Records) -> int:
         """Put them into this turn's batch, or a further one where it is full."""
+        if self._error_for is not None:
+            return self._open.number
         encoded = [encode(record) for record in records]
         sizes = [len(key) + len(value or b"") for key, value in encoded]
         if self._open.records and self._open.size + sum(sizes) > self._max_bytes:

@@ -11,7 +11,8 @@ What must stay true:
 - No answer leaves before the records of its group are committed, its own and those it may rest on.
 - Whatever is read for somebody (offsets, a description) is confirmed first by an append of its own: a coordinator that
   was replaced without noticing tells nobody old offsets.
-- An append that fails ends the coordinator, whatever the reason: the state holds what the log does not.
+- An append that fails ends the coordinator, whatever the reason: the state holds what the log does not. So does an
+  error that nobody expected, in a request or a timer.
 - Nobody is removed for the coordinator's own absence: sessions begin anew after a takeover, and a timer that goes off
   late leaves the members time to be heard.
 """
@@ -166,6 +167,15 @@ class GroupCoordinator:
 
         It, or what is awaited, raises errors of `raylog.errors`.
         """
+        try:
+            return self._answer(request)
+        except RaylogError:
+            raise
+        except Exception as error:
+            self._end(error)
+            raise
+
+    def _answer(self, request: Message) -> Message | Awaitable[Message]:
         group: str = getattr(request, "group", "")
         self._check_serving(request, group)
         if isinstance(request, GroupHeartbeat):
@@ -241,7 +251,7 @@ class GroupCoordinator:
             self._watch_anew(*self._shard.to_watch.popitem()[0])
         if (self._shard.to_wake or self._shard.to_assign) and not self._is_settling:
             self._is_settling = True
-            self._loop.call_soon(self._settle)
+            self._loop.call_soon(self._whole, self._settle)
 
     def _settle(self) -> None:
         """Tell waiting members what is new, and have new targets made."""
@@ -276,7 +286,7 @@ class GroupCoordinator:
         if waiting is not None:
             self._timers.cancel(waiting)
         timers = self._trying_again if again else self._assigning
-        timers[group] = self._timers.after(delay_ms, partial(self._assign, group, again))
+        timers[group] = self._timers.after(delay_ms, partial(self._whole, partial(self._assign, group, again)))
 
     def _assign(self, group: str, again: bool) -> None:
         (self._trying_again if again else self._assigning).pop(group, None)
@@ -291,9 +301,20 @@ class GroupCoordinator:
         self._took_turn(group)
 
     def _topics_changed(self) -> None:
+        self._whole(self._follow_topics)
+
+    def _follow_topics(self) -> None:
         if self.is_serving:
             self._shard.topics_changed(self._now())
             self._took_turn()
+
+    def _whole(self, work: Callable[[], None]) -> None:
+        """Do what nobody waits for. An error that nobody expected may have left half of it: that is the end."""
+        try:
+            work()
+        except Exception as error:
+            self._end(error)
+            raise
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -319,7 +340,7 @@ class GroupCoordinator:
         else:
             next_ms = self._shard.look_at(group, member, at)
         if next_ms is not None:
-            look = partial(self._look, group, member, next_ms)
+            look = partial(self._whole, partial(self._look, group, member, next_ms))
             self._sessions[group, member] = self._timers.after(next_ms - at.now_ms, look)
         self._took_turn(group)
 

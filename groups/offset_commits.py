@@ -12,7 +12,7 @@ What must stay true:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
@@ -52,6 +52,8 @@ from raylog.groups.group_state import Group, GroupsState, Member
 from raylog.groups.membership import Moment
 from raylog.groups.offsets_log import Topics
 from raylog.groups.partition_refusals import partition_name, refusal_of
+
+_LARGEST: Final = 2**63 - 1
 
 Check: TypeAlias = Callable[[PartitionId], "RaylogError | None"]
 
@@ -137,7 +139,7 @@ def _objection(group_id: str, entry: OffsetToCommit, max_metadata: int, topics: 
         return UnknownTopic(topic_id.hex())
     if not 0 <= number < known.partitions:
         return UnknownPartition(known.name, number)
-    if offset < 0:
+    if not 0 <= offset <= _LARGEST:
         return InvalidOffset(group_id, partition_name(partition, topics), offset)
     size = len(metadata.encode("utf-8", "surrogatepass"))
     if size > max_metadata:

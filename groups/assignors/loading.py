@@ -37,7 +37,7 @@ def find_assignor(name: str) -> Assignor:
         raise UnknownAssignor(name, "it is not one of raylog's, and a function's name begins with that of its module")
     try:
         found = getattr(importlib.import_module(module_name), function_name, None)
-    except Exception as error:  # a module may raise whatever it likes; the member is told
+    except (Exception, SystemExit) as error:  # a module may raise whatever it likes; the member is told
         raise UnknownAssignor(name, f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
     if not callable(found):
         raise UnknownAssignor(name, f"{module_name} has no function {function_name}")

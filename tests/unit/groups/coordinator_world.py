@@ -154,7 +154,7 @@ def play(
     try:
         assert task.done(), "the scene did not end"
         task.result()
-        assert not complaints
+        assert not complaints, complaints
     finally:
         loop.kill()
         loop.dispose()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raylog.actors.messages import Ping
+from raylog.actors.messages import Message, Ping
 from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     CoordinatorLoading,
@@ -361,6 +361,39 @@ def test_a_fenced_append_ends_it_and_everything_that_was_open() -> None:
         assert isinstance(await world.ended, CoordinatorReplaced)
         with pytest.raises(NotCoordinator):
             await world.beat("a", epoch, t(0))
+
+    play(scene, t=1)
+
+
+def test_a_mistake_of_its_own_ends_it() -> None:
+    """Half of something may have been applied."""
+
+    async def scene(world: World) -> None:
+        await world.start()
+        await world.join("a", "t")
+        mistake = ZeroDivisionError("never thought of")
+
+        def blunder(*arguments: object, **more: object) -> bool:
+            raise mistake
+
+        world.coordinator._shard.look_at = blunder  # type: ignore[method-assign]
+        assert await world.ended is mistake
+
+    with pytest.raises(AssertionError, match="never thought of"):  # the loop is told too
+        play(scene, t=1)
+
+
+def test_a_request_that_it_stumbles_over_ends_it() -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+
+        def blunder(*arguments: object) -> Message:
+            raise ZeroDivisionError("never thought of")
+
+        world.coordinator._shard.answer = blunder  # type: ignore[assignment, method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await world.commit("", -1, 7)
+        assert isinstance(await world.ended, ZeroDivisionError)
 
     play(scene, t=1)
 
