@@ -1,6 +1,7 @@
 """Rules 23 to 25 switched off, one clause at a time, to see that the checks of `group_checks.py` notice.
 
-What must stay true: each of them is caught by a seed in the table, which passes otherwise.
+What must stay true: each of them is caught by a seed in the table, which passes otherwise. That a member looks at no
+answer to a heartbeat it gave up is left to `test_member.py`: here the network drops nearly all of those.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from raylog.groups import membership, offset_commits, reconciliation
 from raylog.groups.commit_line import CommitLine
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_records import decode
-from raylog.groups.member import GroupMember
 from tests.simulation.group_world import failure_of_seed
 from tests.simulation.mutations import Patches
 
@@ -30,17 +30,6 @@ def rule_23_takes_away_unasked(patches: Patches) -> None:
 
 def rule_23_believes_old_heartbeats(patches: Patches) -> None:
     patches.attribute(membership, "check_sequence", lambda group, member, request: None)
-
-
-def rule_23_believes_answers_that_were_given_up(patches: Patches) -> None:
-    answered = GroupMember.answered
-
-    def any_answer(self: Any, request: Any, answer: Any, now_ms: int) -> Any:
-        if self._under_way is not None and request.epoch >= 0 <= self._under_way.epoch:
-            self._under_way = request
-        return answered(self, request, answer, now_ms)
-
-    patches.attribute(GroupMember, "answered", any_answer)
 
 
 def rule_24_lets_anybody_commit(patches: Patches) -> None:
@@ -83,9 +72,8 @@ SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_23_grants_what_another_owns": (0, 1, 2),
     "rule_23_takes_away_unasked": (0, 1, 2),
     "rule_23_believes_old_heartbeats": (52, 161, 162),
-    "rule_23_believes_answers_that_were_given_up": (12, 45, 80),
     "rule_24_lets_anybody_commit": (5, 8, 9),
-    "rule_24_takes_commits_from_before_the_ownership": (12, 21, 54),
+    "rule_24_takes_commits_from_before_the_ownership": (33, 57, 60),
     "rule_25_replays_before_the_claim": (2, 6, 11),
     "rule_25_answers_before_the_commit": (0, 1, 2),
     "rule_25_reads_without_confirming": (0, 1, 2),
