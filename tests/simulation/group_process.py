@@ -37,13 +37,17 @@ class Network(Protocol):
 
     def find_coordinator(self) -> Coordinator | None: ...
 
+
+class WholeNetwork(Network, Protocol):
+    """One that finds those too that were replaced."""
+
     def any_coordinator(self) -> Coordinator | None: ...
 
 
 class Observer:
     """Reads the committed offsets now and then, of whomever it takes for the coordinator, and is no member."""
 
-    def __init__(self, loop: VirtualLoop, network: Network, checker: GroupChecker, random: Random) -> None:
+    def __init__(self, loop: VirtualLoop, network: WholeNetwork, checker: GroupChecker, random: Random) -> None:
         self.loop = loop
         self._network = network
         self._checker = checker
