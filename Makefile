@@ -74,7 +74,7 @@ simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happen
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
-soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost
+soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
 bench: $(STAMP) ## measure the storage layer, as ratios against raw limits of this machine

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Final
+
+_SLICE_SECONDS: Final = 0.2  # a signal that comes just before a thread goes to sleep does not wake it up
 
 
 class BufferRoom:
@@ -53,7 +56,7 @@ class BufferRoom:
                     left = until - monotonic()
                     if left <= 0:
                         return False
-                    self._returned.wait(left)
+                    self._returned.wait(min(left, _SLICE_SECONDS))
                 return True
             finally:
                 self.waiting -= 1
