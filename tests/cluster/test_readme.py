@@ -22,7 +22,8 @@ def test_the_example_runs_and_finds_its_data_when_it_runs_again(tmp_path: Path, 
             [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
         )
         assert ran.returncode == 0, ran.stderr
-        lines = ran.stdout.splitlines()
+        # Ray may add that it has many workers, which it has.
+        lines = [line for line in ran.stdout.splitlines() if "(raylet)" not in line]
         assert re.fullmatch(rf"written to partition \d at offset {2 * times - 1}", lines[0])
         records = [f"{offset} b'user-1' {(b'/home', b'/cart')[offset % 2]!r}" for offset in range(2 * times)]
         assert lines[1:] == records
