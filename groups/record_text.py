@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from raylog.actors.coordinator_log import CLAIM_KEY
 from raylog.actors.messages import Message
 from raylog.groups.group_messages import Profile
 from raylog.groups.group_records import (
@@ -39,6 +40,8 @@ _ID_BYTES_SHOWN: Final = 4
 
 def describe_group_record(key: bytes | None, value: bytes | None) -> str:
     """FrameInvalid, MessageUnknown where it is none."""
+    if key == CLAIM_KEY:  # of the log below, whatever kind of coordinator writes there
+        return f"claimed under producer epoch {(value or b'?').decode()}"
     key_message, value_message = decode(key, value)
     subject = _SUBJECTS[type(key_message)](key_message)
     if value_message is None:

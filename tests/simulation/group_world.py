@@ -363,10 +363,13 @@ def failure_of_seed(seed: int) -> str:
 def main() -> None:
     logging.disable(logging.CRITICAL)
     first, last = int(sys.argv[1]), int(sys.argv[2])
-    failures = {seed: failure for seed in range(first, last) if (failure := failure_of_seed(seed))}
-    for seed, failure in failures.items():
-        sys.stdout.write(f"seed {seed}: {failure}\n")
-    sys.stdout.write(f"{len(failures)} of {last - first} seeds failed\n")
+    failed = 0
+    for seed in range(first, last):
+        if failure := failure_of_seed(seed):
+            failed += 1
+            sys.stdout.write(f"seed {seed}: {failure}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{failed} of {last - first} seeds failed\n")
 
 
 if __name__ == "__main__":

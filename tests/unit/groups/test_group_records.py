@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.actors.coordinator_log import CLAIM_KEY
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.dump import dump_command
 from raylog.groups.group_messages import Profile
@@ -90,6 +91,10 @@ _EXAMPLES: list[tuple[Record, str]] = [
 def test_records_survive_their_bytes_and_can_be_read(record: Record, text: str) -> None:
     assert decode(*encode(record)) == record
     assert describe_group_record(*encode(record)) == text
+
+
+def test_a_claim_of_the_log_itself_can_be_read_too() -> None:
+    assert describe_group_record(CLAIM_KEY, b"7") == "claimed under producer epoch 7"
 
 
 def test_there_is_an_example_of_each_kind() -> None:

@@ -141,6 +141,26 @@ def test_a_repeated_join_frees_what_was_meant_for_the_first_one() -> None:
     assert [each[2] for each in refused] == ["PartitionNotOwned"]
 
 
+def test_each_reason_for_a_rebalance_is_logged_with_who_caused_it(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine(t=2, u=1)
+    with caplog.at_level(logging.INFO):
+        first = Client(machine, "a", "t", instance="one").join()
+        second = Client(machine, "b", "t").join()
+        settle(machine, first, second)
+        second.beat(profile=second.profile._replace(topics=("u",)))
+        second.leave()
+        machine.now_ms += 10_000
+        machine.shard.look_at("g", "a", machine.at)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Group g, epoch 1: a (one, test) joined.",
+        "Group g, epoch 2: b (test) joined.",
+        "Group g, epoch 2: 2 partitions for 2 members by range; 2 targets changed. Last: b (test) joined.",
+        "Group g, epoch 3: b (test) changed its subscription.",
+        "Group g, epoch 4: b (test) left.",
+        "Group g, epoch 5: a (one, test) was silent for 10000 ms (session_timeout_ms 10000).",
+    ]
+
+
 # --- rule 23 under lost and late heartbeats -------------------------------------------------------------------------
 
 
