@@ -100,7 +100,7 @@ def test_what_is_not_there_is_said(cluster: Cluster) -> None:
     with pytest.raises(UnknownTopic):
         raylog.Consumer("nope", cluster=cluster)
     with pytest.raises(ClusterNotFound):
-        raylog.Consumer("nope", cluster="no such cluster")
+        raylog.Consumer("nope", cluster="no-such-cluster")
 
 
 def test_offsets_are_told(cluster: Cluster) -> None:
