@@ -11,6 +11,7 @@ way, are known by their generation and change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from raylog.actors.replication_messages import EARLIEST, NO_EPOCH
@@ -126,7 +127,8 @@ class ConsumerDesk:
 
     def refetch(self, partition: TopicPartition) -> None:
         """See `record_handout.Fetching`."""
-        self._restart(partition)
+        start = replace(self.positions[partition].start(), avoids_files=True)
+        self._tell(lambda fetcher: fetcher.seek(partition, start))
 
     def halt(self, partition: TopicPartition) -> None:
         self._tell(lambda fetcher: fetcher.halt(partition))

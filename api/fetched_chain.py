@@ -1,7 +1,7 @@
 """Whether fetched bytes are what comes next: whole batches that join on to each other, from where the reader is.
 
 What must stay true: the header fields that no CRC covers are proved by their neighbours; here they are, for bytes that
-came over a stream and for those that were read from a file.
+came over a stream and for those that were read from a file. The CRCs are checked where batches are looked into.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from raylog.errors import CorruptBatch
 from raylog.storage.batch_scan import ChainBroken, walk_chain
-from raylog.storage.record_batch import CHAIN_FIELDS, Bytes, check_batch, split_batches
+from raylog.storage.record_batch import CHAIN_FIELDS, Bytes, split_batches
 
 
 class ChainEnd(NamedTuple):
@@ -33,16 +33,6 @@ def check_chain(data: Bytes, position: int) -> ChainEnd:
     if epochs != sorted(epochs):
         raise CorruptBatch("The leader epochs of fetched batches go back.")
     return ChainEnd(end, epochs[-1])
-
-
-def check_all(data: Bytes, base_offset: int, position: int) -> ChainEnd:
-    """As `check_chain`, with each batch's CRC, and the first batch beginning at `base_offset`. CorruptBatch."""
-    end = check_chain(data, position)
-    if CHAIN_FIELDS.unpack_from(data)[0] != base_offset:
-        raise CorruptBatch(f"Another batch stands where the one of offset {base_offset} should.")
-    for batch in split_batches(data):
-        check_batch(batch)
-    return end
 
 
 def _walked(data: Bytes, first: int) -> tuple[int, int]:

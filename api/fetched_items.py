@@ -21,14 +21,13 @@ class PartitionMarks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of one partition, as they were fetched: a chain. `is_checked`: their CRCs are right too."""
+    """Whole batches of one partition, as they were fetched. They are a chain; their CRCs have not been looked at."""
 
     partition: TopicPartition
     generation: int
     position: int  # where the reader goes on; the first batch may begin before it
     end_offset: int
     data: Bytes
-    is_checked: bool
     aborted: tuple[AbortedRange, ...] | None  # None: the reader sees what transactions do
 
 

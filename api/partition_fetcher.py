@@ -75,7 +75,7 @@ class PartitionFetcher:
         self._outlet = outlet
         self._loop = asyncio.get_running_loop()
         self._topic_id = b""
-        self._no_files_until = 0.0
+        self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.avoids_files else 0.0
         self._failures = 0
         self._failing_since = 0.0
         self._timeout = options.request_timeout_ms / 1000
@@ -147,18 +147,18 @@ class PartitionFetcher:
             if read is None:
                 self._no_files_until = self._loop.time() + _NO_FILES_SECONDS
             else:
-                self._put(read.data, read.end, answer, is_checked=True)
+                self._put(read.data, read.end, answer)
         elif response.payload:
-            self._put(response.payload, check_chain(response.payload, self._offset), answer, is_checked=False)
+            self._put(response.payload, check_chain(response.payload, self._offset), answer)
 
     def _node_id(self, leader: PartitionLeader) -> str:
         """What lets the leader answer with a piece of a file."""
         may = self._options.use_local_files and self._loop.time() >= self._no_files_until
         return self._link.node_id if may and self._link.node_id == leader.node_id else ""
 
-    def _put(self, data: Bytes, end: ChainEnd, answer: Fetched, *, is_checked: bool) -> None:
+    def _put(self, data: Bytes, end: ChainEnd, answer: Fetched) -> None:
         aborted = answer.aborted if self._options.reads_committed else None
-        chunk = Chunk(self._partition, self._generation, self._offset, end.next_offset, data, is_checked, aborted)
+        chunk = Chunk(self._partition, self._generation, self._offset, end.next_offset, data, aborted)
         self._offset, self._epoch = end.next_offset, end.epoch
         self._outlet.put(chunk)
 

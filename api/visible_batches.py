@@ -1,6 +1,6 @@
 """The batches of a chunk that a reader sees: no control batches, no fillers, nothing of aborted transactions.
 
-What must stay true: no batch is given out whose CRC has not been checked, here or where the chunk was read (rule 1).
+What must stay true: no batch is given out whose CRC has not been checked (rule 1).
 Whatever is passed over moves the position too, so a reader gets to the end of a log that ends with a marker.
 """
 
@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from raylog.actors.replication_messages import NO_EPOCH
 from raylog.api.fetched_items import Chunk
 from raylog.storage.control_records import decode_marker
-from raylog.storage.record_batch import MAX_OFFSET, BatchHeader, check_batch, read_header, split_batches
+from raylog.storage.record_batch import MAX_OFFSET, BatchHeader, check_batch, split_batches
 from raylog.storage.transaction_filter import TransactionFilter
 from raylog.storage.transaction_index import AbortedTransaction
 
@@ -27,7 +27,6 @@ class VisibleBatches:
         self.epoch = NO_EPOCH  # of what is before the position
         self._batches = split_batches(chunk.data)
         self._batches.reverse()
-        self._is_checked = chunk.is_checked
         self._end = chunk.end_offset
         self._transactions: TransactionFilter | None = None
         if chunk.aborted is not None:
@@ -42,7 +41,7 @@ class VisibleBatches:
         batches = self._batches
         while batches:
             batch = batches[-1]
-            header = read_header(batch) if self._is_checked else check_batch(batch)
+            header = check_batch(batch)
             is_visible = self._is_visible(header, batch)
             batches.pop()
             if is_visible:

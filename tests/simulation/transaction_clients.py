@@ -189,7 +189,7 @@ class CommittedReader:
             answer = response.message
             assert isinstance(answer, Fetched)
             partition = TopicPartition(self._topic, leader.partition)
-            chunk = Chunk(partition, 0, offset, answer.next_offset, response.payload, False, answer.aborted)
+            chunk = Chunk(partition, 0, offset, answer.next_offset, response.payload, answer.aborted)
             walk = VisibleBatches(chunk)
             while (batch := walk.next()) is not None:
                 found += [(value or b"").decode() for value in decode_checked(*batch).values]

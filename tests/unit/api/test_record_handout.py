@@ -45,7 +45,7 @@ class Desk:
     def put(self, partition: TopicPartition, log: ModelLog, *, position: int = 0, data: bytes | None = None) -> None:
         generation = self.positions[partition].generation
         data = b"".join(log.batches) if data is None else data
-        self.handout.accept(Chunk(partition, generation, position, log.end, data, False, None))
+        self.handout.accept(Chunk(partition, generation, position, log.end, data, None))
 
     def fail(self, partition: TopicPartition, error: Exception, *, is_final: bool) -> None:
         self.handout.fail(Failed(partition, self.positions[partition].generation, error, is_final))
@@ -121,7 +121,7 @@ def test_what_was_fetched_for_an_older_position_is_not_seen() -> None:
     old = desk.positions[P0].generation
     desk.handout.drop(P0)
     desk.positions.seek(P0, 2)
-    desk.handout.accept(Chunk(P0, old, 0, 3, b"".join(log_of(3).batches), False, None))
+    desk.handout.accept(Chunk(P0, old, 0, 3, b"".join(log_of(3).batches), None))
     assert desk.handout.poll(9) == {}
     assert desk.handout.held_bytes == 0
     desk.put(P0, log_of(3), position=2)
