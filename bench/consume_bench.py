@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import uvloop
 
@@ -59,10 +60,8 @@ class Reading:
 
 def _iterate(consumer: Consumer, count: int) -> int:
     seen = 0
-    for record in consumer:
+    for _ in islice(consumer, count):
         seen += 1
-        if record.offset == count - 1:
-            break
     return seen
 
 
