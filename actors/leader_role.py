@@ -353,6 +353,8 @@ class LeaderRole:
         timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
         deadline = loop.time() + timeout_ms / 1000
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
+        if self._log.high_watermark < min(before, self._leadership.epoch_start):  # it may be there all the same
+            raise OffsetNotAvailable(name.topic, name.partition)
         start = self._log.delete_records(before)
         told = {self._hosted.me}
         while untold := set(self._leadership.recorded.isr) - told:

@@ -375,7 +375,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if frame.header.flags != ONE_WAY or frame.payload:
             raise PeerNotAdmitted(self._address, "its messages are out of turn")
         self._say(self._admission.step(message))
-        if self._admission.is_admitted:
+        if self._admission.is_admitted and not self.admitted.done():  # cancelled: its dialler is about to give it up
             self._admission_timer.cancel()
             self._reader.widen(self._limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
             self.state = State.OPEN
@@ -391,6 +391,8 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _take_answer(self, frame: Frame) -> None:
         header = frame.header
         reply = self._asked.answered(header.correlation_id)
+        if reply is None and self.state is State.CLOSING:  # what it answers was given up when closing began
+            return
         if reply is None:
             raise FrameInvalid(f"An answer to request {header.correlation_id}, which is not in flight.")
         try:

@@ -22,10 +22,12 @@ from tests.simulation.simulate import replay_command, summary_of, try_seed
 # differently; then it is a seed like any other, and only the word of it stays.
 FOUND_BUGS: Final[dict[int, str]] = {
     13: "an error while a stopped replica closed its log left the replica's process",
+    30: "a stream that was admitted in the moment in which its dialler was cancelled broke with an error",
     43: "a deletion that was confirmed was undone when the leader died",
     54: "a replica that was moved away while its broker was cut off ran for ever",
     91: "after a power cut of all an election in doubt did not wait for the replica with the most",
     179: "the same as 43, and the replicas began at different offsets for ever",
+    1743: "a late answer broke a stream that was being closed, and with it the answers that it still owed",
 }
 
 _SMALL_SET: Final = range(150)

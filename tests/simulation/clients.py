@@ -45,6 +45,7 @@ ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.15
 _MAX_IN_FLIGHT: Final = 3
+_PAUSES: Final = 0.15
 _OTHER_PRODUCER: Final = 10_000
 _DELETES: Final = 0.1
 _EARLIEST: Final = -1  # as a reader's offset: it has to ask where the log begins
@@ -65,6 +66,7 @@ class PartitionClient:
         self._topic = topic
         self._partition = partition
         self._stream: Stream | None = None
+        self._asked: dict[Endpoint, Stream] = {}  # brokers
 
     async def leader(self) -> Stream:
         if self._stream is None or self._stream.closed.done():
@@ -85,7 +87,9 @@ class PartitionClient:
 
     async def _find(self) -> Stream:
         """Ask one broker after the other; the answer of the newest metadata version names the leader."""
-        answers = [answer for endpoint in self._brokers() if (answer := await self._ask(endpoint)) is not None]
+        brokers = self._brokers()
+        await self._forget_brokers_except(brokers)
+        answers = [answer for endpoint in brokers if (answer := await self._ask(endpoint)) is not None]
         newest = max(answers, key=lambda answer: answer.version, default=None)
         for topic, topic_id, partitions in newest.topics if newest is not None else ():
             for number, leader, epoch, _, _, endpoints, _ in partitions:
@@ -97,14 +101,20 @@ class PartitionClient:
         raise UnknownPartition(self._topic, self._partition)
 
     async def _ask(self, endpoint: Endpoint) -> Metadata | None:
+        stream = self._asked.get(endpoint)
         try:
-            stream = await self.env.dial(endpoint, "client", refuse)
+            if stream is None:
+                stream = self._asked[endpoint] = await self.env.dial(endpoint, "client", refuse)
             answer = (await stream.request(GetMetadata((self._topic,), -1, 0), timeout=1.0)).message
-            await stream.close(0)
         except RaylogError:
+            await self._forget_brokers_except([other for other in self._asked if other != endpoint])
             return None
         assert isinstance(answer, Metadata)
         return answer
+
+    async def _forget_brokers_except(self, brokers: list[Endpoint]) -> None:
+        for endpoint in [each for each in self._asked if each not in brokers]:
+            await self._asked.pop(endpoint).close(0)
 
 
 @dataclass
@@ -166,6 +176,8 @@ class Writer:
             if batch.future is None:
                 data = self._encode(batch)
                 batch.future = self.client.request(stream, Append(self.client.leader_epoch, self.acks, 1_000), data)
+                if self.random.random() < _PAUSES:  # so that those in flight meet different states of a leader
+                    await asyncio.sleep(_PAUSE_SECONDS * self.random.random())
 
     def _encode(self, batch: _Batch) -> bytearray:
         now_ms = self.client.env.wall_ms()
@@ -224,7 +236,8 @@ class Reader:
     async def run(self) -> None:
         while not self.is_stopped:
             try:
-                await self._look_at_end()
+                if self.random.random() < 0.7:
+                    await self._look_at_end()
                 await self._read_on()
                 if self.may_delete and self.random.random() < _DELETES:
                     await self._delete()

@@ -338,6 +338,8 @@ class FakeStream:
             if self.far is None or self.far.is_over:  # it would not have proved itself
                 return
             self._put(Parcel(_WELCOME, 0, messages.Hello(self._my_role, "", b"")))
+        if self.admitted.done():  # cancelled: its dialler is about to give it up
+            return
         self._admission_timer.cancel()
         self._peer_role = parcel.message.role
         self._asked.peer = self.peer
@@ -351,6 +353,8 @@ class FakeStream:
         lent = self._lent.pop(parcel.correlation_id, None)
         if lent is not None:
             self._check_lent(lent)
+        if reply is None and self.state is State.CLOSING:
+            return
         if reply is None:
             self._network.fail(f"{self.label}: an answer to request {parcel.correlation_id}, which is not in flight.")
         elif isinstance(parcel.message, Failure):

@@ -14,11 +14,23 @@ from random import Random
 from tests.simulation.losses import Losses
 from tests.simulation.machines import Process
 from tests.simulation.plan import Plan
+from tests.simulation.races import Races
 from tests.simulation.simulated_cluster import SimulatedCluster
 
 _SHORTEST_PAUSE = 0.05
 _LOOK_SECONDS = 0.001
 _LOOKS_FOR_CHANGE = 2_000
+
+# By the plan's theme: what has so much more weight.
+_OFTEN: dict[str, dict[str, int]] = {
+    "races": {"race_join": 20, "race_record": 20, "starve_follower": 15, "leader_among_clients": 10, "see_saw": 10,
+              "kill_at_change": 10, "fill_follower": 15},
+    "divorces": {"divorce": 50},
+    "controllers": {"split": 20, "zombie_controller": 20, "kill_controller": 10, "second_controller": 5},
+    "lost copies": {"lose_and_silence": 40, "lose_while_joining": 20, "lower_minimum": 30},
+    "power": {"crash_machine": 20, "crash_all_at_write": 30, "fail_disk": 15, "fail_sync_and_crash": 20,
+              "cut_all_power": 30},
+}  # fmt: skip
 
 
 @dataclass
@@ -37,7 +49,8 @@ class Faults:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.losses = Losses(self.cluster, self.random, self.plan, self.lost)
+        self.races = Races(self.cluster, self.random, self.plan, self._heal)
+        self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races)
         faults: list[tuple[int, Callable[[], bool]]] = [
             (6, self._kill_replica),
             (3, self._kill_leader),
@@ -56,9 +69,11 @@ class Faults:
             (1, self._slow_disk),
             (1, self._jump_clock),
             (2, self._second_controller),
+            *self.races.faults(),
             *self.losses.faults(),
         ]
-        self._weights = [weight for weight, _ in faults]
+        often = _OFTEN.get(self.plan.theme, {})
+        self._weights = [weight + often.get(fault.__name__.strip("_"), 0) for weight, fault in faults]
         self._faults = [fault for _, fault in faults]
 
     def begin(self) -> None:
@@ -68,7 +83,7 @@ class Faults:
 
     def stop(self) -> None:
         """Let everything work again; what is down comes back by itself."""
-        self._stopped = True
+        self._stopped = self.races.is_over = True
         self.cluster.world.trace("--- the faults are over")
         self.cluster.loses_orders = False
         self.cluster.world.network.heal()
@@ -87,7 +102,7 @@ class Faults:
     def _strike(self) -> None:
         if self._stopped:
             return
-        if not self.losses.are_being_counted:
+        if not (self.losses.are_being_counted or self.races.are_to_be_alone):
             fault = self.random.choices(self._faults, self._weights)[0]
             if fault():
                 name = fault.__name__.strip("_")
@@ -134,7 +149,7 @@ class Faults:
     def _see_saw(self) -> bool:
         """Whoever leads a partition is killed, again and again, before the others have got what it wrote."""
         partition = self.random.randrange(self.plan.partitions)
-        network, seconds = self.cluster.world.network, self.random.choice((0.01, 0.03, 0.1))
+        network, seconds = self.cluster.world.network, self.random.choice((0.01, 0.03, 0.1, 0.4))
         machines = [home.machine for home in self.cluster.homes.values()]
         for one in machines:
             for other in machines:
@@ -157,7 +172,8 @@ class Faults:
         processes = self.cluster.processes()
         if processes:
             operation = self.random.choice(("", "sync", "rename", "write_at", "truncate", "remove"))
-            self.random.choice(processes).kill_at_disk(operation, skip=self.random.randint(0, 5))
+            place = self.random.choice(("", "", "checkpoint", "metadata"))
+            self.random.choice(processes).kill_at_disk(operation, place, skip=self.random.randint(0, 5))
         return bool(processes)
 
     def _pause(self) -> bool:

@@ -18,6 +18,7 @@ from raylog.errors import BatchError, DiskFailed
 from raylog.storage.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.plan import TOPIC, Plan
+from tests.simulation.races import Races, is_proposed
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
 
 _NOTHING_ARRIVES_ANY_MORE = 3.9  # seconds after the last machine has lost its power
@@ -31,7 +32,9 @@ class Losses:
     random: Random
     plan: Plan
     lost: Callable[[int, int], None]
+    races: Races
     _hit: dict[int, float] = field(default_factory=dict)  # broker: when its copies may be whole again
+    _rotten: set[int] = field(default_factory=set)  # brokers with a flipped bit that may not have been found
     _quiet_until: float = 0.0
     _was_cut: bool = False
     _replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by partition, when all lost their power
@@ -43,7 +46,10 @@ class Losses:
             often = 2 if plan.is_fsync else 1
             found += [(3 * often, self._crash_machine), (2 * often, self._fail_disk)]
         if plan.may_lose_data:
-            found += [(1, self._lose_directory), (1, self._flip_bit)]
+            found += [(1, self._lose_directory), (1, self._flip_bit), (1, self._lose_and_silence)]
+            found += [(1, self._lose_while_joining)]
+        if plan.is_fsync:
+            found += [(2, self._crash_all_at_write), (1, self._fail_sync_and_crash)]
         if plan.may_crash_all_once:
             found += [(1, self._cut_all_power)]
         return found
@@ -59,8 +65,17 @@ class Losses:
         return [home for home in self.cluster.homes.values() if home.machine.is_up]
 
     def _may_hit(self) -> bool:
-        self._hit = {broker: when for broker, when in self._hit.items() if not self._is_whole(broker, when)}
+        self._forget_whole()
         return not self._hit
+
+    def _forget_whole(self) -> None:
+        self._hit = {broker: when for broker, when in self._hit.items() if not self._is_whole(broker, when)}
+        self._rotten.intersection_update(self._hit)
+
+    def _may_be_cut(self) -> list[BrokerHome]:
+        """From power. Damage behind the recovery point would pass for a torn tail then: two losses of one copy."""
+        self._forget_whole()
+        return [home for home in self._up() if home.broker_id not in self._rotten]
 
     def _is_whole(self, broker_id: int, not_before: float) -> bool:
         """Whether all its replicas are in sync, as the newest controller has it, as the processes that run now.
@@ -87,7 +102,7 @@ class Losses:
     # --- machines -----------------------------------------------------------------------------------------------
 
     def _crash_machine(self) -> bool:
-        up = self._up()
+        up = self._may_be_cut()
         if not up:
             return False
         if self.plan.may_crash_all:
@@ -98,6 +113,33 @@ class Losses:
             self._hits(home)
             self.cluster.crash_machine(home)
         return bool(victims)
+
+    def _crash_all_at_write(self) -> bool:
+        """While a leader counts what it has not synced."""
+        running = self.races.leader()
+        if running is None:
+            return False
+        self.races.when(lambda: _has_unsynced(running), self._crash_all)
+        return True
+
+    def _crash_all(self) -> None:
+        for home in self._may_be_cut():
+            self._hits(home)
+            self.cluster.crash_machine(home)
+
+    def _fail_sync_and_crash(self) -> bool:
+        """What a failed sync was to write is gone with the power, whatever later syncs say (rule 2)."""
+        running = self.races.leader()
+        if running is None:
+            return False
+        homes = self._up() if self.plan.replication > 1 else [self.cluster.homes[running.spec.broker_id]]
+        seconds = self.random.uniform(0.05, 0.4)
+        self.races.perhaps_alone(seconds + 0.5)
+        for home in homes:
+            self._hits(home, seconds + 0.5)
+            home.machine.fail_disk("sync", f"{TOPIC}-", seconds=seconds, error=DiskFailed("simulated"))
+        self.cluster.world.after(seconds + self.random.uniform(0.1, 0.5), self._crash_all)
+        return True
 
     def _cut_all_power(self) -> bool:
         up, controller = self._up(), self.cluster.serving()
@@ -153,6 +195,10 @@ class Losses:
         victim = self._victim()
         if victim is None:
             return False
+        self._take_directory(victim)
+        return True
+
+    def _take_directory(self, victim: RunningReplica) -> None:
         home = self.cluster.homes[victim.spec.broker_id]
         self._hits(home)
         victim.process.kill()
@@ -161,24 +207,85 @@ class Losses:
         for name in disk.list_directory(directory):
             disk.remove(f"{directory}/{name}")
         disk.remove_directory(directory)
+
+    def _lose_and_silence(self) -> bool:
+        """One copy is hit, and before it is whole again nothing is heard of those that have everything."""
+        leader = self.races.leader()
+        followers = [] if leader is None else [each for each in self.races.followers(leader) if each.log is not None]
+        if leader is None or not followers or not self._may_hit():
+            return False
+        victim = self.random.choice(followers)
+        home = self.cluster.homes[victim.spec.broker_id]
+        way = self.random.choice((self._take_directory, self._take_bit, self._take_power, self._take_power))
+        way(victim)
+        whole = [each.process for each in (leader, *followers) if each is not victim]
+        when = self.random.uniform(0.0, 0.4)
+        self.races.perhaps_alone(when + 4.0)
+        for process in whole:
+            self.cluster.world.after(when, process.pause, self.random.choice((2.5, 4.0)))
+        if self.random.random() < 0.4:  # and its next process may forget what this one knew
+            self.cluster.world.after(when + self.random.uniform(0.3, 1.5), self._kill_replicas_on, home)
         return True
+
+    def _kill_replicas_on(self, home: BrokerHome) -> None:
+        for running in list(self.cluster.replicas):
+            if running.spec.broker_id == home.broker_id:
+                self.races.kill(running.process)
+
+    def _take_power(self, victim: RunningReplica) -> None:
+        home = self.cluster.homes[victim.spec.broker_id]
+        self._hits(home)
+        self.cluster.crash_machine(home, (0.3, 1.0))
+
+    def _lose_while_joining(self) -> bool:
+        """A follower loses its directory while the controller has yet to hear that it has joined."""
+        leader, controller = self.races.leader(), self.races.controller_machine()
+        followers = [] if leader is None else self.races.followers(leader)
+        if leader is None or controller is None or not followers or leader.process.machine is controller:
+            return False
+        if not self._may_hit():
+            return False
+        joining, slow = followers[0], 0.9
+        self._hits(self.cluster.homes[joining.spec.broker_id], 1.0)
+        self.cluster.world.network.slow_down(leader.process.machine, controller, slow)
+        joining.process.kill()
+        self.races.perhaps_alone(4.0)
+        self.races.when(lambda: is_proposed(leader, joining), lambda: self._lose_joining(leader, joining, slow))
+        return True
+
+    def _lose_joining(self, leader: RunningReplica, joined: RunningReplica, slow: float) -> None:
+        self.cluster.world.network.block(leader.process.machine, joined.process.machine)
+        for running in self.cluster.replicas:
+            if running.spec.broker_id == joined.spec.broker_id and running.spec.partition == joined.spec.partition:
+                self._take_directory(running)
+                break
+        self.cluster.world.after(slow + self.random.uniform(0.0, 0.3), self.races.kill_and_heal, leader.process)
 
     def _flip_bit(self) -> bool:
         victim = self._victim()
         if victim is None:
             return False
+        self._take_bit(victim)
+        return True
+
+    def _take_bit(self, victim: RunningReplica) -> None:
         home = self.cluster.homes[victim.spec.broker_id]
         disk, directory = home.machine.disk, victim.spec.directory
         logs = [path for path in disk.files() if path.startswith(f"{directory}/") and path.endswith(".log")]
         path = max(logs)  # the growing segment: damage in the others is found by whoever reads them
-        if not disk.files()[path]:
-            return False
         self._hits(home)
         victim.process.kill()
+        if not disk.files()[path]:
+            return
         bit = self.random.randrange(8 * disk.files()[path])
         self.cluster.world.trace("{}: bit {} of {} flips", victim.spec, bit, path)
         disk.flip_bit(path, bit)
-        return True
+        self._rotten.add(home.broker_id)
+
+
+def _has_unsynced(running: RunningReplica) -> bool:
+    log = running.log
+    return log is not None and log.recovery_point < log.high_watermark
 
 
 def surviving_end(disk: FaultyDisk, partition: int) -> LogEnd:

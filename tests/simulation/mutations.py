@@ -59,6 +59,11 @@ def _anywhere(plan: Plan) -> bool:
     return True
 
 
+def theme(name: str) -> Callable[[Plan], bool]:
+    """A seed of this theme is the most likely to tell; so only those are tried."""
+    return lambda plan: plan.theme == name
+
+
 @dataclass(frozen=True)
 class Mutation:
     """`masked`: why no seed can tell that the clause is off, where that is so. `where`: only such a plan may tell."""

@@ -26,7 +26,7 @@ from raylog.actors.partition_decision import settle
 from raylog.actors.partition_state import PartitionState
 from raylog.actors.replica import Replica
 from raylog.actors.situation import Situation, situation_of
-from tests.simulation.mutations import Patches, mutation
+from tests.simulation.mutations import Patches, mutation, theme
 
 # --- rule 4 ---------------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def proposal_epochs_unchecked(patches: Patches) -> None:
     patches.function(check, checked)
 
 
-@mutation(4, "a member of an ISR proposal may be any incarnation")
+@mutation(4, "a member of an ISR proposal may be any incarnation", where=theme("lost copies"))
 def proposal_incarnation_unchecked(patches: Patches) -> None:
     check = isr_changes._check_member
 
@@ -95,7 +95,7 @@ def epoch_not_raised(patches: Patches) -> None:
     patches.function(led_by, led)
 
 
-@mutation(6, "an election is announced before it is durable")
+@mutation(6, "an election is announced before it is durable", where=theme("controllers"))
 def announced_before_durable(patches: Patches) -> None:
     next_one = BrokerFeed._next
 
@@ -114,12 +114,12 @@ def announced_before_durable(patches: Patches) -> None:
 # --- rule 7 ---------------------------------------------------------------------------------------------------------
 
 
-@mutation(7, "a replica that comes back unproven stays where it was")
+@mutation(7, "a replica that comes back unproven stays where it was", where=theme("lost copies"))
 def unproven_stays(patches: Patches) -> None:
     patches.function(eligible_leavers.without_unproven, lambda partition, arrival, situation: partition)
 
 
-@mutation(7, "that a log is unproven is forgotten with its process")
+@mutation(7, "that a log is unproven is forgotten with its process", where=theme("lost copies"))
 def unproven_forgotten(patches: Patches) -> None:
     registration = replica_registration._registration
 
@@ -149,7 +149,7 @@ def leavers_stay_eligible(patches: Patches) -> None:
     patches.function(with_isr, with_leavers)
 
 
-@mutation(7, "in doubt the first is elected, not the largest", where=lambda plan: plan.may_crash_all_once)
+@mutation(7, "in doubt the first is elected, not the largest", where=theme("power"))
 def first_in_doubt(patches: Patches) -> None:
     patches.function(
         leader_election._largest_logs,
@@ -157,7 +157,7 @@ def first_in_doubt(patches: Patches) -> None:
     )
 
 
-@mutation(7, "an election in doubt does not wait for the other replicas", where=lambda plan: plan.may_crash_all_once)
+@mutation(7, "an election in doubt does not wait for the other replicas", where=theme("power"))
 def doubt_does_not_wait(patches: Patches) -> None:
     def in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
         if not leader_election.is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
@@ -167,11 +167,7 @@ def doubt_does_not_wait(patches: Patches) -> None:
     patches.function(leader_election._in_doubt, in_doubt)
 
 
-@mutation(
-    7,
-    "who is eligible stays so when min.insync.replicas is lowered",
-    where=lambda plan: plan.has_operator and plan.least_insync < plan.min_insync,
-)
+@mutation(7, "who is eligible stays so when min.insync.replicas is lowered", where=theme("lost copies"))
 def leavers_stay_when_minimum_is_lowered(patches: Patches) -> None:
     def without_clearing(state: Any, live: Any, topic: Any, partition: PartitionState, config: Any) -> Any:
         situation = replace(situation_of(state, live, partition), config=config)
@@ -183,7 +179,7 @@ def leavers_stay_when_minimum_is_lowered(patches: Patches) -> None:
 # --- rule 13 --------------------------------------------------------------------------------------------------------
 
 
-@mutation(13, "a broker obeys a controller whose time is over")
+@mutation(13, "a broker obeys a controller whose time is over", where=theme("controllers"))
 def older_controller_obeyed(patches: Patches) -> None:
     async def obey(self: MetadataCopy, epoch: int) -> None:
         """Whoever it is."""
@@ -201,7 +197,7 @@ def older_controller_obeyed(patches: Patches) -> None:
 # --- rule 17 --------------------------------------------------------------------------------------------------------
 
 
-@mutation(17, "a promise is kept in memory only")
+@mutation(17, "a promise is kept in memory only", where=theme("controllers"))
 def promise_not_durable(patches: Patches) -> None:
     async def keep(self: MetadataCopy, epoch: int) -> None:
         self._promised_epoch = epoch
@@ -209,7 +205,7 @@ def promise_not_durable(patches: Patches) -> None:
     patches.attribute(MetadataCopy, "_keep_promise", keep)
 
 
-@mutation(17, "a controller is obeyed under a lower epoch than was promised")
+@mutation(17, "a controller is obeyed under a lower epoch than was promised", where=theme("controllers"))
 def promise_not_kept(patches: Patches) -> None:
     async def obey(self: MetadataCopy, epoch: int) -> None:
         if epoch > self._promised_epoch:
@@ -218,7 +214,7 @@ def promise_not_kept(patches: Patches) -> None:
     patches.attribute(MetadataCopy, "_obey", obey)
 
 
-@mutation(17, "a record is committed where one voter has it")
+@mutation(17, "a record is committed where one voter has it", where=theme("controllers"))
 def commit_without_majority(patches: Patches) -> None:
     def advance(self: CommitRule) -> bool:
         most = max((self._counted(voter) for voter in self._voters), default=0)
@@ -230,7 +226,9 @@ def commit_without_majority(patches: Patches) -> None:
     patches.attribute(CommitRule, "_advance", advance)
 
 
-@mutation(17, "what was adopted is committed before a record of the controller's own epoch is")
+@mutation(
+    17, "what was adopted is committed before a record of the controller's own epoch is", where=theme("controllers")
+)
 def commit_without_own_record(patches: Patches) -> None:
     def advance(self: CommitRule) -> bool:
         ends = sorted((self._counted(voter) for voter in self._voters), reverse=True)
@@ -243,7 +241,7 @@ def commit_without_own_record(patches: Patches) -> None:
     patches.attribute(CommitRule, "_advance", advance)
 
 
-@mutation(17, "a voter acknowledges what it has not synced")
+@mutation(17, "a voter acknowledges what it has not synced", where=theme("power"))
 def acknowledged_before_sync(patches: Patches) -> None:
     def append(self: MetadataFiles, data: Any, now_ms: int) -> None:
         self._kept_log().append_as_follower(data, now_ms)
@@ -251,7 +249,7 @@ def acknowledged_before_sync(patches: Patches) -> None:
     patches.attribute(MetadataFiles, "append", append)
 
 
-@mutation(17, "a tail that diverges from the controller's log is kept")
+@mutation(17, "a tail that diverges from the controller's log is kept", where=theme("controllers"))
 def divergent_tail_kept(patches: Patches) -> None:
     def new_ones(self: MetadataCopy, batches: Sequence[Any]) -> Sequence[Any]:
         return [batch for batch in batches if batch.end_offset > self._tail.end_offset]
@@ -265,7 +263,7 @@ def divergent_tail_kept(patches: Patches) -> None:
     patches.attribute(LogTail, "epoch_before", any_epoch)
 
 
-@mutation(17, "not the newest log is adopted, but the oldest")
+@mutation(17, "not the newest log is adopted, but the oldest", where=theme("controllers"))
 def oldest_log_adopted(patches: Patches) -> None:
     def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:
         for log in sorted(promised, key=metadata_quorum._age_then_id):
@@ -276,7 +274,7 @@ def oldest_log_adopted(patches: Patches) -> None:
     patches.function(metadata_quorum.choose_log, choose)
 
 
-@mutation(17, "a log is adopted where one voter has promised")
+@mutation(17, "a log is adopted where one voter has promised", where=theme("controllers"))
 def adopted_without_majority(patches: Patches) -> None:
     def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:
         return max((log for log in promised if log.voters), key=metadata_quorum._age_then_id, default=None)
@@ -284,7 +282,7 @@ def adopted_without_majority(patches: Patches) -> None:
     patches.function(metadata_quorum.choose_log, choose)
 
 
-@mutation(17, "whoever holds the log counts for its majority, voter or not")
+@mutation(17, "whoever holds the log counts for its majority, voter or not", where=theme("controllers"))
 def voters_ignored(patches: Patches) -> None:
     def advance(self: CommitRule) -> bool:
         ends = sorted(self._synced.values(), reverse=True)
@@ -303,7 +301,11 @@ def voters_change_at_once(patches: Patches) -> None:
     patches.function(metadata_quorum.next_voters, lambda current, wanted, ready: tuple(sorted(wanted)))
 
 
-@mutation(17, "a controller serves before a record of its epoch is committed")
+@mutation(
+    17,
+    "a controller serves before a record of its epoch is committed",
+    masked="what it decides is let out when it is committed, and then all before it is committed as well",
+)
 def serves_before_commit(patches: Patches) -> None:
     async def commit_first(self: MetadataWriter, committed: Any, reachable: Any, deadline: float) -> None:
         for broker_id, stream in reachable():
@@ -315,9 +317,7 @@ def serves_before_commit(patches: Patches) -> None:
 # --- rule 18 --------------------------------------------------------------------------------------------------------
 
 
-@mutation(
-    18, "a block of producer ids is given out before it is written down", where=lambda plan: plan.has_operator
-)
+@mutation(18, "a block of producer ids is given out before it is written down", where=lambda plan: plan.has_operator)
 def producer_ids_not_recorded(patches: Patches) -> None:
     allocate = producer_ids.allocate_producer_ids
     patches.function(allocate, lambda *args: allocate(*args)._replace(records=[]))

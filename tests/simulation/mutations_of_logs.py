@@ -14,7 +14,7 @@ from raylog.storage.partition_directory import LogCheckpoint, PartitionDirectory
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.producer_state import ProducerStates
 from raylog.storage.segment import Place, Segment
-from tests.simulation.mutations import Patches, mutation
+from tests.simulation.mutations import Patches, mutation, theme
 
 # --- rule 1 ---------------------------------------------------------------------------------------------------------
 
@@ -33,12 +33,12 @@ def epoch_not_stamped(patches: Patches) -> None:
 # --- rule 7 ---------------------------------------------------------------------------------------------------------
 
 
-@mutation(7, "a log that was open when its machine rebooted is not doubted")
+@mutation(7, "a log that was open when its machine rebooted is not doubted", where=theme("lost copies"))
 def reboot_not_doubted(patches: Patches) -> None:
     patches.attribute(LogRecovery, "_reason_to_doubt", lambda self, opened_after: "")
 
 
-@mutation(7, "a blank log is not doubted")
+@mutation(7, "a blank log is not doubted", where=theme("lost copies"))
 def blank_not_doubted(patches: Patches) -> None:
     def write(self: PartitionDirectory, marks: LogCheckpoint) -> None:
         if marks.unproven == OpenedAfter.CREATION.value:
@@ -61,7 +61,11 @@ def epoch_not_written(patches: Patches) -> None:
     patches.attribute(LeaderEpochs, "assign", assign)
 
 
-@mutation(8, "an epoch that wrote nothing stays in the history")
+@mutation(
+    8,
+    "an epoch that wrote nothing stays in the history",
+    masked="nobody asks for an epoch of which no log has a batch; who led in it cuts it before it follows",
+)
 def empty_epochs_kept(patches: Patches) -> None:
     def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
         if epoch > self.latest:
@@ -102,7 +106,7 @@ def unsynced_cut(patches: Patches) -> None:
     recover = patches.attribute(PartitionLog, "open", classmethod(opened))
 
 
-@mutation(14, "damage is cut as if it were a tail")
+@mutation(14, "damage is cut as if it were a tail", where=theme("lost copies"))
 def damage_cut(patches: Patches) -> None:
     patches.attribute(LogRecovery, "_is_tail", lambda self, *args: True)
     patches.attribute(LogRecovery, "_check_end", lambda self, opened_after: None)
@@ -147,7 +151,7 @@ def checkpoint_not_renamed(patches: Patches) -> None:
     patches.function(checkpoints.write_checkpoint, write)
 
 
-@mutation(15, "the directory of a checkpoint is not synced")
+@mutation(15, "the directory of a checkpoint is not synced", where=theme("power"))
 def checkpoint_directory_not_synced(patches: Patches) -> None:
     def write(disk: Disk, path: str, version: int, body: dict[str, Any]) -> None:
         temporary = path + TEMPORARY_SUFFIX

@@ -10,19 +10,20 @@ from typing import Any
 
 from raylog.actors import follower_sync, leader_role
 from raylog.actors.append_waits import AppendWaits
-from raylog.actors.control_messages import ProposeIsr
+from raylog.actors.control_messages import NO_LEADER, ProposeIsr
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.follower_sync import Verdict
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_role import LeaderRole
 from raylog.actors.replica import Replica
 from raylog.actors.replica_state import Leadership, RecordedPartition
-from raylog.actors.replication_messages import NO_EPOCH, EpochEnd
+from raylog.actors.replication_messages import NO_EPOCH, EpochEnd, Pushed
 from raylog.actors.stream_interface import LaterAnswer, Response
 from raylog.errors import DiskError, NotLeader, OffsetOutOfRange, RaylogError
 from raylog.storage.log_reader import Isolation
 from raylog.storage.producer_state import ProducerStates
-from tests.simulation.mutations import Patches, mutation
+from raylog.storage.record_batch import next_offset_of
+from tests.simulation.mutations import Patches, mutation, theme
 
 # --- rule 2 ---------------------------------------------------------------------------------------------------------
 
@@ -49,12 +50,12 @@ def acks_below_minimum(patches: Patches) -> None:
     patches.attribute(Leadership, "high_watermark", high_watermark)
 
 
-@mutation(2, "with flush.policy=fsync a write counts before it is synced", where=lambda plan: plan.is_fsync)
+@mutation(2, "with flush.policy=fsync a write counts before it is synced", where=theme("power"))
 def counts_before_sync(patches: Patches) -> None:
     patches.attribute(HostedLog, "counted_end", property(lambda self: self.log.log_end_offset))
 
 
-@mutation(2, "a failed sync is tried again and carried on", where=lambda plan: plan.is_fsync)
+@mutation(2, "a failed sync is tried again and carried on", where=theme("power"))
 def failed_sync_carried_on(patches: Patches) -> None:
     async def flush_once(self: HostedLog) -> None:
         flush = self.log.begin_flush()
@@ -81,7 +82,7 @@ def high_watermark_is_own_end(patches: Patches) -> None:
     patches.attribute(Leadership, "high_watermark", high_watermark)
 
 
-@mutation(3, "the high watermark does not wait for members that are being added")
+@mutation(3, "the high watermark does not wait for members that are being added", where=theme("races"))
 def high_watermark_ignores_joining(patches: Patches) -> None:
     def find(self: Leadership) -> None:
         self._waits_for = tuple(member for member in self.recorded.isr if member[0] != self.me[0])
@@ -122,7 +123,7 @@ def high_watermark_goes_back(patches: Patches) -> None:
 # --- rule 4 ---------------------------------------------------------------------------------------------------------
 
 
-@mutation(4, "the leader counts on its proposal at once")
+@mutation(4, "the leader counts on its proposal at once", where=theme("races"))
 def proposal_counts_at_once(patches: Patches) -> None:
     def propose(self: Leadership, isr: tuple[tuple[int, int], ...]) -> None:
         self.proposed = isr
@@ -164,7 +165,7 @@ def _joins(patches: Patches, *, above_high_watermark: bool, above_epoch_start: b
     patches.attribute(Leadership, "_may_join", may_join)
 
 
-@mutation(5, "who joins need not have reached the high watermark")
+@mutation(5, "who joins need not have reached the high watermark", where=theme("races"))
 def joins_below_high_watermark(patches: Patches) -> None:
     _joins(patches, above_high_watermark=False, above_epoch_start=True)
 
@@ -174,7 +175,7 @@ def joins_below_epoch_start(patches: Patches) -> None:
     _joins(patches, above_high_watermark=True, above_epoch_start=False)
 
 
-@mutation(5, "who joins need not have reached anything")
+@mutation(5, "who joins need not have reached anything", where=theme("races"))
 def joins_blindly(patches: Patches) -> None:
     _joins(patches, above_high_watermark=False, above_epoch_start=False)
 
@@ -238,7 +239,7 @@ def cuts_nothing(patches: Patches) -> None:
     _without_asking(patches)
 
 
-@mutation(10, "a follower that has cut its log does not ask again")
+@mutation(10, "a follower that has cut its log does not ask again", where=theme("divorces"))
 def does_not_ask_again(patches: Patches) -> None:
     pull, truncate = FollowerRole._pull, FollowerRole._truncate
     unasked = _pull_without_epoch(pull)
@@ -254,7 +255,11 @@ def does_not_ask_again(patches: Patches) -> None:
     patches.attribute(FollowerRole, "_truncate", cut)
 
 
-@mutation(10, "the leader answers with the end of the epoch asked for, whether its log has that epoch or not")
+@mutation(
+    10,
+    "the leader answers with the end of the epoch asked for, whether its log has that epoch or not",
+    where=theme("divorces"),
+)
 def answers_for_unknown_epoch(patches: Patches) -> None:
     def divergence(history: Any, log_end_offset: int, offset: int, last_epoch: int) -> EpochEnd | None:
         if last_epoch == NO_EPOCH:
@@ -347,7 +352,11 @@ def push_repetition_unchecked(patches: Patches) -> None:
     patches.function(judge, judged)
 
 
-@mutation(12, "a push is taken from any leader, of any session, whatever came before it")
+@mutation(
+    12,
+    "a push is taken from any leader, of any session, whatever came before it",
+    masked="by rules 3 and 4: whoever leads next is among those that an older leader waits for, and takes no push",
+)
 def push_unchecked(patches: Patches) -> None:
     def push(self: Replica, request: Any) -> Any:
         if isinstance(self._role, FollowerRole):
@@ -356,6 +365,20 @@ def push_unchecked(patches: Patches) -> None:
 
     patches.attribute(Replica, "_push", push)
     push_previous_epoch_unchecked(patches)
+
+
+@mutation(12, "a push that was refused is acknowledged as if it had been taken", where=theme("races"))
+def refused_push_acknowledged(patches: Patches) -> None:
+    take = FollowerRole._take_push
+
+    def taken(self: FollowerRole, request: Any, message: Any) -> Any:
+        answer = take(self, request, message)
+        told = answer.message if isinstance(answer, Response) else None
+        if isinstance(told, Pushed) and not told.accepted and request.payload:
+            return Response(Pushed(next_offset_of(request.payload), accepted=True))
+        return answer
+
+    patches.attribute(FollowerRole, "_take_push", taken)
 
 
 # --- rule 13 --------------------------------------------------------------------------------------------------------
@@ -370,7 +393,19 @@ def does_not_step_down(patches: Patches) -> None:
     patches.attribute(Replica, "_learn", lambda self, leader_epoch: None)
 
 
-@mutation(13, "an older assignment is obeyed")
+@mutation(13, "a leader goes on although its controller names another one", where=theme("controllers"))
+def goes_on_when_replaced(patches: Patches) -> None:
+    is_news = Replica._is_news
+
+    def is_obeyed(self: Replica, assigned: Any) -> bool:
+        leads = isinstance(self._role, LeaderRole) and assigned.leader not in (NO_LEADER, self._hosted.me[0])
+        return not leads and is_news(self, assigned)
+
+    patches.attribute(Replica, "_is_news", is_obeyed)
+    patches.attribute(Replica, "_learn", lambda self, leader_epoch: None)
+
+
+@mutation(13, "an older assignment is obeyed", where=theme("controllers"))
 def older_assignment_obeyed(patches: Patches) -> None:
     def is_news(self: Replica, assigned: Any) -> bool:
         broker_id, incarnation = self._hosted.me
@@ -436,7 +471,7 @@ def duplicates_appended(patches: Patches) -> None:
     patches.attribute(ProducerStates, "check", lambda self, header: None)
 
 
-@mutation(18, "a gap in a producer's sequences is taken")
+@mutation(18, "a gap in a producer's sequences is taken", where=theme("races"))
 def gaps_taken(patches: Patches) -> None:
     def check(self: ProducerStates, header: Any) -> Any:
         entry = self._producers.get(header.producer_id)
@@ -445,7 +480,7 @@ def gaps_taken(patches: Patches) -> None:
     patches.attribute(ProducerStates, "check", check)
 
 
-@mutation(18, "a repeated batch is answered before the high watermark has passed it")
+@mutation(18, "a repeated batch is answered before the high watermark has passed it", where=theme("races"))
 def repetition_answered_at_once(patches: Patches) -> None:
     append = LeaderRole.append
 

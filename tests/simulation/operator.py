@@ -57,7 +57,7 @@ class Operator:
             (2, self._undrain),
             (2, self._alter_settings),
             (1, self._create_partitions),
-            (1, self._allocate_ids),
+            (3, self._allocate_ids),
         ]
         self._ask(self.random.choices([ask for _, ask in asks], [weight for weight, _ in asks])[0])
         self.begin()

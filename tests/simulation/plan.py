@@ -13,10 +13,13 @@ Elections may be unclean: then anything may be lost, and all replicas still have
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 TOPIC = "topic"
+
+# What goes wrong more often than all else, with a cluster that suits it. The empty one: everything alike.
+THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")
 _MUCH = str(10**15)
 
 
@@ -33,7 +36,9 @@ class Plan:
     fault_seconds: float
     longest_pause: float  # between two faults
     disk_slowness: float  # of work beside the event loop; a slow sync leaves more that is not synced
+    lag_ms: int = 2000  # replica.lag.time.max.ms; below a lease the leader gives a follower up before the controller
     other_settings: dict[str, str] = field(default_factory=dict)
+    theme: str = ""
 
     @classmethod
     def drawn(cls, random: Random) -> Plan:
@@ -42,7 +47,7 @@ class Plan:
         other_settings = {}
         if random.random() < 0.4:
             other_settings["segment.bytes"] = random.choice(("700", "2000"))
-        return cls(
+        plan = cls(
             brokers=brokers,
             partitions=random.choice((1, 1, 2)),
             replication=replication,
@@ -54,8 +59,33 @@ class Plan:
             fault_seconds=random.uniform(3.0, 9.0),
             longest_pause=random.choice((0.4, 1.0, 1.5)),
             disk_slowness=random.choice((1.0, 1.0, 10.0, 50.0)),
+            lag_ms=random.choice((300, 2000)),
             other_settings=other_settings,
+            theme=random.choice(THEMES),
         )
+        return plan._suited(random)
+
+    def _suited(self, random: Random) -> Plan:
+        """To its theme."""
+        if self.theme == "races":
+            return replace(self, replication=3, min_insync=2, is_unclean=False)
+        if self.theme == "controllers":  # fewer voters than brokers: a minority of them may be able to do much
+            minimum = random.choice((1, 2))
+            return replace(self, brokers=random.choice((3, 4, 5)), replication=3, min_insync=minimum, lag_ms=300)
+        if self.theme == "divorces":  # the controller is to be elsewhere
+            return replace(self, brokers=max(4, self.brokers), replication=2, min_insync=2, is_unclean=False)
+        if self.theme == "lost copies":  # who leaves the ISR stays eligible
+            copies = random.choice((2, 2, 3))
+            return replace(self, replication=copies, min_insync=copies, is_fsync=False, is_unclean=False)
+        if self.theme == "power":
+            is_fsync = random.random() < 0.7
+            slow = random.choice((50.0, 200.0))
+            copies = random.choice((1, 2, 3)) if is_fsync else 3
+            return replace(
+                self, replication=copies, min_insync=min(copies, max(2, self.min_insync)), is_fsync=is_fsync,
+                is_unclean=False, may_delete=False, disk_slowness=slow,
+            )  # fmt: skip
+        return self
 
     @property
     def settings(self) -> dict[str, str]:
@@ -63,7 +93,7 @@ class Plan:
         # record nor a producer may be forgotten for its age.
         return {
             "message.timestamp.after.max.ms": _MUCH,
-            "replica.lag.time.max.ms": "2000",
+            "replica.lag.time.max.ms": str(self.lag_ms),
             "retention.ms": "-1",
             "producer.id.expiration.ms": _MUCH,
             "min.insync.replicas": str(self.min_insync),

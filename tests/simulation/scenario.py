@@ -120,9 +120,11 @@ class Scenario:
             if self.plan.is_unclean:
                 history.forgiven = "elections may be unclean"
                 self.watcher.forgiven.add((TOPIC, partition))
-            for number in range(self.random.choice((1, 2))):
+            is_divorced = self.plan.theme == "divorces"  # where only acks=1 is answered
+            for number in range(2 if is_divorced else self.random.choice((1, 2))):
                 producer_id = 100 * (partition + 1) + number
-                acks = self.random.choice((0, 1)) if number and self.random.random() < 0.5 else ACKS_ALL
+                is_weak = number and (is_divorced or self.random.random() < 0.5)
+                acks = self.random.choice((0, 1)) if is_weak else ACKS_ALL
                 machine.start(f"writer-{producer_id}", self._write, partition, history, producer_id, acks)
             machine.start(f"reader-{partition}", self._read, partition, history)
 

@@ -70,6 +70,7 @@ class Scheduler:
         self._cancelled = 0
         self.is_in_turn = False  # of any loop
         self._gc_rounds = 0
+        self._next_gc = _GC_EVENTS
 
     @property
     def pending(self) -> int:
@@ -110,37 +111,41 @@ class Scheduler:
         last = None if max_events is None else self.events + max_events
         had_gc = gc.isenabled()
         gc.disable()
+        heap = self._heap
         try:
-            while self._heap and self._heap[0][0] <= until and not self.is_stopping:
-                self._happen(heappop(self._heap))
+            while heap and heap[0][0] <= until and not self.is_stopping:
+                self.now, _, loop, handle = heappop(heap)
+                if loop is not None:
+                    loop.happen(handle)  # type: ignore[arg-type]  # a loop's entries hold its own handles
+                else:
+                    self._call(handle)  # type: ignore[arg-type]  # and the world's hold its own
                 if is_enough is not None and is_enough():
                     return True
-                if self.events >= (self._gc_rounds + 1) * _GC_EVENTS:
-                    self._gc_rounds += 1
-                    gc.collect(2 if self._gc_rounds % _FULL_GC_ROUNDS == 0 else 1)
+                if self.events >= self._next_gc:
+                    self._collect_garbage()
                 if last is not None and self.events > last:
                     raise TooManyEvents(f"More than {max_events} events by {self.now / MICROSECONDS:.6f} s.")
         finally:
             if had_gc:
                 gc.enable()
-        if not self.is_stopping and until < self.NEVER and (self._heap or is_enough is None):
+        if not self.is_stopping and until < self.NEVER and (heap or is_enough is None):
             self.now = max(self.now, until)
         return False
 
-    def _happen(self, entry: _Entry) -> None:
-        self.now, _, loop, handle = entry
-        if loop is not None:
-            loop.happen(handle)  # type: ignore[arg-type]  # a loop's entries hold its own handles
-            return
-        assert isinstance(handle, Event)
-        callback, args = handle.callback, handle.args
+    def _call(self, event: Event) -> None:
+        callback, args = event.callback, event.args
         if callback is None:
             self.count_found()
             return
-        handle.callback = None  # so that cancelling it later counts nothing
+        event.callback = None  # so that cancelling it later counts nothing
         self.events += 1
         self.fingerprint = (self.fingerprint * FINGERPRINT_FACTOR + self.now) & FINGERPRINT_MASK
         callback(*args)
+
+    def _collect_garbage(self) -> None:
+        self._gc_rounds += 1
+        self._next_gc += _GC_EVENTS
+        gc.collect(2 if self._gc_rounds % _FULL_GC_ROUNDS == 0 else 1)
 
     def clear(self) -> None:
         self._heap.clear()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import chain
 from multiprocessing import get_context
@@ -27,8 +28,8 @@ _TABLE: Final = Path(__file__).with_name("mutation_seeds.py")
 _BROKEN: Final = ("TypeError", "AttributeError", "NameError", "LookupError", "KeyError")
 _HEAD: Final = '''"""Which seed catches which mutation: written by `make mutations`, used by `make test`.
 
-Seeds change their meaning whenever anything draws differently, in the scenario or in the code that it runs. A test that
-finds a seed out of date says so; then run `make mutations` again.
+Seeds change their meaning whenever anything draws differently, in the scenario or in the code that it runs. The test
+tries a few of the next seeds as well, and says so if none of them tells; then run `make mutations` again.
 """
 
 from __future__ import annotations
@@ -51,13 +52,18 @@ def catch(name: str, seed: int) -> str:
     return found if found and not try_seed(seed).failure else ""
 
 
-def search(name: str, seeds: int, afresh: bool) -> tuple[str, int | None, str]:
-    """(the mutation, the seed that catches it, how that was seen)"""
-    logging.disable(logging.CRITICAL)
+def candidates(name: str, seeds: int, *, afresh: bool = False) -> Iterator[int]:
+    """The known one, then those of the first `seeds` whose plans may tell."""
     known = SEEDS.get(name)
     first = [] if afresh or known is None else [known]
     others = (seed for seed in range(seeds) if seed not in first and MUTATIONS[name].where(plan_of(seed)))
-    for seed in chain(first, others):
+    return chain(first, others)
+
+
+def search(name: str, seeds: int, afresh: bool) -> tuple[str, int | None, str]:
+    """(the mutation, the seed that catches it, how that was seen)"""
+    logging.disable(logging.CRITICAL)
+    for seed in candidates(name, seeds, afresh=afresh):
         try:
             found = catch(name, seed)
         except MutationBroken as broken:

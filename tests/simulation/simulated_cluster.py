@@ -24,6 +24,7 @@ from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.leader_role import LeaderRole
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.replica_state import Leadership
 from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
@@ -86,10 +87,20 @@ class RunningReplica:
         return None if hosted is None or hosted.failed.done() else hosted.log
 
     @property
-    def leads_epoch(self) -> int | None:
+    def _leader_role(self) -> LeaderRole | None:
         replica = self.replica._replica
         role = None if replica is None else replica._role
-        return role.epoch if isinstance(role, LeaderRole) and not role._ended else None
+        return role if isinstance(role, LeaderRole) and not role._ended else None
+
+    @property
+    def leads_epoch(self) -> int | None:
+        role = self._leader_role
+        return None if role is None else role.epoch
+
+    @property
+    def leadership(self) -> Leadership | None:
+        role = self._leader_role
+        return None if role is None else role._leadership
 
 
 @dataclass
@@ -116,9 +127,9 @@ class SimulatedCluster:
     controllers: list[RunningController] = field(default_factory=list)  # whose processes live
     is_over: bool = False
     has_housekeepers: bool = False
+    loses_orders: bool = True  # to start a replica; each is repeated after half a minute
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
-    loses_orders: bool = True
     _runs: int = 0
     _is_formed: bool = False
 
@@ -144,7 +155,7 @@ class SimulatedCluster:
         controller, process = self.serving(), self.controllers[-1].process
         assert controller is not None
         new = NewTopic(topic, partitions, replication, settings=settings)
-        # An order to start a replica that got lost is repeated after half a minute.
+        # An order to start a replica may get lost, more than once.
         made = process.run(controller.admin.create_topic(new, timeout=120.0))
         assert self.world.run_until_idle_or(made.done, 130.0), "the topic is not created"
         made.result()

@@ -19,17 +19,19 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-from asyncio import events
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from weakref import ref
 
 from tests.simulation.scheduler import FINGERPRINT_FACTOR, FINGERPRINT_MASK, MICROSECONDS, Scheduler
 
 _T = TypeVar("_T")
 
 _LONGEST_WAIT: Final = 1e9  # seconds; a timer with infinite delay is legal
+_FEW_TASKS: Final = 32
 
 _RUNNING: Final = 0
 _PAUSED: Final = 1
@@ -100,6 +102,10 @@ def _stable_hash(future: Any) -> int:
     return serial
 
 
+def _is_pending(task: asyncio.Task[Any] | None) -> bool:
+    return task is not None and not task.done()
+
+
 class VirtualLoop(asyncio.AbstractEventLoop):
     """The event loop of one process. Its clock shows `base` at first, and goes at `rate`."""
 
@@ -119,6 +125,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._free_at = 0  # when the last turn is over
         self._hashes = 0
         self._dropped: list[asyncio.Task[Any]] = []
+        self._tasks: list[ref[asyncio.Task[Any]]] = []  # that may not be done; asyncio would look through all loops'
+        self._many_tasks = _FEW_TASKS
         self._number = scheduler.next_serial()
 
     # --- what asyncio uses ----------------------------------------------------------------------------------------
@@ -166,6 +174,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         task: asyncio.Task[_T] = VirtualTask(coro, loop=self, name=name or "task", **options)
         if self._state == _DEAD:
             self._drop(task)
+            return task
+        self._tasks.append(ref(task))
+        if len(self._tasks) > self._many_tasks:
+            self._tasks = [each for each in self._tasks if _is_pending(each())]
+            self._many_tasks = 2 * len(self._tasks) + _FEW_TASKS
         return task
 
     def get_debug(self) -> bool:
@@ -247,8 +260,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         self._state = _DEAD
         self._ready.clear()
-        for task in asyncio.all_tasks(self):
-            self._drop(task)
+        for task in [each() for each in self._tasks]:
+            if task is not None and not task.done():
+                self._drop(task)
+        self._tasks.clear()
 
     def dispose(self) -> None:
         """Let go of the coroutines of a dead process. Their `finally` blocks run here, in a world that is over."""
@@ -275,7 +290,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             scheduler.fingerprint * FINGERPRINT_FACTOR + (scheduler.now << 8) + self._number + count
         ) & FINGERPRINT_MASK
         self._in_turn = scheduler.is_in_turn = True
-        events._set_running_loop(self)
+        _set_running_loop(self)
         try:
             for _ in range(count):
                 handle = ready.popleft()
@@ -296,7 +311,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if self._state:
                     break
         finally:
-            events._set_running_loop(None)
+            _set_running_loop(None)
             self._in_turn = scheduler.is_in_turn = False
         self._free_at = scheduler.now + scheduler.turn_cost()
         if ready and not (self._state or self._turn_is_due):

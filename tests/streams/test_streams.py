@@ -20,6 +20,7 @@ import pytest
 import uvloop
 
 from raylog.actors import streams
+from raylog.actors.admission import NONCE_BYTES, Dialer
 from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
 from raylog.actors.messages import Done, Hello, Message, Ping, message, pack
 from raylog.actors.stream_connection import StreamConnection
@@ -592,6 +593,58 @@ def test_closing_fails_what_is_in_flight_and_what_waits(run: Run, place: Place) 
         with pytest.raises(StreamNotOpen):
             stream.send(Number(1))
         await server.close(timeout=0.05)
+
+    run(test())
+
+
+def test_an_admission_that_comes_as_its_dialler_is_cancelled_is_no_error(run: Run, place: Place) -> None:
+    async def test() -> None:
+        server = await serve(place)
+        admission = Dialer(SECRET, "client", str(server.endpoint), bytes(NONCE_BYTES))
+        stream = StreamConnection(admission, echo, StreamLimits(), str(server.endpoint))
+        loop, endpoint = asyncio.get_running_loop(), server.endpoint
+        if endpoint.is_unix:
+            await loop.create_unix_connection(lambda: stream, endpoint.path)
+        else:
+            await loop.create_connection(lambda: stream, endpoint.host, endpoint.port)
+        stream.admitted.cancel()
+        await eventually(lambda: bool(server.streams))
+        await asyncio.sleep(0.02)  # the last word of the handshake arrives
+        stream.abort(PeerUnreachable(str(endpoint), "it was given up"))
+        await server.close()
+
+    run(test())
+
+
+def test_a_late_answer_to_a_stream_that_is_being_closed_disturbs_nothing(run: Run, place: Place) -> None:
+    async def test() -> None:
+        here, there = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: Request) -> Answer:
+            await here.wait()
+            return Response(Number(1))
+
+        async def slow_too(request: Request) -> Answer:
+            await there.wait()
+            return Response(Number(2))
+
+        server = await serve(place, slow)
+        stream = await dial(server, handler=slow_too)
+        asked = stream.request(Number(0))
+        await eventually(lambda: bool(server.streams) and server.streams[0].held_bytes > 0)
+        asked_back = server.streams[0].request(Number(0))
+        await eventually(lambda: stream.held_bytes > 0)
+        closing = asyncio.ensure_future(server.streams[0].close())
+        with pytest.raises(StreamClosed):
+            await asked_back
+        there.set()
+        await eventually(lambda: stream.held_bytes == 0)
+        await asyncio.sleep(0.02)  # its answer arrives
+        here.set()
+        assert (await asyncio.wait_for(asked, 5)).message == Number(1)
+        await closing
+        await stream.close()
+        await server.close()
 
     run(test())
 

@@ -293,6 +293,7 @@ def test_a_new_leader_tells_no_end_before_it_knows_it(trio: Trio) -> None:
     trio.elect(2, (1, 2, 3), 2)
     trio.log(2).marks.high_watermark = 0  # it had not heard of it
     assert failure(trio, trio.ask(2, ListOffset(LATEST, NO_EPOCH, False))) == "OffsetNotAvailable"
+    assert failure(trio, trio.ask(2, DeleteRecords(1, 5_000))) == "OffsetNotAvailable"  # a reader may have seen it
     first = trio.answer(trio.ask(2, ListOffset(EARLIEST, NO_EPOCH, False))).message
     assert isinstance(first, ListedOffset)
     assert first.offset == 0
