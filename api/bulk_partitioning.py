@@ -25,11 +25,11 @@ def partitions_of(keys: Sequence[bytes], partitions: int, numbers: dict[bytes, i
     """The partition of each key. `numbers` is the cache: key to partition."""
     if partitions == 1:
         return bytes(len(keys))
-    pack: Callable[[Iterable[int]], Sequence[int]] = bytes if partitions <= MOST_IN_A_BYTE else list
-    try:
-        return pack(map(numbers.__getitem__, keys))
-    except KeyError:
-        some = set(keys[:_SAMPLE])
+    known = known_partitions(keys, partitions, numbers)
+    if known is not None:
+        return known
+    pack = _packing(partitions)
+    some = set(keys[:_SAMPLE])
     if len(some) > 0.98 * len(keys[:_SAMPLE]) and len(some.difference(numbers)) * 2 > len(some):
         if len(set(map(len, keys))) == 1:
             return _of_equal(keys, partitions)
@@ -40,6 +40,19 @@ def partitions_of(keys: Sequence[bytes], partitions: int, numbers: dict[bytes, i
         new = set(keys)
     numbers.update(_hash(new, partitions))
     return pack(map(numbers.__getitem__, keys))
+
+
+def known_partitions(keys: Sequence[object], partitions: int, numbers: dict[bytes, int]) -> Sequence[int] | None:
+    """The partition of each key, where all were met before; None: look closer, some may not even be bytes."""
+    lookup: Callable[[object], int] = numbers.__getitem__  # type: ignore[assignment]  # KeyError for all but bytes
+    try:
+        return _packing(partitions)(map(lookup, keys))
+    except (KeyError, TypeError):
+        return None
+
+
+def _packing(partitions: int) -> Callable[[Iterable[int]], Sequence[int]]:
+    return bytes if partitions <= MOST_IN_A_BYTE else list
 
 
 def _hash(keys: set[bytes], partitions: int) -> dict[bytes, int]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from raylog.api.batch_accumulator import BatchAccumulator
-from raylog.api.bulk_partitioning import partitions_of, split
+from raylog.api.bulk_partitioning import known_partitions, partitions_of, split
 from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture, told_on_this_loop, wait_for
@@ -30,7 +30,7 @@ from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarg
 from raylog.storage.batch_codec import encode_raw
 from raylog.storage.columns import NULL_LENGTH, Headers, join
 
-_CHUNK: Final = 16_384  # records that are split at once, so few that they stay in the processor's caches meanwhile
+_CHUNK: Final = 8_192  # records that are split at once, so few that they stay in the processor's caches meanwhile
 _SAMPLE: Final = 64
 _WIRE_BYTES: Final = 16  # of a record beside key and value: two lengths and a timestamp
 
@@ -193,7 +193,6 @@ class BulkSend:
         self._accumulator = accumulator
         self._wait_for_room = wait_for_room
         self._error: RaylogError | None = None
-        self._some_keys_are_none = False
 
     def add(self, partition: int, content: Encodable, size: int, positions: Positions) -> None:
         """One batch, once there is room for it."""
@@ -215,31 +214,40 @@ class BulkSend:
     # --- columns ---
 
     def columns(self, given: Columns, partition: int | None) -> None:
-        """Columns that have been checked."""
+        """Columns whose values have been checked; keys are here, for those that were met before need no look."""
         lane, chunks = self.lane, range(0, len(given), _CHUNK)
+        partition = 0 if lane.partitions == 1 else partition
+        if given.keys is not None and lane.is_cached and partition is None:
+            keys = given.keys
+            looked_up = [self._look_up(keys[start : start + _CHUNK]) for start in chunks]  # all before any is taken
+            for start, (parts, some) in zip(chunks, looked_up, strict=True):
+                self._split(replace(_part(given, start, start + _CHUNK), keys=some), parts, start)
+            return
+        if given.keys is not None:
+            given = replace(given, keys=column("key", given.keys, lane.topic, None))
         if partition is not None:
-            self._pieces(given, lambda _: partition, _same)
-        elif not lane.is_cached:
+            self._pieces(given, _always(partition), _same)
+        elif lane.is_cached:
+            self._pieces(given, lane.next_partition, _same)
+        else:
             for start in chunks:
                 chunk = _part(given, start, start + _CHUNK)
                 self._split(chunk, [lane.choose(key) for key in chunk.keys or [None] * len(chunk)], start)
-        elif given.keys is None:
-            self._pieces(given, lane.next_partition, _same)
-        else:
-            keys = given.keys
-            self._some_keys_are_none = type(None) in set(map(type, keys))
-            parts = [self._parts(keys[start : start + _CHUNK]) for start in chunks]
-            for start, each in zip(chunks, parts, strict=True):
-                self._split(_part(given, start, start + _CHUNK), each, start)
 
-    def _parts(self, keys: Sequence[bytes | None]) -> Sequence[int]:
+    def _look_up(self, keys: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes | None]]:
+        """The partition of each key, and the keys as bytes. TypeError."""
         lane = self.lane
-        if not self._some_keys_are_none:
-            return partitions_of(keys, lane.partitions, lane.numbers)  # type: ignore[arg-type]  # none is None
+        known = known_partitions(keys, lane.partitions, lane.numbers)
+        if known is not None:
+            return known, keys
+        keys = column("key", keys, lane.topic, None)
         there = [key for key in keys if key is not None]
-        numbers = iter(partitions_of(there, lane.partitions, lane.numbers))
-        sticky = lane.next_partition(_WIRE_BYTES * len(keys))
-        return [sticky if key is None else next(numbers) for key in keys]
+        parts = partitions_of(there, lane.partitions, lane.numbers)
+        if len(there) < len(keys):
+            numbers = iter(parts)
+            sticky = lane.next_partition(_WIRE_BYTES * len(keys))
+            parts = [sticky if key is None else next(numbers) for key in keys]
+        return parts, keys
 
     def _split(self, chunk: Columns, parts: Sequence[int], start: int) -> None:
         """The records of each partition together."""
@@ -353,7 +361,7 @@ def check_columns(
     options: ProducerOptions,
     now_ms: int,
 ) -> Columns:
-    """What `send_many` was given, as bytes. TypeError, ValueError."""
+    """What `send_many` was given, as bytes; keys without a serializer are not looked at yet. TypeError, ValueError."""
     for name, each in (("values", values), ("keys", keys), ("headers", headers)):
         if each is not None and not isinstance(each, list | tuple):
             raise TypeError(f"{name} are a list or tuple of records' {name}, not a {type(each).__name__}.")
@@ -368,7 +376,7 @@ def check_columns(
         if type(stamp) is not int or not 0 <= stamp < 2**63:
             raise TypeError(f"A timestamp is a whole number of milliseconds since 1970, not {stamp!r}.")
     return Columns(
-        None if keys is None else column("key", keys, topic, options.key_serializer),
+        column("key", keys, topic, options.key_serializer) if keys and options.key_serializer else keys,
         column("value", values, topic, options.value_serializer),
         None if headers is None else list(map(check_headers, headers)),
         stamps,
