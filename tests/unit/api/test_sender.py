@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
 from raylog.errors import DeliveryTimedOut, ProducerClosed
 from raylog.storage.batch_codec import decode_batch
 from raylog.storage.record_batch import split_batches
+from tests.simulation.simulated_cluster import RunningReplica
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 from tests.unit.api.producer_world import LoopProducer, outcomes
 
 
+def is_up(leader: RunningReplica) -> bool:
+    log = leader.log if leader.process.is_alive and leader.leads_epoch is not None else None
+    return log is not None and log.high_watermark == log.log_end_offset
+
+
 def values_in_log(world: LinkWorld, partition: int = 0) -> list[bytes | None]:
-    leader = world.replica_that_leads(partition)
-    log = leader.log
+    world.until(lambda: is_up(world.replica_that_leads(partition)))
+    log = world.replica_that_leads(partition).log
     assert log is not None
     found: list[bytes | None] = []
     offset = log.log_start_offset
@@ -47,29 +54,37 @@ def test_records_arrive_in_order_and_know_their_offsets() -> None:
         assert values_in_log(world) == [b"%d" % number for number in range(1000)]
 
 
-def test_leaders_that_are_killed_lose_and_repeat_nothing() -> None:
-    with link_world() as world:
+@pytest.mark.parametrize("seed", range(8))
+def test_leaders_that_are_killed_or_stopped_lose_repeat_and_reorder_nothing(seed: int) -> None:
+    with link_world(seed) as world:
         world.create_topic()
+        random = Random(seed)
+        count = 600
 
         async def main() -> list[int | Exception]:
-            producer = await make(world, batch_size=2000)
+            producer = await make(world, batch_size=random.choice([400, 2_000, 20_000]), max_in_flight=1 + seed % 5)
             futures = []
-            for number in range(400):
+            for number in range(count):
                 futures.append(producer.send(TOPIC, 0, b"%d" % number))
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(random.choice([0.0, 0.001, 0.02]))
             await producer.flush()
             return list(outcomes(futures))
 
         task = world.begin(main())
-        for _ in range(2):
-            world.world.run_until_idle_or(task.done, 1.0)
-            assert not task.done()
-            world.replica_that_leads().process.kill()
+        for _ in range(3):
+            world.world.run_until_idle_or(task.done, random.choice([0.3, 1.0, 2.0]))
+            leader = world.replica_that_leads().process
+            if random.random() < 0.5 or not leader.is_alive:
+                leader.kill()
+            else:
+                leader.pause(random.choice([0.2, 1.0, 4.0]))
         world.until(task.done, 120.0)
         offsets = task.result()
         assert all(isinstance(offset, int) for offset in offsets), offsets
-        assert offsets == sorted(offsets)  # type: ignore[type-var]
-        assert values_in_log(world) == [b"%d" % number for number in range(400)]
+        log = values_in_log(world)
+        assert [log[offset] for offset in offsets if isinstance(offset, int)] == [b"%d" % each for each in range(count)]
+        assert len(log) == count, "something is there twice"
+        assert offsets == sorted(offsets, key=int)  # type: ignore[arg-type]
 
 
 def test_what_is_not_answered_in_time_fails_and_says_that_it_may_be_written() -> None:
