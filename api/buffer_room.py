@@ -3,6 +3,10 @@
 What must stay true: what is given out never exceeds the limit; whoever waits is told of every return; nobody waits
 longer than it said. One record, or one batch of a bulk send, is never larger than the whole
 (`producer_options.py`), so room for it comes once what is under way has been delivered or has failed.
+
+The lock is a plain one, held for a few steps. A `threading.Condition` would not do: an interrupt (Ctrl-C) while one
+is entered may leave it locked for ever, since entering it is a function of Python. `with` of a plain lock is one
+step.
 """
 
 from __future__ import annotations
@@ -13,25 +17,32 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-_SLICE_SECONDS: Final = 0.2  # a signal that comes just before a thread goes to sleep does not wake it up
+_SLICE_SECONDS: Final = 0.2  # a Ctrl-C that comes just before a thread goes to sleep does not wake it up
 
 
 class BufferRoom:
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.waiting = 0  # how many wait for room; the sender then sends what it would let grow
         self._free = limit
-        self._returned = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiters: list[threading.Lock] = []  # locked until something is given back
+        self._wanting: dict[object, None] = {}
         self._on_return: list[Callable[[], object]] = []
 
     @property
     def free(self) -> int:
         return self._free
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for room; the sender then sends what it would let grow."""
+        return len(self._waiters) + len(self._wanting)
+
     def take(self, size: int, wanted: int = 0) -> int:
         """`wanted` bytes, or `size` of them where that is all there is; 0: there is not so much."""
-        with self._returned:
-            granted = max(size, wanted) if self._free >= max(size, wanted) else size
+        most = max(size, wanted)
+        with self._lock:
+            granted = most if self._free >= most else size
             if granted > self._free:
                 return 0
             self._free -= granted
@@ -39,40 +50,44 @@ class BufferRoom:
 
     def give_back(self, size: int) -> None:
         if size:
-            with self._returned:
+            with self._lock:
                 self._free += size
-                if self.waiting:
-                    self._returned.notify_all()
+                waiters, self._waiters = self._waiters, []
                 listeners, self._on_return = self._on_return, []
+            for waiter in waiters:
+                waiter.release()
             for listener in listeners:
                 listener()
 
     def wait(self, size: int, until: float) -> bool:
         """Until so much is free, or the monotonic clock says `until`; whether it is."""
-        with self._returned:
-            self.waiting += 1
-            try:
-                while self._free < size:
-                    left = until - monotonic()
-                    if left <= 0:
-                        return False
-                    self._returned.wait(min(left, _SLICE_SECONDS))
-                return True
-            finally:
-                self.waiting -= 1
+        while True:
+            waiter = threading.Lock()
+            waiter.acquire()
+            with self._lock:
+                if self._free >= size:
+                    return True
+                self._waiters.append(waiter)
+            left = until - monotonic()
+            while left > 0 and not waiter.acquire(timeout=min(left, _SLICE_SECONDS)):
+                left = until - monotonic()
+            if left <= 0:
+                with self._lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+                    return self._free >= size
 
     @contextmanager
     def wanted(self) -> Iterator[None]:
         """Somebody waits who cannot block; open batches are sent for it as for others."""
-        with self._returned:
-            self.waiting += 1
+        token = object()
+        self._wanting[token] = None
         try:
             yield
         finally:
-            with self._returned:
-                self.waiting -= 1
+            del self._wanting[token]
 
     def when_returned(self, listener: Callable[[], object]) -> None:
         """Call it once when something is given back next; for those that cannot block."""
-        with self._returned:
+        with self._lock:
             self._on_return.append(listener)
