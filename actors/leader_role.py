@@ -43,7 +43,7 @@ from raylog.actors.replication_messages import (
     RecordsDeleted,
     WriteMarker,
 )
-from raylog.actors.stream_interface import Answer, Request, Response
+from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.errors import (
     DeletionTimedOut,
     IneligibleReplica,
@@ -137,7 +137,7 @@ class LeaderRole:
             return Response(Done())
         return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS))
 
-    def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | Awaitable[Answer]:
+    def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | LaterAnswer:
         self._check_append(request, message)
         appended = self._log.append_as_leader(request.payload, self.epoch, self._hosted.env.wall_ms())
         end = appended.last_offset + 1

@@ -13,13 +13,12 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import AppendTransactional, WriteMarker
-from raylog.actors.stream_interface import Answer
+from raylog.actors.stream_interface import Answer, LaterAnswer
 from raylog.actors.transaction_messages import AddPartition
 from raylog.errors import (
     ConcurrentTransaction,
@@ -34,8 +33,14 @@ from raylog.storage.record_batch import BatchHeader, Bytes, is_transactional, re
 
 FIRST_SEQUENCE: Final = 0
 
-AppendCall: TypeAlias = Callable[[], Answer | Awaitable[Answer]]
+AppendCall: TypeAlias = Callable[[], Answer | LaterAnswer]
 JoinCall: TypeAlias = Callable[[AddPartition], Awaitable[None]]
+
+
+class _Waiting(NamedTuple):
+    sequence: int
+    append: AppendCall
+    owed: LaterAnswer
 
 
 class _Parked:
@@ -45,7 +50,7 @@ class _Parked:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.waiting: list[tuple[AppendCall, asyncio.Future[Answer]]] = []
+        self.waiting: list[_Waiting] = []
 
 
 class LeaderTransactions:
@@ -54,10 +59,9 @@ class LeaderTransactions:
     def __init__(self, hosted: HostedLog, join: JoinCall) -> None:
         self._hosted = hosted
         self._join = join
-        self._loop = asyncio.get_running_loop()
         self._parked: dict[int, _Parked] = {}  # by producer id
 
-    def append(self, batch: Bytes, message: AppendTransactional, append: AppendCall) -> Answer | Awaitable[Answer]:
+    def append(self, batch: Bytes, message: AppendTransactional, append: AppendCall) -> Answer | LaterAnswer:
         """Let `append` be called as soon as the batch belongs to its transaction.
 
         ProducerFenced, OutOfOrderSequence, ConcurrentTransaction, InvalidRequest, and what the coordinator answers.
@@ -75,9 +79,9 @@ class LeaderTransactions:
             self._hosted.start(self._join_and_append(header, message.transactional_id))
         elif parked.epoch != header.producer_epoch:
             raise ConcurrentTransaction(message.transactional_id)
-        answer: asyncio.Future[Answer] = self._loop.create_future()
-        parked.waiting.append((append, answer))
-        return answer
+        owed = LaterAnswer()
+        parked.waiting.append(_Waiting(header.base_sequence, append, owed))
+        return owed
 
     def marker(self, message: WriteMarker, now_ms: int) -> bytearray | None:
         """The batch to be appended; None: it is in the log already. CoordinatorFenced."""
@@ -113,39 +117,53 @@ class LeaderTransactions:
         except RaylogError as error:
             refused = error
         parked = self._parked.pop(header.producer_id, None)  # None: another replica leads by now
-        if parked is not None and refused is None:
-            refused = _append_all(parked)
-        if parked is not None and refused is not None:
+        if parked is None:
+            return
+        if refused is not None:
             _fail(parked, refused)
+        else:
+            _append_all(parked, header.producer_id)
 
 
-def _append_all(parked: _Parked) -> RaylogError | None:
-    """In their order, until one is refused: why."""
-    for append, answer in parked.waiting:
+def _append_all(parked: _Parked, producer_id: int) -> None:
+    """In their order. Once one is refused nothing behind it is taken, as the log may take anything of a new producer.
+
+    Each is told its own refusal: one that was appended before is not taken for lost, nor cut because of another's size.
+    """
+    refusal: RaylogError | None = None
+    refused_sequence = -1
+    for sequence, append, owed in parked.waiting:
+        if refusal is not None and sequence > refused_sequence:
+            is_it = refusal if refusal.retriable else OutOfOrderSequence(producer_id, sequence, refused_sequence)
+            _refuse(owed, is_it)
+            continue
         try:
             appended = append()
         except RaylogError as error:
-            return error
-        if isinstance(appended, asyncio.Future):
-            appended.add_done_callback(lambda done, answer=answer: _pass_on(done, answer))  # type: ignore[misc]
-        elif not answer.done():
-            assert not isinstance(appended, Awaitable)
-            answer.set_result(appended)
-    return None
+            refusal, refused_sequence = error, sequence
+            _refuse(owed, error)
+        else:
+            _pass_on(appended, owed)
 
 
-def _pass_on(done: asyncio.Future[Answer], answer: asyncio.Future[Answer]) -> None:
-    if answer.done():
-        return
-    if done.cancelled():
-        answer.cancel()
-    elif (error := done.exception()) is not None:
-        answer.set_exception(error)
+def _pass_on(appended: Answer | LaterAnswer, owed: LaterAnswer) -> None:
+    def over(answer: Answer, error: BaseException | None) -> None:
+        if error is not None:
+            _refuse(owed, error)
+        elif not owed.done():
+            owed.give(answer)
+
+    if isinstance(appended, LaterAnswer):
+        appended.when_over(over)
     else:
-        answer.set_result(done.result())
+        over(appended, None)
 
 
 def _fail(parked: _Parked, error: RaylogError) -> None:
-    for _, answer in parked.waiting:
-        if not answer.done():
-            answer.set_exception(error)
+    for each in parked.waiting:
+        _refuse(each.owed, error)
+
+
+def _refuse(owed: LaterAnswer, error: BaseException) -> None:
+    if not owed.done():
+        owed.fail(error)
