@@ -1,7 +1,7 @@
 """Rules 23 to 25 switched off, one clause at a time, to see that the checks of `group_checks.py` notice.
 
 What must stay true: each of them is caught by a seed in the table, which passes otherwise. That a member looks at no
-answer to a heartbeat it gave up is left to `test_member.py`: here the network drops nearly all of those.
+answer to a heartbeat it gave up is left to `test_any_order.py`: here the network drops nearly all of those.
 """
 
 from __future__ import annotations

@@ -344,6 +344,14 @@ def test_members_with_other_subscriptions_and_changes_of_them() -> None:
     assert (first.partitions, second.partitions) == (["t0", "t1"], ["u0", "u1"])
 
 
+def test_members_read_within_their_rack_where_that_is_known() -> None:
+    machine = Machine()
+    machine.topics.put("t", 2, racks=(frozenset("y"), frozenset("x")))
+    first, second = Client(machine, "a", "t", rack="x").join(), Client(machine, "b", "t", rack="y").join()
+    settle(machine, first, second)
+    assert (first.partitions, second.partitions) == (["t1"], ["t0"])
+
+
 # --- assignors ----------------------------------------------------------------------------------------------------
 
 
