@@ -41,6 +41,7 @@ from raylog.actors.transaction_messages import (
     TransactionsListed,
 )
 from raylog.actors.transaction_state import (
+    MAX_ID_BYTES,
     Phase,
     aborted_by_operator,
     add_group,
@@ -59,7 +60,6 @@ from raylog.errors import (
     UnknownTransactionalId,
 )
 
-MAX_ID_BYTES: Final = 1024
 _KEY_PREFIX: Final = b"t"
 _FORGET_MS: Final = 7 * 24 * 3600 * 1000
 _SWEEP_SECONDS: Final = 3600.0

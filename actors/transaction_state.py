@@ -1,7 +1,8 @@
 """What becomes of a transactional id: from what is known of it and a request, its next record and the answer.
 
     phase           allows                                                    comes from
-    empty           init · add → ongoing · end: there is nothing to end       init, complete
+    empty           init · add → ongoing · commit: there is nothing to end    init, complete
+                    abort → complete abort
     ongoing         add · end → prepare · init, time-out → prepare abort      empty, complete
     prepare …       the same end again; markers go out → complete             ongoing
     complete …      as empty · the same end again is answered as before       prepare
@@ -9,7 +10,8 @@
 What must stay true:
 - An outcome that was prepared never changes (rule 21).
 - Every end raises the identity: producer epoch + 1, and markers carry the raised one, so nothing late can join the
-  next transaction (rule 20). The largest epoch is for markers only; behind it comes another producer id.
+  next transaction (rule 20). So does an abort where nothing was added: its first batch may still be on its way. The
+  largest epoch is for markers only; behind it comes another producer id.
 - Whoever speaks under any identity but the present one is fenced, except that the holder may ask again how its last
   transaction ended.
 """
@@ -40,6 +42,7 @@ from raylog.errors import (
 LAST_EPOCH: Final = 32_766  # of a transaction
 MARKER_EPOCH: Final = 32_767
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+MAX_ID_BYTES: Final = 1024
 _NOBODY: Final = -1
 
 
@@ -126,10 +129,25 @@ def end_transaction(known: TransactionRecord | None, request: EndTransaction, no
         return _asked_again(known, request)
     if identity != (known.producer_id, known.epoch):
         raise ProducerFenced(request.producer_id, request.epoch, known.epoch)
-    if known.phase != Phase.ONGOING:
+    if known.phase != Phase.ONGOING and request.commits:
         return Ended(None, TransactionEnded(known.producer_id, known.epoch))
+    if known.phase != Phase.ONGOING:
+        return _abort_nothing(known, now_ms, fresh_id)
     phase = Phase.PREPARE_COMMIT if request.commits else Phase.PREPARE_ABORT
     return Ended(_prepare(known, phase, now_ms, fresh_id), None)
+
+
+def _abort_nothing(known: TransactionRecord, now_ms: int, fresh_id: int) -> Ended:
+    """A first batch of it may be on its way all the same, and must not begin the next one: so this is an end, too."""
+    if Phase(known.phase).is_prepared:
+        raise ConcurrentTransaction(known.transactional_id)
+    producer_id, epoch = _next_identity(known, fresh_id)
+    record = replace(
+        known,
+        producer_id=producer_id, epoch=epoch, phase=int(Phase.COMPLETE_ABORT), changed_ms=now_ms,
+        ended_id=known.producer_id, ended_epoch=known.epoch,
+    )  # fmt: skip
+    return Ended(record, TransactionEnded(producer_id, epoch))
 
 
 def _asked_again(known: TransactionRecord, request: EndTransaction) -> Ended:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from raylog.api.batch_accumulator import BatchAccumulator
 from raylog.api.bulk_partitioning import known_partitions, partitions_of, split
-from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch
+from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch, Writer
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture, told_on_this_loop, wait_for
 from raylog.api.serializers import check_headers, column
@@ -297,10 +297,11 @@ class JoinedColumns:
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray:
+    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
         return encode_raw(
             self.count, self.key_lengths, self.keys, self.value_lengths, self.values, self.timestamps, self.headers,
-            codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
+            codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
+            transactional=writer.is_transactional,
         )  # fmt: skip
 
 

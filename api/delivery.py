@@ -16,6 +16,7 @@ What must stay true:
   refuses as out of order is not in its log. From there on the partition goes on under a new producer id. The same
   mends a leader's log that has lost acknowledged records in an unclean election.
 - A new producer id is only taken when nothing is in flight under the old one.
+- Of a transaction nothing goes on under another identity: what fails for good is dropped, and the transaction with it.
 - A parcel whose time is over while it is in flight has failed for its sender; it stays here until it is answered.
 """
 
@@ -24,12 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from raylog.api.pending_batch import Outcome, PendingBatch, split_encoded
+from raylog.api.pending_batch import NOBODY, Outcome, PendingBatch, Writer, split_encoded
 from raylog.api.retry_policy import Verdict, judge
 from raylog.errors import OutOfOrderSequence, RaylogError
-from raylog.storage.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, with_producer
+from raylog.storage.record_batch import NO_SEQUENCE, with_producer
 
-_EPOCH: Final = 0
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF_OF_SEQUENCES: Final = 2**30
 
@@ -58,20 +58,19 @@ class Parcel:
         self.count = count
         self.sequence = sequence
         self.encoded: bytearray | None = None
-        self.stamped: tuple[int, int] | None = None  # producer id and sequence that are in the bytes
+        self.stamped: tuple[Writer, int] | None = None  # the writer and the sequence that are in the bytes
         self.attempts = 0
         self.is_in_flight = False
         self.is_doubtful = False  # it may be in the log
         self.is_abandoned = False  # its sender has been told that it failed
 
-    def payload(self, codec: int, producer_id: int) -> bytearray:
-        """Its bytes under this producer id; they are not changed any more once they were sent."""
-        wanted = (producer_id, self.sequence)
-        epoch = _EPOCH if producer_id != NO_PRODUCER_ID else NO_PRODUCER_EPOCH
+    def payload(self, codec: int, writer: Writer) -> bytearray:
+        """Its bytes on this account; they are not changed any more once they were sent."""
+        wanted = (writer, self.sequence)
         if self.encoded is None:
-            self.encoded = self.batch.encode(codec, producer_id, epoch, self.sequence)
+            self.encoded = self.batch.encode(codec, writer, self.sequence)
         elif self.stamped != wanted:
-            self.encoded = with_producer(self.encoded, producer_id, epoch, self.sequence)
+            self.encoded = with_producer(self.encoded, writer.producer_id, writer.epoch, self.sequence)
         self.stamped = wanted
         return self.encoded
 
@@ -79,13 +78,14 @@ class Parcel:
 class Delivery:
     """Of one partition. `window`: how many parcels may be in flight."""
 
-    def __init__(self, window: int, is_idempotent: bool, codec: int) -> None:
+    def __init__(self, window: int, is_idempotent: bool, codec: int, *, is_transactional: bool = False) -> None:
         self.in_flight = 0
         self.is_settling = False
-        self.producer_id: int | None = None if is_idempotent else NO_PRODUCER_ID
+        self.writer: Writer | None = None if is_idempotent else NOBODY
         self.identities = 0  # that this partition has had
         self._window = window
         self._is_idempotent = is_idempotent
+        self._is_transactional = is_transactional
         self._codec = codec
         self._parcels: list[Parcel] = []  # unresolved, in order: first those in flight
         self._next_sequence = 0
@@ -97,10 +97,10 @@ class Delivery:
 
     # --- what to send ---
 
-    def identify(self, producer_id: int) -> None:
-        """Go on under this producer id, from sequence 0. Nothing is in flight."""
+    def identify(self, writer: Writer) -> None:
+        """Go on as this one, from sequence 0. Nothing is in flight."""
         assert self.in_flight == 0
-        self.producer_id = producer_id
+        self.writer = writer
         self.identities += 1
         self._next_sequence = 0
         self._has_gap = False
@@ -115,7 +115,7 @@ class Delivery:
                 return False
             self.is_settling = False
         if self._has_gap and not self._parcels:
-            self.producer_id = None
+            self._give_up_identity()
         return self.in_flight < (self._window if leader == self._confirmed else 1)
 
     def next_again(self) -> Parcel | None:
@@ -131,8 +131,8 @@ class Delivery:
         return parcel
 
     def payload(self, parcel: Parcel) -> bytearray:
-        assert self.producer_id is not None
-        return parcel.payload(self._codec, self.producer_id)
+        assert self.writer is not None
+        return parcel.payload(self._codec, self.writer)
 
     def start(self, parcel: Parcel) -> None:
         parcel.is_in_flight = True
@@ -195,10 +195,15 @@ class Delivery:
         if self.in_flight or parcel is not self._parcels[0] or not self._is_idempotent:
             return
         expected = error.expected if isinstance(error, OutOfOrderSequence) else 0
-        if 0 < (expected - parcel.sequence) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES:
+        if self._is_transactional or 0 < (expected - parcel.sequence) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES:
             self._drop(parcel, error)  # the log holds something else of these sequences: nobody knows what
         else:
-            self.producer_id = None  # what comes before it is not in this log, and cannot come any more
+            self._give_up_identity()  # what comes before it is not in this log, and cannot come any more
+
+    def _give_up_identity(self) -> None:
+        """A transaction has one for all partitions; where something of it has failed, all of it is aborted."""
+        if not self._is_transactional:
+            self.writer = None
 
     def _halve(self, parcel: Parcel) -> None:
         assert parcel.encoded is not None

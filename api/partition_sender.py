@@ -19,11 +19,12 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from raylog.actors.replication_messages import Append, Appended
+from raylog.actors.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.api.batch_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.delivery import Delivery, Parcel
-from raylog.api.pending_batch import Outcome, PendingBatch
+from raylog.api.pending_batch import Outcome, PendingBatch, Writer
+from raylog.api.producer_transaction import ProducerTransaction
 from raylog.api.retry_policy import pause_seconds
 from raylog.config import KIB
 from raylog.errors import DeliveryTimedOut, RaylogError, StreamNotOpen
@@ -40,7 +41,11 @@ class PartitionSender:
     def __init__(self, sender: Sender, queue: PartitionQueue) -> None:
         options = sender.options
         self.queue = queue
-        self.delivery = Delivery(options.max_in_flight, options.is_idempotent, sender.codec)
+        self._transaction = sender.transaction
+        self._transaction_number = 0  # of the one that `delivery` is at
+        self.delivery = Delivery(
+            options.max_in_flight, options.is_idempotent, sender.codec, is_transactional=self._transaction is not None
+        )
         self._sender = sender
         self._loop = sender.loop
         self._link = sender.link
@@ -71,7 +76,7 @@ class PartitionSender:
             self._sender.broke(error)
 
     def _send_all(self) -> None:
-        while True:
+        while self._transaction is None or self._takes_part(self._transaction):
             leader = self._link.leader(self.queue.topic, self.queue.partition)
             if self._pause is not None and not self._is_over(leader):
                 return
@@ -85,7 +90,7 @@ class PartitionSender:
             parcel = self.delivery.next_again()
             if parcel is None and not self._is_batch_ready():
                 return
-            if self.delivery.producer_id is None:
+            if self.delivery.writer is None:
                 if not self.delivery.in_flight:
                     self._begin(self._get_identity())
                 return
@@ -93,6 +98,20 @@ class PartitionSender:
                 parcel = self.delivery.add(self._sender.accumulator.take(self.queue))
             if not self._send(parcel, leader):
                 return
+
+    def _takes_part(self, transaction: ProducerTransaction) -> bool:
+        """Whether what is held may be sent now. Of a transaction that is not open it is refused."""
+        if not transaction.is_sending:
+            if not self.refuse_all(transaction.refusal()):
+                self._loop.call_later(_GATE_RETRY_SECONDS, self.pump)
+            return False
+        if self._transaction_number != transaction.number:
+            if self.delivery:
+                return False  # something of the one before is not answered yet
+            assert transaction.writer is not None
+            self.delivery.identify(transaction.writer)
+            self._transaction_number = transaction.number
+        return True
 
     def _wanted_news(self) -> int:
         if self._is_busy or self._pause is not None or self.delivery.in_flight == self._options.max_in_flight:
@@ -140,6 +159,8 @@ class PartitionSender:
         if self._options.acks == 0:
             return self._say(parcel, payload, leader)
         self.delivery.start(parcel)
+        if self._transaction is not None:
+            self._transaction.has_sent = True
         self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
         self._sender.start(self._deliver(parcel, payload, leader))
         return True
@@ -158,7 +179,12 @@ class PartitionSender:
         began = self._loop.time()
         patience = self._options.request_timeout_ms / 1000
         left = max(0.001, min(patience, parcel.batch.deadline - began))
-        message = Append(leader.epoch, self._options.acks, round(left * 1000))
+        message: Append | AppendTransactional
+        if self._transaction is None:
+            message = Append(leader.epoch, self._options.acks, round(left * 1000))
+        else:
+            name = self._transaction.transactional_id
+            message = AppendTransactional(leader.epoch, self._options.acks, round(left * 1000), name)
         try:
             response = await self._link.ask(leader, message, payload, timeout=left)
         except RaylogError as error:
@@ -204,7 +230,7 @@ class PartitionSender:
 
     async def _get_identity(self) -> None:
         try:
-            self.delivery.identify(await self._sender.producer_id())
+            self.delivery.identify(Writer(await self._sender.producer_id()))
         except RaylogError as error:
             self._fail(error, None)
 
@@ -291,14 +317,19 @@ class PartitionSender:
         if batch.outcome is not None:
             self._sender.resolved(batch)
 
-    def fail_all(self, error: RaylogError) -> None:
+    def refuse_all(self, error: RaylogError) -> bool:
+        """Whatever is held fails. False: a thread is adding something just now, and that is still there."""
         for parcel in self.delivery.unresolved():
             self._drop(parcel, error)
-        self._sender.accumulator.seal_open(self.queue)
+        is_sealed = self._sender.accumulator.seal_open(self.queue)
         while self.queue.sealed:
             batch = self._sender.accumulator.take(self.queue)
             batch.resolve(Outcome(error=error))
             self._settle(batch)
+        return is_sealed
+
+    def fail_all(self, error: RaylogError) -> None:
+        self.refuse_all(error)
         for timer in (self._pause, self._linger):
             if timer is not None:
                 timer.cancel()

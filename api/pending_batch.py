@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from raylog.errors import RaylogError
 from raylog.storage.batch_codec import TimestampRuns, decode_batch, encode_batch
@@ -41,6 +41,17 @@ class Outcome(NamedTuple):
     error: RaylogError | None = None
 
 
+class Writer(NamedTuple):
+    """On whose account a batch is written. The epoch goes up with every transaction, and is 0 where there are none."""
+
+    producer_id: int
+    epoch: int = 0
+    is_transactional: bool = False
+
+
+NOBODY: Final = Writer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Records side by side. `keys` or `headers` None: no record has any."""
@@ -53,7 +64,7 @@ class Columns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray:
+    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
         keys = self.keys
         if keys is not None and not any(keys) and keys.count(None) == len(keys):
             keys = None
@@ -63,9 +74,10 @@ class Columns:
             keys=keys,
             headers=self.headers,
             codec=codec,
-            producer_id=producer_id,
-            producer_epoch=epoch,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch,
             base_sequence=sequence,
+            transactional=writer.is_transactional,
         )
 
 
@@ -77,7 +89,7 @@ class Encodable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray: ...
+    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray: ...
 
 
 class PendingBatch:
@@ -117,11 +129,11 @@ class PendingBatch:
         self.stamps = content.timestamps
         self.count = len(content)
 
-    def encode(self, codec: int, producer_id: int, epoch: int, sequence: int) -> bytearray:
+    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
         """Its bytes. Only once: what they are made of is let go of."""
         content, self.content = self.content, None
         assert content is not None
-        return content.encode(codec, producer_id, epoch, sequence)
+        return content.encode(codec, writer, sequence)
 
     # --- the outcome ---
 
@@ -185,9 +197,10 @@ def split_encoded(encoded: bytearray, codec: int) -> tuple[bytearray, bytearray]
     """Two batches with the records of one; the first gets the smaller half."""
     decoded = decode_batch(encoded)
     half = len(decoded) // 2
+    writer = NOBODY._replace(is_transactional=decoded.header.is_transactional)
     first, second = (
         Columns(decoded.keys[part], decoded.values[part], list(decoded.headers)[part], decoded.timestamps[part]).encode(
-            codec, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+            codec, writer, NO_SEQUENCE
         )
         for part in (slice(half), slice(half, None))
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from raylog.actors.transaction_state import MAX_ID_BYTES, MAX_TIMEOUT_MS
 from raylog.api.client_options import (
     ClientOptions,
     boolean,
@@ -42,6 +43,12 @@ def _acks(name: str, value: object) -> int:
     if type(value) is int and value in (0, 1):
         return value
     raise InvalidConfig(name, value, "0, 1 or 'all'")
+
+
+def _transactional_id(name: str, value: object) -> str:
+    if isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= MAX_ID_BYTES:
+        return value
+    raise InvalidConfig(name, value, f"text of 1 to {MAX_ID_BYTES} bytes")
 
 
 def _partitioner(name: str, value: object) -> Any:
@@ -115,6 +122,17 @@ class ProducerOptions(ClientOptions):
         "default (murmur2 of the key; without one, one partition for a while), round_robin, random, "
         "least_loaded, source_hash, or a callable of (key bytes, all partitions, those with a leader).",
     )
+    transactional_id: str | None = option(
+        None,
+        or_none(_transactional_id),
+        "The name under which this producer writes transactions, the same after each start of the program. "
+        "Another producer that takes it fences this one.",
+    )
+    transaction_timeout_ms: int = option(
+        60_000,
+        whole_number(1, MAX_TIMEOUT_MS),
+        "A transaction that is open for longer is aborted by its coordinator.",
+    )
     interceptors: tuple[Any, ...] = option((), several(_interceptor, "interceptors"), "See `interceptors.py`.")
 
     @property
@@ -124,6 +142,8 @@ class ProducerOptions(ClientOptions):
     def check_together(self) -> None:
         if self.enable_idempotence and self.acks == 0:
             raise InvalidConfig("enable_idempotence", True, "False with acks=0, where nothing is ever repeated")
+        if self.transactional_id is not None and (self.acks != ACKS_ALL or not self.is_idempotent):
+            raise InvalidConfig("transactional_id", self.transactional_id, "None without idempotence or acks='all'")
         if self.linger_ms >= self.delivery_timeout_ms:
             raise InvalidConfig("linger_ms", self.linger_ms, "less than delivery_timeout_ms")
         if self.max_request_size > self.buffer_memory:
@@ -153,4 +173,6 @@ class ProducerSettings(TypedDict, total=False):
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     partitioner: str | Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+    transactional_id: str | None
+    transaction_timeout_ms: int
     interceptors: Sequence[object]

@@ -26,6 +26,7 @@ from raylog.api.partition_sender import PartitionSender
 from raylog.api.pending_batch import PendingBatch
 from raylog.api.producer_metrics import ProducerMetrics
 from raylog.api.producer_options import ProducerOptions
+from raylog.api.producer_transaction import ProducerTransaction
 from raylog.errors import ClusterUnreachable, PeerNotAdmitted, ProducerClosed, RaylogError
 from raylog.storage.compression import codec_named
 
@@ -46,6 +47,8 @@ class Sender:
         self.options = options
         self.metrics = metrics
         self.codec = codec_named(options.compression_type or "none").number
+        name = options.transactional_id
+        self.transaction = None if name is None else ProducerTransaction(name)
         self.is_closed = False
         self._partitions: dict[tuple[str, int], PartitionSender] = {}
         self._tasks = BackgroundTasks(self.broke)
@@ -79,7 +82,19 @@ class Sender:
 
     def resolved(self, batch: PendingBatch) -> None:
         self.metrics.resolved(batch)
+        if self.transaction is not None and batch in self.accumulator.unresolved:
+            assert batch.outcome is not None
+            error = batch.outcome.error
+            if error is not None and self.transaction.failed(error):
+                self.loop.call_soon(self._pump_all)  # what is held of it is refused there
         self.accumulator.let_go(batch)
+
+    def refuse_unsent(self) -> bool:
+        """What is held of an aborted transaction fails. False: a thread is adding something just now; come again."""
+        assert self.transaction is not None
+        error = self.transaction.refusal()
+        left = [each for each in self._every_partition() if not each.refuse_all(error)]
+        return not left
 
     def refresh_soon(self) -> None:
         """Metadata may be out of date."""
@@ -131,9 +146,12 @@ class Sender:
         self._fail_all(error)
 
     def _fail_all(self, error: RaylogError) -> None:
+        for each in self._every_partition():
+            each.fail_all(error)
+
+    def _every_partition(self) -> list[PartitionSender]:
         for queue in self.accumulator.queues():
             name = (queue.topic, queue.partition)
             if name not in self._partitions:
                 self._partitions[name] = PartitionSender(self, queue)
-        for each in list(self._partitions.values()):
-            each.fail_all(error)
+        return list(self._partitions.values())

@@ -4,6 +4,8 @@ What stays true here:
 - An error crosses process boundaries: whatever its constructor takes goes to the base constructor, so that
   `pickle` can build it again (`tests/unit/test_errors.py` pickles each class).
 - `retriable` says whether the same call may succeed later without anybody changing anything.
+- `abortable`: abort_transaction helps, and the same producer can begin the next one. `fatal`: only another producer,
+  or another program, helps.
 - `advice` is one sentence for the person who meets the error: what to do next. It is part of `str(error)`.
 
     RaylogError
@@ -35,7 +37,8 @@ What stays true here:
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
     │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
-    │                             UnknownTransactionalId
+    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut
+    │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, DirectoryBlank, DirectoryCopied, WrongCluster,
@@ -81,6 +84,8 @@ class RaylogError(Exception):
     """Base of everything raylog raises on purpose."""
 
     retriable: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
     advice: ClassVar[str] = ""
 
     def describe(self) -> str:
@@ -1011,6 +1016,7 @@ class OutOfOrderSequence(ProducerError):
 class ProducerFenced(ProducerError):
     """A newer instance of the same producer has taken over."""
 
+    fatal = True
     advice = "Another instance uses the same producer id with a newer epoch: close this one."
 
     def __init__(self, producer_id: int, epoch: int, current: int) -> None:
@@ -1044,6 +1050,7 @@ class CoordinatorFenced(ProducerError):
 class InvalidTransactionState(ProducerError):
     """A producer writes in a way its open or missing transaction does not allow."""
 
+    fatal = True
     advice = "End the open transaction first; a transactional producer writes nothing outside one."
 
 
@@ -1064,6 +1071,7 @@ class ConcurrentTransaction(ProducerError):
 class InvalidTransactionTimeout(ProducerError):
     """A transaction may not stay open for as long as this producer asks."""
 
+    fatal = True
     advice = "Choose a shorter transaction_timeout_ms."
 
     def __init__(self, timeout_ms: int, maximum_ms: int) -> None:
@@ -1078,6 +1086,7 @@ class InvalidTransactionTimeout(ProducerError):
 class InvalidTransactionalId(ProducerError):
     """This cannot be a transactional id."""
 
+    fatal = True
     advice = "Choose a name that is short and stays the same when the program is started again."
 
     def __init__(self, size: int, maximum: int) -> None:
@@ -1092,6 +1101,7 @@ class InvalidTransactionalId(ProducerError):
 class UnknownTransactionalId(ProducerError):
     """The coordinator does not know this transactional id, or not any more."""
 
+    fatal = True
     advice = "Call init_transactions first; an id that was not used for a week is forgotten."
 
     def __init__(self, transactional_id: str) -> None:
@@ -1100,6 +1110,57 @@ class UnknownTransactionalId(ProducerError):
 
     def describe(self) -> str:
         return f"There is no transactional id {self.transactional_id!r}."
+
+
+class TransactionAborted(ProducerError):
+    """Nothing of this transaction will count, and nothing more of it is sent."""
+
+    abortable = True
+    advice = "Call abort_transaction, unless you just did, and begin the next transaction."
+
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(transactional_id, reason)
+        self.transactional_id = transactional_id
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The transaction of {self.transactional_id!r} is aborted: {self.reason}."
+
+
+class TransactionTimedOut(ProducerError):
+    """Its coordinator, or an operator, has aborted the transaction before it was committed."""
+
+    abortable = True
+    advice = "Call abort_transaction and begin anew; transaction_timeout_ms says how long one may stay open."
+
+    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+        super().__init__(transactional_id, timeout_ms)
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+
+    def describe(self) -> str:
+        return (
+            f"The transaction of {self.transactional_id!r} was aborted by its coordinator: it was open for more than "
+            f"{self.timeout_ms} ms, or an operator ended it."
+        )
+
+
+class TransactionPending(ProducerError):
+    """A call of a transactional producer has had no final answer in its time."""
+
+    retriable = True
+    outcome_unknown = True
+    advice = "Make the same call again: it goes on where this one stopped."
+
+    def __init__(self, transactional_id: str, call: str, timeout_ms: int, reason: str) -> None:
+        super().__init__(transactional_id, call, timeout_ms, reason)
+        self.transactional_id = transactional_id
+        self.call = call
+        self.timeout_ms = timeout_ms
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"{self.call} of {self.transactional_id!r} was not done within {self.timeout_ms} ms: {self.reason}."
 
 
 # --- storage ------------------------------------------------------------------------------------------------------

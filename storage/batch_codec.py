@@ -96,6 +96,7 @@ def encode_raw(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
 ) -> bytearray:
     """One columnar batch of columns that are joined already, with their lengths as little-endian int32."""
     if count == 0 or len(key_lengths) != 4 * count or len(value_lengths) != 4 * count:
@@ -104,7 +105,7 @@ def encode_raw(
     payload = join_columns(key_lengths, value_lengths, keys, values, deltas, headers=headers)
     return seal(
         payload if codec == 0 else [compress(codec, b"".join(payload))],
-        attributes=codec,
+        attributes=codec | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=count - 1,
         base_timestamp=base,
         max_timestamp=newest,

@@ -96,8 +96,21 @@ def test_what_is_in_the_transaction_already_changes_nothing() -> None:
     assert add_group(with_group, AddGroup(ID, PRODUCER, 0, "readers"), 25) is None
 
 
-def test_where_nothing_was_added_there_is_nothing_to_end() -> None:
+def test_where_nothing_was_added_there_is_nothing_to_commit() -> None:
     assert end_transaction(begun(), end(0), 30, FRESH) == (None, TransactionEnded(PRODUCER, 0))
+
+
+def test_an_abort_keeps_late_batches_out_of_the_next_transaction_even_where_none_has_arrived() -> None:
+    aborted, answer = end_transaction(begun(), end(0, commits=False), 30, FRESH)
+    assert aborted is not None
+    assert answer == TransactionEnded(PRODUCER, 1)
+    with pytest.raises(ProducerFenced):
+        add_partition(aborted, add(0), 31)
+    assert end_transaction(aborted, end(0, commits=False), 32, FRESH) == (None, answer)
+    with pytest.raises(InvalidTransactionState):
+        end_transaction(aborted, end(0), 33, FRESH)
+    with pytest.raises(ConcurrentTransaction):
+        end_transaction(prepared(), end(1, commits=False), 34, FRESH)
 
 
 @pytest.mark.parametrize("commits", [True, False])

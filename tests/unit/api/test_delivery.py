@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.api.delivery import Delivery, Parcel
-from raylog.api.pending_batch import Outcome, PendingBatch
+from raylog.api.pending_batch import Outcome, PendingBatch, Writer
 from raylog.errors import (
     BatchTooLarge,
     DeliveryTimedOut,
@@ -48,11 +48,11 @@ class Client:
             parcel = self.delivery.next_again()
             if parcel is None and not self.queue:
                 return
-            if self.delivery.producer_id is None:
+            if self.delivery.writer is None:
                 if self.delivery.in_flight:
                     return
                 self.ids += 1
-                self.delivery.identify(self.ids)
+                self.delivery.identify(Writer(self.ids))
                 continue
             if parcel is None:
                 parcel = self.delivery.add(self.queue.pop(0))

@@ -1,0 +1,172 @@
+"""A producer's transactions on the event loop: what its coordinator is asked, and when.
+
+    init     InitProducer ──► identity                       whoever had the transactional id before is fenced
+    commit   flush, and all is delivered ──► EndTransaction ──► the next identity
+    abort    nothing more is sent, what is held fails ──► EndTransaction ──► the next identity
+
+What must stay true:
+- A commit is asked for when every record that was taken is acknowledged, and only then.
+- Each call ends within its time, and may be made again: the coordinator answers a request that comes twice as it did
+  the first time (rule 21).
+- Whatever may have been sent of a transaction, even if nobody answered, its end is asked of the coordinator; so the
+  next transaction has another epoch, and nothing late can join it (rule 20). Where nothing was sent, nobody is asked.
+
+It runs without threads and Ray, in the simulator as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, TypeVar
+
+from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.messages import Message
+from raylog.actors.transaction_messages import EndTransaction, InitProducer, ProducerInitialised, TransactionEnded
+from raylog.api.pending_batch import PendingBatch, Writer
+from raylog.api.producer_transaction import Phase, ProducerTransaction
+from raylog.api.retry_policy import pause_seconds
+from raylog.api.sender import Sender
+from raylog.errors import (
+    InvalidTransactionState,
+    ProducerError,
+    ProducerFenced,
+    RaylogError,
+    TransactionPending,
+    TransactionTimedOut,
+    UnknownTransactionalId,
+)
+
+_ASK_SECONDS: Final = 5.0
+_GATE_RETRY_SECONDS: Final = 0.002
+_NO_IDENTITY: Final = -1
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+class _Call:
+    """One call of the program, and how long it may take."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.name = name
+        self.reason = "nobody answered"
+        self._seconds = seconds
+        self._until = self._loop.time() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._until - self._loop.time())
+
+    def pending(self, transactional_id: str) -> TransactionPending:
+        return TransactionPending(transactional_id, self.name, round(self._seconds * 1000), self.reason)
+
+
+class TransactionRequests:
+    """Of one sender, whose options have a transactional id. Made on its loop."""
+
+    def __init__(self, sender: Sender) -> None:
+        assert sender.transaction is not None
+        self.transaction: ProducerTransaction = sender.transaction
+        self._sender = sender
+        self._name = self.transaction.transactional_id
+        self._turn = asyncio.Lock()  # one call after the other, also after one that was interrupted
+
+    async def init(self, seconds: float) -> None:
+        """ProducerError, TransactionPending."""
+        call = _Call("init_transactions", seconds)
+        async with self._turn:
+            self.transaction.check_uninitialised()
+            timeout_ms = self._sender.options.transaction_timeout_ms
+            asked = InitProducer(self._name, timeout_ms, _NO_IDENTITY, _NO_IDENTITY)
+            answer = await self._ask(asked, ProducerInitialised, call)
+            self.transaction.initialised(Writer(answer.producer_id, answer.epoch, True))
+
+    async def begin(self) -> None:
+        """InvalidTransactionState, or why the one before is not over."""
+        async with self._turn:
+            self.transaction.begin()
+
+    async def commit(self, seconds: float) -> None:
+        """TransactionAborted, TransactionTimedOut: abort it. ProducerFenced. TransactionPending: commit again."""
+        call = _Call("commit_transaction", seconds)
+        async with self._turn:
+            self.transaction.commit()
+            if self.transaction.phase is Phase.FLUSHING:
+                await self._deliver_all(call)
+                self.transaction.flushed()
+            await self._end(call, commits=True)
+
+    async def abort(self, seconds: float) -> None:
+        """ProducerFenced. TransactionPending: abort again."""
+        call = _Call("abort_transaction", seconds)
+        async with self._turn:
+            self.transaction.abort()
+            while not self._sender.refuse_unsent():
+                if not call.left:
+                    call.reason = "another thread is sending"
+                    raise call.pending(self._name)
+                await asyncio.sleep(_GATE_RETRY_SECONDS)
+            await self._end(call, commits=False)
+
+    async def _deliver_all(self, call: _Call) -> None:
+        waiting = [_resolved(batch) for batch in self._sender.accumulator.flush()]
+        self._sender.drain()
+        if waiting and (await asyncio.wait(waiting, timeout=call.left))[1]:
+            call.reason = "not all of its records are delivered"
+            raise call.pending(self._name)
+
+    async def _end(self, call: _Call, *, commits: bool) -> None:
+        transaction = self.transaction
+        writer = transaction.writer
+        assert writer is not None
+        if transaction.has_sent:
+            asked = EndTransaction(self._name, writer.producer_id, writer.epoch, commits)
+            try:
+                answer = await self._ask(asked, TransactionEnded, call)
+            except InvalidTransactionState as error:
+                if not commits:
+                    transaction.doomed(error)
+                    raise
+                timed_out = TransactionTimedOut(self._name, self._sender.options.transaction_timeout_ms)
+                transaction.ended_by_coordinator(timed_out)
+                raise timed_out from None
+            except (ProducerFenced, UnknownTransactionalId) as error:
+                transaction.doomed(error)
+                raise
+            writer = Writer(answer.producer_id, answer.epoch, True)
+        transaction.ended(writer)
+
+    async def _ask(self, message: Message, expected: type[_Answer], call: _Call) -> _Answer:
+        """Of the coordinator, until it answers: it may be another one by then."""
+        failures = 0
+        while True:
+            try:
+                return await self._ask_once(message, expected, call)
+            except RaylogError as error:
+                if isinstance(error, ProducerError) and not error.retriable:
+                    raise
+                call.reason = f"{type(error).__name__}: {error.describe().rstrip('.')}"
+            failures += 1
+            options, chance = self._sender.options, self._sender.link.env.random.random()
+            pause = pause_seconds(failures, options.retry_backoff_ms, options.retry_backoff_max_ms, chance)
+            if call.left <= pause:
+                raise call.pending(self._name)
+            await asyncio.sleep(pause)
+
+    async def _ask_once(self, message: Message, expected: type[_Answer], call: _Call) -> _Answer:
+        link, hashed = self._sender.link, coordinator_hash(self._name)
+        place = await link.find_coordinator(TRANSACTIONS_TOPIC, hashed, min(call.left, _ASK_SECONDS))
+        answer = (await link.ask(place, message, timeout=min(call.left, _ASK_SECONDS))).message
+        assert isinstance(answer, expected), answer
+        return answer
+
+
+def _resolved(batch: PendingBatch) -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    batch.listen(tell)
+    return done
