@@ -14,6 +14,7 @@ from raylog.actors.environment import Environment
 from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.transaction_clients import CommittedReader, Outcomes, TransactionWriter
+from tests.simulation.transactional_producers import ProducerWriter
 from tests.simulation.world import World
 
 _TOPIC = "accounts"
@@ -55,17 +56,18 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
         assert not outcomes.problems(found.found)
 
 
-def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[TransactionWriter]:
+def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[TransactionWriter | ProducerWriter]:
+    """One that makes its requests by hand, and two that use the core of a producer."""
     machine = cluster.world.add_machine("clients")
-    writers: list[TransactionWriter] = []
+    writers: list[TransactionWriter | ProducerWriter] = []
 
-    async def write(env: Environment, name: str) -> None:
-        writer = TransactionWriter(env, cluster.broker_endpoints(), _TOPIC, _PARTITIONS, name, outcomes)
+    async def write(env: Environment, name: str, kind: type[TransactionWriter | ProducerWriter]) -> None:
+        writer = kind(env, cluster.broker_endpoints(), _TOPIC, _PARTITIONS, name, outcomes)
         writers.append(writer)
         await writer.run()
 
-    for name in ("a", "b", "c"):
-        machine.start(f"writer-{name}", write, name)
+    for name, kind in (("a", TransactionWriter), ("b", ProducerWriter), ("c", ProducerWriter)):
+        machine.start(f"writer-{name}", write, name, kind)
     assert cluster.world.run_until_idle_or(lambda: len(writers) == 3, 5.0)
     return writers
 

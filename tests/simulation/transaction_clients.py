@@ -47,7 +47,7 @@ _FETCH_BYTES = 1 << 20
 
 @dataclass
 class Outcomes:
-    """By transaction: what was written where, and what its writer was told of it."""
+    """By transaction, or by part of one (`name.part`): what was written where, and what its writer was told of it."""
 
     written: dict[str, set[int]] = field(default_factory=dict)  # the partitions in which all of it was acknowledged
     committed: set[str] = field(default_factory=set)
@@ -55,7 +55,8 @@ class Outcomes:
 
     def problems(self, found: dict[int, list[str]]) -> list[str]:
         """`found`: by partition, the transactions of the records that a reader of committed ones has seen."""
-        problems = []
+        problems: list[str] = []
+        parts: dict[str, set[bool]] = {}
         for name, partitions in self.written.items():
             seen = {partition: found.get(partition, []).count(name) for partition in found}
             there = {partition for partition, count in seen.items() if count}
@@ -66,6 +67,8 @@ class Outcomes:
                 problems.append(f"{name} was aborted, and is in {there}")
             if there and there != partitions:
                 problems.append(f"{name} is half there: in {there} of {partitions}")
+            parts.setdefault(name.partition(".")[0], set()).add(bool(there))
+        problems += [f"{name} is half there" for name, found_ in parts.items() if len(found_) > 1]
         return problems
 
 

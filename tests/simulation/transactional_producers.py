@@ -1,0 +1,108 @@
+"""Programs that write transactions through the real core of a producer, and what they have been told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.environment import Environment
+from raylog.actors.stream_interface import Endpoint
+from raylog.api.transaction_requests import TransactionRequests
+from raylog.errors import ProducerError, RaylogError, TransactionPending, UnknownTopic
+from tests.simulation.transaction_clients import Outcomes
+from tests.unit.api.producer_world import LoopProducer
+
+_CALL_SECONDS = 3.0
+_PAUSE_SECONDS = 0.05
+_TIMEOUT_MS = 4_000
+_OPTIONS = {
+    "transaction_timeout_ms": _TIMEOUT_MS,
+    "delivery_timeout_ms": 6_000,
+    "request_timeout_ms": 3_000,
+    "batch_size": 300,
+}
+
+
+class ProducerWriter:
+    """`run` until it is stopped: several records a transaction, some of them aborted while they are under way."""
+
+    def __init__(
+        self, env: Environment, brokers: list[Endpoint], topic: str, partitions: int, name: str, outcomes: Outcomes
+    ) -> None:
+        self.is_stopped = False
+        self.last_error = ""
+        self._env = env
+        self._link = ClusterLink(env, brokers)
+        self._topic = topic
+        self._partitions = partitions
+        self._name = name
+        self._outcomes = outcomes
+        self._count = 0
+
+    async def run(self) -> None:
+        await self._find_topic()
+        while not self.is_stopped:
+            producer = LoopProducer(self._link, transactional_id=self._name, **_OPTIONS)
+            self._producer, self._calls = producer, TransactionRequests(producer.sender)
+            try:
+                await self._until_known(lambda: self._calls.init(_CALL_SECONDS))
+                while not self.is_stopped:
+                    await self._transaction()
+                    await asyncio.sleep(self._env.random.uniform(0.0, _PAUSE_SECONDS))
+            except ProducerError as error:
+                assert error.fatal, error
+                self.last_error = str(error)
+            await producer.sender.close()
+        await self._link.close()
+
+    async def _find_topic(self) -> None:
+        while True:
+            try:
+                await self._link.find_topic(self._topic, _CALL_SECONDS)
+                return
+            except (UnknownTopic, RaylogError) as error:
+                self.last_error = str(error)
+
+    async def _transaction(self) -> None:
+        self._count += 1
+        random = self._env.random
+        await self._calls.begin()
+        rounds = [f"{self._name}/{self._count}.{number}" for number in range(random.randint(1, 4))]
+        for name in rounds:
+            await self._send(name)
+        if random.random() < 0.03:
+            await asyncio.sleep(1.5 * _TIMEOUT_MS / 1000)
+        if random.random() < 0.7 and await self._commit():
+            self._outcomes.committed.update(rounds)
+            return
+        await self._until_known(lambda: self._calls.abort(_CALL_SECONDS))
+        self._outcomes.aborted.update(rounds)
+
+    async def _send(self, name: str) -> None:
+        random = self._env.random
+        partitions = random.sample(range(self._partitions), random.randint(1, self._partitions))
+        self._outcomes.written[name] = set(partitions)
+        for partition in partitions:
+            self._producer.send(self._topic, partition, name.encode())
+        if random.random() < 0.5:
+            await asyncio.sleep(random.uniform(0.0, _PAUSE_SECONDS))
+
+    async def _commit(self) -> bool:
+        """False: it has to be aborted."""
+        try:
+            await self._until_known(lambda: self._calls.commit(_CALL_SECONDS))
+        except ProducerError as error:
+            if not error.abortable:
+                raise
+            self.last_error = str(error)
+            return False
+        return True
+
+    async def _until_known(self, call: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await call()
+                return
+            except TransactionPending as error:
+                self.last_error = str(error)
