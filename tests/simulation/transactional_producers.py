@@ -9,7 +9,7 @@ from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.environment import Environment
 from raylog.actors.stream_interface import Endpoint
 from raylog.api.transaction_requests import TransactionRequests
-from raylog.errors import ProducerError, RaylogError, TransactionPending, UnknownTopic
+from raylog.errors import ProducerError, RaylogError, TransactionPending
 from tests.simulation.transaction_clients import Outcomes
 from tests.unit.api.producer_world import LoopProducer
 
@@ -51,7 +51,8 @@ class ProducerWriter:
                     await self._transaction()
                     await asyncio.sleep(self._env.random.uniform(0.0, _PAUSE_SECONDS))
             except ProducerError as error:
-                assert error.fatal, error
+                if not error.fatal:
+                    raise
                 self.last_error = str(error)
             await producer.sender.close()
         await self._link.close()
@@ -61,7 +62,7 @@ class ProducerWriter:
             try:
                 await self._link.find_topic(self._topic, _CALL_SECONDS)
                 return
-            except (UnknownTopic, RaylogError) as error:
+            except RaylogError as error:
                 self.last_error = str(error)
 
     async def _transaction(self) -> None:
