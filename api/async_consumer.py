@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.api.column_batches import ColumnBatch
-from raylog.api.consumer import Consumer
+from raylog.api.consumer import Consumer, Offset
 from raylog.api.consumer_options import ConsumerOptions
-from raylog.api.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from raylog.errors import ConsumerClosed, RequestTimedOut
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class AsyncConsumer:
         self._settings = settings
         self._inner: Consumer | None = None
         self._has_arrived = asyncio.Event()
+        self._following: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Connect, and begin to fetch. UnknownTopic, ClusterNotFound, ClusterUnreachable, PeerNotAdmitted."""
@@ -59,14 +60,27 @@ class AsyncConsumer:
             with contextlib.suppress(RuntimeError):  # that loop is closed, and nobody waits on it
                 loop.call_soon_threadsafe(self._has_arrived.set)
 
-        consumer = await asyncio.to_thread(Consumer, *self._topics, **self._settings)
+        consumer = await asyncio.to_thread(Consumer, **self._settings)
         consumer.tell_of_arrivals(tell)
+        consumer.follow_group_elsewhere()
         self._inner = consumer
+        try:
+            if self._topics:
+                await self.subscribe(self._topics)
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Stop fetching. A call that waits ends with ConsumerClosed. Twice is once."""
         if self._inner is not None:
             await asyncio.to_thread(self._inner.close)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """A block that ends by an error does not commit; see `Consumer.close`."""
+        if self._inner is not None:
+            kind = None if error is None else type(error)
+            await asyncio.to_thread(self._inner.__exit__, kind, error, None)
 
     async def __aenter__(self) -> AsyncConsumer:
         await self.start()
@@ -75,23 +89,30 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self._leave(error)
 
     def __repr__(self) -> str:
         return f"Async{self._inner!r}" if self._inner is not None else "AsyncConsumer(not started)"
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
-    async def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics, in place of those before. UnknownTopic, ClusterUnreachable."""
+    async def subscribe(
+        self, topics: Iterable[str] = (), pattern: str | None = None, listener: object = None
+    ) -> None:
+        """Read these topics, in place of those before; see `Consumer.subscribe`.
+
+        The calls of a `listener` may be coroutine functions. They are awaited on this loop, within a poll.
+        """
         consumer = self._consumer
+        if listener is not None:
+            listener = _ListenerOnLoop(listener, asyncio.get_running_loop())
         names = topics if isinstance(topics, str) else list(topics)
         for name in () if isinstance(names, str) else names:
             await asyncio.to_thread(consumer.partitions_for_topic, name)  # from here on it is known without asking
-        consumer.subscribe(names)
+        consumer.subscribe(names, pattern, listener)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Read nothing; leave the group, without a word to its listener."""
         self._consumer.unsubscribe()
 
     def subscription(self) -> set[str] | None:
@@ -188,6 +209,24 @@ class AsyncConsumer:
     def paused(self) -> set[TopicPartition]:
         return self._consumer.paused()
 
+    # --- the group ------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Have the group remember these offsets; without any: how far this consumer is. See `Consumer.commit`."""
+        await asyncio.to_thread(self._consumer.commit, offsets, timeout_ms)
+
+    async def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """The offset that the group has committed last, `metadata`: with its note; None: there is none."""
+        return await asyncio.to_thread(self._consumer.committed, partition, metadata, timeout_ms)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group just now; for commits within a transaction."""
+        return self._consumer.group_metadata()
+
     # --- questions to the cluster ---------------------------------------------------------------------------------
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -237,6 +276,7 @@ class AsyncConsumer:
         )  # who only polls lets others run; not later, for what is found must not be lost to a cancel
         while True:
             self._has_arrived.clear()  # before one looks, so that what comes from here on is not missed
+            await self._follow_group(consumer)
             found = get(consumer)
             if found:
                 return found
@@ -245,3 +285,31 @@ class AsyncConsumer:
                 return None
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._has_arrived.wait(), None if math.isinf(left) else left)
+
+    async def _follow_group(self, consumer: Consumer) -> None:
+        """On a thread, for it may commit. One that a cancelled call has begun is waited for by the next."""
+        if self._following is None:
+            if not consumer.has_group_news:
+                return
+            self._following = asyncio.ensure_future(asyncio.to_thread(consumer.follow_group))
+        await asyncio.wait([self._following])
+        following, self._following = self._following, None
+        following.result()
+
+
+class _ListenerOnLoop:
+    """Called on the thread that follows the group, while a task of this loop waits for that."""
+
+    def __init__(self, listener: object, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Callable[[set[TopicPartition]], None]:
+        method = getattr(self._listener, name)
+
+        async def call(partitions: set[TopicPartition]) -> None:
+            result = method(partitions)
+            if asyncio.iscoroutine(result):
+                await result
+
+        return lambda partitions: asyncio.run_coroutine_threadsafe(call(partitions), self._loop).result()

@@ -118,6 +118,10 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def text_or_empty(name: str, value: object) -> str:
+    return value if value == "" and isinstance(value, str) else text(name, value)
+
+
 def or_none(check: Check) -> Check:
     """None, or what `check` accepts."""
 

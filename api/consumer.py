@@ -12,9 +12,11 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
@@ -25,17 +27,20 @@ from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer_desk import ConsumerDesk
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetcher import Fetcher
+from raylog.api.group_client import GroupClient
+from raylog.api.group_desk import CommitCallback, GroupDesk
 from raylog.api.offset_lookup import NO_OFFSET, look_up
 from raylog.api.positions import UNKNOWN
-from raylog.api.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
-    GroupsNotSupported,
+    GroupRequired,
     RequestTimedOut,
     UnknownTopic,
     WakeupError,
 )
+from raylog.groups.group_settings import check_group_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from raylog.api.consumer_options import ConsumerSettings
 
 _CLOSE_SECONDS: Final = 5.0
+Offset: TypeAlias = "int | OffsetAndMetadata"
 _T = TypeVar("_T")
 
 
@@ -72,7 +78,7 @@ class Consumer:
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._options = options = ConsumerOptions.parse(settings)
         if options.group_id is not None:
-            raise GroupsNotSupported(f"group_id={options.group_id!r}")
+            check_group_id(options.group_id)
         self._is_closed = False
         self._is_woken = False
         self._iterator: Iterator[ConsumerRecord] | None = None
@@ -85,8 +91,12 @@ class Consumer:
             runtime.loop.call_soon_threadsafe(order, fetcher)
 
         self._desk = ConsumerDesk(options, tell)
+        self._group: GroupDesk | None = None
+        self._is_group_followed = True  # by every call here; an AsyncConsumer sees to it by itself
+        if options.group_id is not None:
+            self._group = runtime.run(_join(runtime, link, options, self._desk, arrivals), self._timeout)
         # One that is dropped without `close` must not fetch for ever.
-        self._finalizer = weakref.finalize(self, _let_go, runtime, fetcher, arrivals, link)
+        self._finalizer = weakref.finalize(self, _let_go, runtime, fetcher, arrivals, link, self._group)
         self._finalizer.atexit = False
         try:
             if topics:
@@ -101,7 +111,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(None, commit=error is None)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{len(self._desk.positions)} partitions"
@@ -110,39 +120,53 @@ class Consumer:
     # --- what is read ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: object = None) -> None:
-        """Read all partitions of these topics, in place of those before. UnknownTopic, ClusterUnreachable.
+        """Read these topics, in place of those before. UnknownTopic, ClusterUnreachable, InvalidSubscription.
+
+        Without a group it reads all their partitions. With one it reads its share: the members of the group divide the
+        partitions, and each begins where the group has committed last. `pattern` means all topics whose whole name
+        matches, also those that come later. `listener` may have `on_partitions_assigned`, `on_partitions_revoked` and
+        `on_partitions_lost`; each takes a set of partitions, and is called within a poll.
 
         >>> consumer.subscribe(["clicks", "views"])
         """
         self._check_open()
-        if pattern is not None:
-            raise GroupsNotSupported("subscribe(pattern=…)")
-        if listener is not None:
-            raise GroupsNotSupported("subscribe(listener=…)")
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics: subscribe([{topics!r}]).")
         names = list(dict.fromkeys(topics))
-        if not names:
+        if not names and not pattern:
             raise ConflictingSubscription("no topic was named")
+        if self._group is not None:
+            self._group.subscribe(map(_topic_name, names), pattern or "", listener)
+            return
+        if pattern is not None or listener is not None:
+            raise GroupRequired("subscribe(pattern=…)" if listener is None else "subscribe(listener=…)")
         views = [self._find_topic(name) for name in names]
         self._desk.subscribe(views)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Read nothing; leave the group."""
         self._check_open()
-        self._desk.unsubscribe()
+        if self._group is not None:
+            self._group.unsubscribe(tell_listener=self._is_group_followed)
+        else:
+            self._desk.unsubscribe()
 
     def subscription(self) -> set[str] | None:
         """The topics that were named; None: none were."""
-        return set(self._desk.subscription) or None
+        named = self._desk.subscription if self._group is None else self._group.topics
+        return set(named) or None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Those it reads already go on where they are.
+        """Read exactly these. Those it reads already go on where they are, others where the group, if any, left them.
 
         >>> consumer.assign([TopicPartition("clicks", 0), TopicPartition("clicks", 1)])
         """
         self._check_open()
-        self._desk.assign(list(map(_partition, partitions)))
+        wanted = list(map(_partition, partitions))
+        if self._group is not None:
+            self._group.assign(wanted)
+        else:
+            self._desk.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
         """What is read now."""
@@ -259,6 +283,66 @@ class Consumer:
     def paused(self) -> set[TopicPartition]:
         return self._desk.positions.paused()
 
+    # --- the group ------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout_ms: float | None = None) -> None:
+        """Have the group remember these offsets, of the next record to read; without any: how far this consumer is.
+
+        UnknownMember, FencedMember, PartitionNotOwned: the partition is another member's. GroupRequestTimedOut.
+
+        >>> consumer.commit({TopicPartition("clicks", 0): OffsetAndMetadata(43, "a note")})
+        """
+        given = None if offsets is None else _to_commit(offsets)
+        self._in_group("commit").commit(given, self._timeout if timeout_ms is None else timeout_ms / 1000)
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, Offset] | None = None, callback: CommitCallback | None = None
+    ) -> Future[None]:
+        """`commit` without waiting. A later poll calls `callback(offsets, error or None)`."""
+        given = None if offsets is None else _to_commit(offsets)
+        return self._in_group("commit_async").commit_async(given, callback)
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """The offset that the group has committed last, `metadata`: with its note; None: there is none.
+
+        >>> consumer.committed(TopicPartition("clicks", 0))
+        """
+        found = self.committed_offsets([partition], timeout_ms)[_partition(partition)]
+        return found if metadata or found is None else found.offset
+
+    def committed_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """`committed` of many partitions at once."""
+        seconds = self._timeout if timeout_ms is None else timeout_ms / 1000
+        return self._in_group("committed").committed(list(map(_partition, partitions)), seconds)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group just now; for commits within a transaction."""
+        return self._in_group("group_metadata").metadata()
+
+    def follow_group_elsewhere(self) -> None:
+        """From now on polls leave the group alone, and whoever polls calls `follow_group` when `has_group_news`."""
+        self._is_group_followed = False
+
+    @property
+    def has_group_news(self) -> bool:
+        self._check_open()
+        return self._group is not None and self._group.has_news
+
+    def follow_group(self) -> None:
+        """Commit, listen, take and give up partitions, as the group asks; see `subscribe`."""
+        if self._group is not None:
+            self._group.follow()
+
+    def _in_group(self, what: str) -> GroupDesk:
+        self._check_open()
+        if self._group is None:
+            raise GroupRequired(what)
+        return self._group
+
     # --- questions to the cluster ---------------------------------------------------------------------------------
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -334,13 +418,25 @@ class Consumer:
         self._interrupt()
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Stop fetching. A call that waits ends with ConsumerClosed. From any thread; twice is once."""
+        """Stop fetching; commit, where that is done by itself, and leave the group.
+
+        A call that waits ends with ConsumerClosed. From any thread; twice is once. Leaving a `with` block by an error
+        does not commit: what the program was at may not be done.
+        """
+        self._close(timeout_ms, commit=True)
+
+    def _close(self, timeout_ms: float | None, *, commit: bool) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         self._interrupt()
-        if self._finalizer.detach() is not None and self._runtime.is_running:
-            seconds = _CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
+        if self._finalizer.detach() is None or not self._runtime.is_running:
+            return
+        seconds = _CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
+        try:
+            if self._group is not None:
+                self._group.close(seconds, commit=commit)
+        finally:
             self._runtime.run(_end(self._runtime, self._fetcher, self._arrivals, self._link), seconds)
 
     def _interrupt(self) -> None:
@@ -370,6 +466,8 @@ class Consumer:
     def _receive(self) -> None:
         """Take in what has come, unless there is plenty to hand out."""
         self._check_open()
+        if self._group is not None and self._is_group_followed:
+            self._group.follow()
         handout = self._desk.handout
         while (not handout.has_any or handout.held_bytes < self._fetcher.take_bytes) and (
             items := self._arrivals.pop()
@@ -416,6 +514,20 @@ def _partition(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
     return TopicPartition(topic, number)
 
 
+def _topic_name(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"A topic's name is text, and not {name!r}.")
+    return name
+
+
+def _to_commit(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, OffsetAndMetadata]:
+    given = {_partition(partition): offset for partition, offset in offsets.items()}
+    return {
+        partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for partition, offset in given.items()
+    }
+
+
 # --- on the loop ------------------------------------------------------------------------------------------------------
 
 
@@ -436,7 +548,25 @@ async def _end(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, lin
     await runtime.release_link(link)
 
 
-def _let_go(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink) -> None:
+async def _join(
+    runtime: ClientRuntime, link: ClusterLink, options: ConsumerOptions, desk: ConsumerDesk, arrivals: Arrivals
+) -> GroupDesk:
+    group = GroupDesk(runtime, options, desk, arrivals.wake)
+    client = GroupClient(link, options, group.since_poll, group.put, group.linger)
+    group.begin(client, runtime.at_exit(partial(client.close, {}, _CLOSE_SECONDS)))
+    return group
+
+
+def _let_go(
+    runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink, group: GroupDesk | None
+) -> None:
     """On whatever thread the last reference went, perhaps on the loop itself: it waits for nothing."""
+
+    async def end() -> None:
+        if group is not None:
+            group.forget()
+            await group.client.close({}, _CLOSE_SECONDS)
+        await _end(runtime, fetcher, arrivals, link)
+
     if runtime.is_running:
-        asyncio.run_coroutine_threadsafe(_end(runtime, fetcher, arrivals, link), runtime.loop)
+        asyncio.run_coroutine_threadsafe(end(), runtime.loop)

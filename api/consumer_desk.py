@@ -19,7 +19,7 @@ from raylog.actors.topic_cache import TopicView
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetched_items import Failed, Item, Resized
 from raylog.api.fetcher import Fetcher
-from raylog.api.positions import Positions
+from raylog.api.positions import UNKNOWN, Positions
 from raylog.api.record_handout import RecordHandout
 from raylog.api.records import TopicPartition
 from raylog.errors import ConflictingSubscription
@@ -58,6 +58,25 @@ class ConsumerDesk:
         if self._topics:
             raise ConflictingSubscription("topics were named, and now partitions are assigned")
         self._read(partitions, self._options.reset_to)
+
+    def add(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Read these too, as soon as `begin` tells from where. The generations of those that are new."""
+        new, _ = self.positions.assign([*self.positions, *partitions], self._options.reset_to)
+        for partition in new:
+            self.halt(partition)
+        return {partition: self.positions[partition].generation for partition in new}
+
+    def begin(self, partition: TopicPartition, generation: int, offset: int, epoch: int) -> None:
+        """Here one that was added begins, or where `auto_offset_reset` says; unless it was moved meanwhile."""
+        if self.positions.is_current(partition, generation):
+            if offset != UNKNOWN:
+                self.positions.seek(partition, offset, epoch)
+            self._restart(partition)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read all others."""
+        gone = set(partitions)
+        self._read([each for each in self.positions if each not in gone], None)
 
     def unsubscribe(self) -> None:
         self._topics = {}

@@ -21,6 +21,7 @@ from raylog.api.client_options import (
     or_none,
     several,
     text,
+    text_or_empty,
     whole_number,
 )
 from raylog.api.deserializers import Deserializer, deserializer
@@ -87,6 +88,9 @@ class ConsumerOptions(ClientOptions):
     enable_auto_commit: bool = option(True, boolean, "In a group: commit positions now and then.")
     auto_commit_interval_ms: int = option(5_000, whole_number(1, _LONGEST_MS), "In a group: how often.")
     max_poll_interval_ms: int = option(300_000, whole_number(1, _LONGEST_MS), "In a group: longest time between polls.")
+    group_remote_assignor: str = option(
+        "", text_or_empty, "In a group: who shares partitions out (range, roundrobin, sticky, or a dotted name)."
+    )
     session_timeout_ms: int = option(45_000, whole_number(1, _LONGEST_MS), "In a group: the life of a silent member.")
     heartbeat_interval_ms: int = option(3_000, whole_number(1, _LONGEST_MS), "In a group: how often to be heard from.")
 
@@ -129,5 +133,6 @@ class ConsumerSettings(TypedDict, total=False):
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     max_poll_interval_ms: int
+    group_remote_assignor: str
     session_timeout_ms: int
     heartbeat_interval_ms: int

@@ -154,6 +154,12 @@ class RecordHandout:
             self.settle()
         return self._positions[partition].offset
 
+    def epoch(self, partition: TopicPartition) -> int:
+        """Of the record before that position; NO_EPOCH: not known just now. NotAssigned."""
+        if self._iterated is not None and self._iterated[0] == partition:
+            return NO_EPOCH
+        return self._positions[partition].epoch
+
     def check(self, partition: TopicPartition) -> None:
         """Raise what keeps it from being read, or NotAssigned."""
         self._positions[partition]

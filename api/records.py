@@ -42,6 +42,15 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class GroupMetadata(NamedTuple):
+    """Who a consumer is in its group just now: what a producer names when it commits offsets in a transaction."""
+
+    group_id: str
+    member_id: str  # empty: none, or not a member yet
+    member_epoch: int
+    group_instance_id: str = ""
+
+
 class RecordMetadata(NamedTuple):
     """What became of one sent record.
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raylog.api.producer import Producer
     from raylog.api.records import (
         ConsumerRecord,
+        GroupMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RecordMetadata,
@@ -35,6 +36,7 @@ __all__ = [
     "Cluster",
     "Consumer",
     "ConsumerRecord",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
@@ -50,6 +52,7 @@ _HOMES = {
     "Cluster": "raylog.api.cluster",
     "Consumer": "raylog.api.consumer",
     "ConsumerRecord": "raylog.api.records",
+    "GroupMetadata": "raylog.api.records",
     "OffsetAndMetadata": "raylog.api.records",
     "OffsetAndTimestamp": "raylog.api.records",
     "Producer": "raylog.api.producer",

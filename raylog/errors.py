@@ -60,7 +60,7 @@ What stays true here:
     │   ├── ResultNotReady, WaitRefused
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
     │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
-    │   └── NotAssigned, ConflictingSubscription, GroupsNotSupported, WakeupError
+    │   └── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
     ├── GroupError
     │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
     │   ├── GroupRequestTimedOut                                                       outcome unknown
@@ -1801,17 +1801,33 @@ class ConflictingSubscription(ClientError):
         return f"This consumer cannot read like that: {self.reason}."
 
 
-class GroupsNotSupported(ClientError):
-    """A consumer was asked for what only a group of consumers can do."""
+class GroupRequired(ClientError):
+    """A consumer was asked for what only a member of a group can do."""
 
-    advice = "Consumer groups come with a later version: name topics, or assign partitions, without a group_id."
+    advice = "Make the consumer with a group_id."
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
 
     def describe(self) -> str:
-        return f"{self.what} needs a consumer group, which this version of raylog does not have."
+        return f"{self.what} needs a consumer group, and this consumer has no group_id."
+
+
+class ListenerFailed(ClientError):
+    """A rebalance listener raised; what it was told of has happened all the same."""
+
+    advice = "Look at the cause. The consumer goes on with the next poll."
+
+    def __init__(self, group: str, call: str, partitions: str, reason: str) -> None:
+        super().__init__(group, call, partitions, reason)
+        self.group = group
+        self.call = call
+        self.partitions = partitions
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"{self.call} of the listener of group {self.group!r} failed for {self.partitions}: {self.reason}."
 
 
 class WakeupError(ClientError):

@@ -24,7 +24,7 @@ from raylog.api.records import OffsetAndMetadata, OffsetAndTimestamp, TopicParti
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
-    GroupsNotSupported,
+    GroupRequired,
     InvalidConfig,
     NoOffsetReset,
     NotAssigned,
@@ -329,9 +329,7 @@ def test_topics_are_followed_or_partitions_assigned_but_not_both(cluster: Cluste
 
 def test_what_needs_a_group_says_so(cluster: Cluster) -> None:
     cluster.add_topic("t")
-    with pytest.raises(GroupsNotSupported, match="group_id='g'"):
-        Consumer("t", group_id="g")
-    with Consumer() as consumer, pytest.raises(GroupsNotSupported, match="pattern"):
+    with Consumer() as consumer, pytest.raises(GroupRequired, match="pattern"):
         consumer.subscribe(pattern="t.*")
 
 

@@ -1,0 +1,66 @@
+"""Requests to the coordinator of one group, wherever it is.
+
+What must stay true: only what may be done twice is repeated by itself: a commit of the same offsets under the same
+epoch, a question, a deletion. Whatever waits ends within its time-out, in an answer or in one typed error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.messages import Message
+from raylog.errors import (
+    ClusterUnreachable,
+    GroupRequestTimedOut,
+    MessageUnknown,
+    PeerNotAdmitted,
+    RaylogError,
+    StreamError,
+)
+from raylog.storage.murmur2 import murmur2
+
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+_ONE_TRY_SECONDS: Final = 5.0
+_FINAL: Final = (PeerNotAdmitted, MessageUnknown)
+
+
+class GroupCalls:
+    def __init__(self, link: ClusterLink, group: str) -> None:
+        self.group = group
+        self._link = link
+        self._hashed = murmur2(group.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, message: Message, timeout: float) -> Message:
+        """Once. Errors of the coordinator as themselves; CoordinatorNotReady, ClusterUnreachable, StreamError."""
+        deadline = self._loop.time() + timeout
+        place = await self._link.find_coordinator(OFFSETS_TOPIC, self._hashed, timeout)
+        left = max(deadline - self._loop.time(), 0.0)
+        return (await self._link.ask(place, message, timeout=left)).message
+
+    async def ask_until(self, message: Message, timeout: float) -> Message:
+        """Again and again until there is an answer, or an error that no repetition mends. GroupRequestTimedOut."""
+        deadline = self._loop.time() + timeout
+        pause = _FIRST_PAUSE_SECONDS
+        last: RaylogError | None = None
+        while (left := deadline - self._loop.time()) > 0:
+            try:
+                return await self.ask(message, min(left, _ONE_TRY_SECONDS))
+            except RaylogError as error:
+                if not may_be_repeated(error):
+                    raise
+                last = error
+            await asyncio.sleep(min(pause, max(0.0, deadline - self._loop.time())))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        if isinstance(last, ClusterUnreachable):
+            raise last
+        raise GroupRequestTimedOut(self.group, round(timeout * 1000)) from last
+
+
+def may_be_repeated(error: RaylogError) -> bool:
+    """Whether the next attempt may have another outcome."""
+    return error.retriable or (isinstance(error, StreamError) and not isinstance(error, _FINAL))

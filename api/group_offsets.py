@@ -1,0 +1,136 @@
+"""Committed offsets of one group: read and written for one consumer, as a member or without being one.
+
+What must stay true:
+- Commits of one consumer reach the coordinator one after the other, in the order in which they were asked for: an older
+  one that is repeated never overwrites a newer one.
+- A commit is made once, as the member that this is at that moment; what is repeated is the same request (rule 24).
+- An offset that a transaction has staged is not known before that has ended (rule 22): it is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.api.group_calls import GroupCalls
+from raylog.api.records import OffsetAndMetadata, TopicPartition
+from raylog.errors import GroupError, UnknownMember, UnstableOffset
+from raylog.groups.group_messages import (
+    NO_EPOCH,
+    NO_OFFSET,
+    CommitOffsets,
+    FetchOffsets,
+    OffsetsCommitted,
+    OffsetsFetched,
+    OffsetToCommit,
+    PartitionId,
+    grouped,
+)
+from raylog.groups.member import GroupMember
+from raylog.groups.partition_refusals import error_of
+
+_UNSTABLE_PAUSE_SECONDS: Final = 0.1
+
+
+class GroupOffsets:
+    """Made on the link's loop. `member`: as whom to speak; None: as nobody, while the group has no members."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        calls: GroupCalls,
+        member: Callable[[], GroupMember | None],
+        known_id: Callable[[TopicPartition], PartitionId | None],
+    ) -> None:
+        self._link = link
+        self._calls = calls
+        self._member = member
+        self._known_id = known_id
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
+        """UnknownTopic, errors of the group, GroupRequestTimedOut; of several partitions the first that is refused."""
+        deadline = self._loop.time() + timeout
+        async with self._turn:
+            entries: list[OffsetToCommit] = []
+            for partition, given in sorted(offsets.items()):
+                topic_id, number = await self._id_of(partition, deadline)
+                entries.append((topic_id, number, given.offset, given.leader_epoch, given.metadata))
+            request = self._request(entries)
+            try:
+                answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
+            except GroupError:
+                self._doubt()
+                raise
+        if not isinstance(answer, OffsetsCommitted):
+            raise unexpected(answer)
+        for refusal in answer.refused:
+            self._doubt()
+            raise error_of(refusal)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """UnknownTopic; UnstableOffset where a transaction was open for so long; GroupRequestTimedOut."""
+        deadline = self._loop.time() + timeout
+        wanted = set(partitions)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        while wanted:
+            some, unstable = await self.known_now(wanted, max(0.0, deadline - self._loop.time()))
+            found.update(some)
+            wanted -= some.keys()
+            if unstable is not None:
+                if self._loop.time() + _UNSTABLE_PAUSE_SECONDS >= deadline:
+                    raise unstable
+                await asyncio.sleep(_UNSTABLE_PAUSE_SECONDS)
+        return found
+
+    async def known_now(
+        self, partitions: Iterable[TopicPartition], timeout: float
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], UnstableOffset | None]:
+        """Of all but those that a transaction has staged, and an error that names one of these."""
+        deadline = self._loop.time() + timeout
+        wanted = {await self._id_of(partition, deadline): partition for partition in sorted(partitions)}
+        request = FetchOffsets(self._calls.group, "", NO_EPOCH, grouped(wanted))
+        answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
+        if not isinstance(answer, OffsetsFetched):
+            raise unexpected(answer)
+        unstable = None
+        for error in map(error_of, answer.refused):
+            if not isinstance(error, UnstableOffset):
+                raise error
+            unstable = error
+        found = {wanted[each[0], each[1]]: _offset_of(each) for each in answer.offsets}
+        return found, unstable
+
+    async def _id_of(self, partition: TopicPartition, deadline: float) -> PartitionId:
+        known = self._known_id(partition)
+        if known is not None:
+            return known
+        view = await self._link.find_topic(partition.topic, max(0.0, deadline - self._loop.time()))
+        return view.topic_id, partition.partition
+
+    def _request(self, entries: list[OffsetToCommit]) -> CommitOffsets:
+        member = self._member()
+        if member is None:
+            return CommitOffsets(self._calls.group, "", NO_EPOCH, tuple(entries))
+        if not member.is_member:
+            raise UnknownMember(member.group, member.member_id, member.epoch, -1, f"it is {member.state} just now")
+        return member.commit(entries)
+
+    def _doubt(self) -> None:
+        member = self._member()
+        if member is not None:
+            member.doubted(int(self._loop.time() * 1000))
+
+
+def _offset_of(entry: OffsetToCommit) -> OffsetAndMetadata | None:
+    _, _, offset, epoch, metadata = entry
+    return None if offset == NO_OFFSET else OffsetAndMetadata(offset, metadata, epoch)
+
+
+def unexpected(answer: object) -> GroupError:
+    return GroupError(f"The coordinator answered {type(answer).__name__}.")

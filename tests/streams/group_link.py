@@ -1,0 +1,94 @@
+"""A make-believe cluster that has a real coordinator for its groups, on the same loop and with its log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from random import Random
+
+from raylog.actors.environment import Environment
+from raylog.actors.messages import Message
+from raylog.actors.stream_interface import Response
+from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader
+from raylog.groups.coordinator import GroupCoordinator
+from raylog.groups.group_messages import CommitOffsets
+from raylog.groups.group_records import EncodedRecord
+from raylog.groups.group_settings import GroupSettings
+from raylog.groups.offsets_log import KnownTopic
+from raylog.storage.record_batch import Bytes
+from tests.unit.api.fake_link import TIME, FakeLink
+
+_PLACE = CoordinatorAddress("__consumer_offsets", b"", 0, -1, 1, (), "")
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.records: list[EncodedRecord] = []
+
+    async def claim(self, coordinator_epoch: int) -> None:
+        """There is only one."""
+
+    async def replay(self) -> AsyncIterator[tuple[bytes | None, bytes | None, int]]:
+        for offset, (key, value) in enumerate(list(self.records)):
+            yield key, value, offset
+
+    async def append(self, records: Sequence[EncodedRecord]) -> None:
+        self.records += records
+        await asyncio.sleep(0)
+
+
+class GroupLink(FakeLink):
+    def __init__(self, env: Environment, random: Random) -> None:
+        super().__init__(env, random)
+        self._offsets_log = _Log()
+        self._topics_version = 0
+        self.commits: list[CommitOffsets] = []
+        self.on_change(self._rise)
+        self._coordinator: GroupCoordinator
+        self._running: asyncio.Task[BaseException]
+        self.start_coordinator()
+
+    def start_coordinator(self) -> None:
+        settings = GroupSettings(heartbeat_interval_ms=200)
+        self._topics_version += 1
+        self._coordinator = GroupCoordinator(self._offsets_log, self, self._topics_version, lambda: TIME, settings)
+        self._running = asyncio.get_running_loop().create_task(self._coordinator.run())
+
+    def replace_coordinator(self) -> None:
+        self._coordinator.stop()
+        self.start_coordinator()
+
+    async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
+        await self._pause()
+        return _PLACE
+
+    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+        if not isinstance(leader, CoordinatorAddress):
+            return await super().ask(leader, message, payload, timeout=timeout)
+        await self._pause()
+        if isinstance(message, CommitOffsets):
+            self.commits.append(message)
+        return Response(await asyncio.wait_for(self._coordinator.handle(message), timeout))
+
+    # --- `Topics` -------------------------------------------------------------------------------------------------
+
+    def _rise(self) -> None:
+        self._topics_version += 1
+
+    @property
+    def version(self) -> int:
+        return self._topics_version
+
+    def by_name(self) -> Mapping[str, KnownTopic]:
+        return {
+            name: KnownTopic(name, view.topic_id, (frozenset(),) * len(view.partitions))
+            for name, view in self._known.items()
+        }
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        return next((each for each in self.by_name().values() if each.topic_id == topic_id), None)
+
+    def end_offset(self, topic_id: bytes, partition: int) -> int | None:
+        return None
+
+
