@@ -39,6 +39,7 @@ class ColumnBatch:
         self.leader_epoch = header.leader_epoch
         self.timestamp_type = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
         self.size_bytes = header.size
+        self.record_count = header.record_count  # of the whole batch
         self._header = header
         self._data = data
 

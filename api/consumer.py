@@ -469,10 +469,12 @@ class Consumer:
         if self._group is not None and self._is_group_followed:
             self._group.follow()
         handout = self._desk.handout
-        while (not handout.has_any or handout.held_bytes < self._fetcher.take_bytes) and (
-            items := self._arrivals.pop()
-        ):
-            self._desk.receive(items)
+        while not handout.has_any or handout.held_bytes < self._fetcher.take_bytes:
+            item = self._arrivals.first()
+            if item is None:
+                return
+            self._desk.receive((item,))
+            self._arrivals.taken()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -170,12 +170,12 @@ class RecordHandout:
         self.settle()
         self._errors.raise_owed()
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        before: list[tuple[TopicPartition, int, int]] = []
+        before: dict[TopicPartition, tuple[int, int]] = {}
         try:
             for partition in list(self._turns):
                 if most <= 0:
                     break
-                before.append((partition, self._positions[partition].offset, self._positions[partition].epoch))
+                before[partition] = self._place(partition)
                 records = self._records(partition, most)
                 if records:
                     found[partition] = records
@@ -193,18 +193,23 @@ class RecordHandout:
         self.settle()
         self._errors.raise_owed()
         found: list[ColumnBatch] = []
-        while self._turns and most > 0:
-            partition = self._turns[0]
-            held = self._held[partition]
-            batch = self._batch(partition, held)
-            if batch is not None:
-                header, data = batch
-                found.append(ColumnBatch(partition, header, data, self._positions[partition].offset))
-                most -= header.size
-                self.handed_out += header.record_count
-                self._finish_batch(partition, held)
-            if held.walk is None:
-                self._turn_over(partition)
+        before: dict[TopicPartition, tuple[int, int]] = {}
+        try:
+            while self._turns and most > 0:
+                partition = self._turns[0]
+                before.setdefault(partition, self._place(partition))
+                held = self._held[partition]
+                batch = self._batch(partition, held)
+                if batch is not None:
+                    found.append(ColumnBatch(partition, *batch, self._positions[partition].offset))
+                    most -= batch[0].size
+                    self._finish_batch(partition, held)
+                if held.walk is None:
+                    self._turn_over(partition)
+        except BaseException:  # Ctrl-C: nothing was handed out
+            self._undo(before)
+            raise
+        self.handed_out += sum(batch.record_count for batch in found)
         self._errors.raise_or_owe(bool(found))
         return found
 
@@ -322,9 +327,10 @@ class RecordHandout:
         self.held_bytes -= _size(item)
         if isinstance(item, Located):
             self._positions.move(partition, item.offset, NO_EPOCH)
-        else:
-            self._positions.move(partition, item.position, NO_EPOCH)
+        elif item.position == self._positions[partition].offset:
             held.walk = VisibleBatches(item)
+        elif item.end_offset > self._positions[partition].offset:  # an interrupt has cost what was before it
+            self._fetch_again(partition)
 
     def _look_ahead(self, partition: TopicPartition, held: _Held) -> bool:
         """Go to the next batch that is seen. False: the partition was let go of, its bytes are damaged."""
@@ -377,10 +383,14 @@ class RecordHandout:
         if times >= _MOST_REFETCHES:
             self._stop(partition, self._unreadable(partition, error, position + 1))
             return
-        self._positions.refetch(partition)
-        self._forget(partition)
+        self._fetch_again(partition)
         self._held[partition] = again = _Held()
         again.refetches = (position, times + 1)
+
+    def _fetch_again(self, partition: TopicPartition) -> None:
+        """All from its position on."""
+        self._positions.refetch(partition)
+        self._forget(partition)
         self._fetching.refetch(partition)
 
     def _stop(self, partition: TopicPartition, error: Exception) -> None:
@@ -389,8 +399,12 @@ class RecordHandout:
         self._errors.add_final(partition, error)
         self._fetching.halt(partition)
 
-    def _undo(self, before: list[tuple[TopicPartition, int, int]]) -> None:
-        for partition, offset, epoch in before:
+    def _place(self, partition: TopicPartition) -> tuple[int, int]:
+        position = self._positions[partition]
+        return position.offset, position.epoch
+
+    def _undo(self, before: dict[TopicPartition, tuple[int, int]]) -> None:
+        for partition, (offset, epoch) in before.items():
             if self._positions[partition].offset != offset:
                 self._positions.seek(partition, offset, epoch)
                 self._forget(partition)

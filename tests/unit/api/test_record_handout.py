@@ -142,6 +142,22 @@ def test_what_is_located_behind_chunks_counts_when_they_are_handed_out() -> None
     assert desk.handout.position(P0) == 5
 
 
+def test_a_chunk_that_comes_twice_counts_once_and_one_that_is_missing_is_fetched_again() -> None:
+    """As Ctrl-C may have it, between two steps of taking in what has come."""
+    log = log_of(3, 3, 3)
+    desk = Desk()
+    generation = desk.positions[P0].generation
+    chunks = [Chunk(P0, generation, 3 * number, 3 * number + 3, data, None) for number, data in enumerate(log.batches)]
+    for chunk in (chunks[0], chunks[0], chunks[2]):
+        desk.handout.accept(chunk)
+    assert values(desk.handout.poll(9)[P0]) == [b"0", b"1", b"2"]
+    assert desk.handout.poll(9) == {}
+    assert desk.refetched == [P0]
+    assert desk.positions[P0].generation != generation
+    desk.put(P0, log, position=3, data=b"".join(log.batches[1:]))
+    assert values(desk.handout.poll(9)[P0]) == [b"%d" % each for each in range(3, 9)]
+
+
 def test_paused_partitions_give_nothing_and_lose_nothing() -> None:
     desk = Desk()
     desk.put(P0, log_of(4))
