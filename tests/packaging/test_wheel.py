@@ -22,7 +22,11 @@ REPOSITORY = Path(__file__).parents[2]
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 
 # Module (or package) of raylog -> what it needs that only an extra installs.
-NEEDS_EXTRA = {"raylog.storage.arrow_columns": "pyarrow"}
+NEEDS_EXTRA = {
+    "raylog.api.arrow_poll": "pyarrow",
+    "raylog.api.arrow_send": "pyarrow",
+    "raylog.storage.arrow_columns": "pyarrow",
+}
 
 # Nothing that a replica's storage needs may pull these in: they cost memory in every replica process.
 NOT_IN_A_REPLICA = ["asyncio", "numpy", "pandas", "pyarrow", "ray"]
