@@ -1,0 +1,164 @@
+"""A group of consumers in processes of their own: one more comes, one is killed, and the coordinators are killed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import ray
+import ray.util
+
+import raylog
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.errors import GroupNotEmpty
+from tests.cluster.conftest import StartProgram, until
+
+pytestmark = pytest.mark.cluster
+
+_PARTITIONS = 6
+_CONSUMER = """
+import base64, json, pickle, raylog
+out = open({path!r}, "a")
+
+def say(*what):
+    out.write(json.dumps(what) + "\\n")
+    out.flush()
+
+class Listener:
+    def on_partitions_assigned(self, partitions):
+        say("assigned", sorted(each.partition for each in partitions))
+    def on_partitions_revoked(self, partitions):
+        say("revoked", sorted(each.partition for each in partitions))
+
+with raylog.Consumer(
+    cluster=pickle.loads(base64.b64decode({access!r})), group_id="crew", auto_offset_reset="earliest",
+    session_timeout_ms=3000, heartbeat_interval_ms=1000, auto_commit_interval_ms=200,
+) as consumer:
+    consumer.subscribe(["work"], listener=Listener())
+    while True:
+        for partition, records in consumer.poll(timeout_ms=200).items():
+            for record in records:
+                say("record", partition.partition, record.offset, record.value.decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[raylog.Cluster]:
+    cluster = raylog.start(tmp_path_factory.mktemp("data"), brokers=3, name="groups")
+    yield cluster
+    cluster.shutdown()
+
+
+class _Crew:
+    """Consumer processes, and what they have written down."""
+
+    def __init__(self, cluster: raylog.Cluster, folder: Path, start: StartProgram) -> None:
+        self._access = base64.b64encode(pickle.dumps(cluster.access())).decode()
+        self._folder = folder
+        self._start = start
+        self.processes: list[subprocess.Popen[str]] = []
+        self.sent = 0
+        self._producer = raylog.Producer(cluster=cluster)
+
+    def add(self) -> None:
+        path = self._path(len(self.processes))
+        path.touch()
+        self.processes.append(self._start(_CONSUMER.format(path=str(path), access=self._access)))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"consumer-{number}"
+
+    def said(self, number: int, what: str) -> list[list[object]]:
+        lines = self._path(number).read_text().splitlines(keepends=True)
+        told = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [each for each in told if each[0] == what]
+
+    def send(self, count: int) -> None:
+        for number in range(self.sent, self.sent + count):
+            self._producer.send("work", str(number).encode(), partition=number % _PARTITIONS)
+        self._producer.flush()
+        self.sent += count
+
+    def seen(self) -> set[object]:
+        return {each[3] for number in range(len(self.processes)) for each in self.said(number, "record")}
+
+    def has_all(self) -> bool:
+        return len(self.seen()) == self.sent
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+@pytest.fixture
+def crew(cluster: raylog.Cluster, tmp_path: Path, start_program: StartProgram) -> Iterator[_Crew]:
+    cluster.create_topic("work", _PARTITIONS, 3)
+    crew = _Crew(cluster, tmp_path, start_program)
+    yield crew
+    crew.close()
+
+
+def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluster, crew: _Crew) -> None:
+    for _ in range(3):
+        crew.add()
+    crew.send(120)
+    until(crew.has_all)
+    crew.add()
+    until(lambda: bool(crew.said(3, "assigned")))
+    crew.send(120)
+    until(crew.has_all)
+    crew.processes[0].kill()
+    crew.send(120)
+    until(crew.has_all)
+    kill_coordinators()
+    crew.send(120)
+    until(crew.has_all)
+    with raylog.Consumer(cluster=cluster, group_id="crew") as reader:
+        partitions = [raylog.TopicPartition("work", number) for number in range(_PARTITIONS)]
+        until(committed_all(reader, partitions, crew.sent))
+    told = cluster.describe_group("crew")
+    assert (told.lag, len(told.partitions), len(told.members)) == (0, _PARTITIONS, 3)
+    assert [each.group_id for each in cluster.list_groups()] == ["crew"]
+    with pytest.raises(GroupNotEmpty):
+        cluster.reset_group_offsets("crew", "earliest", dry_run=True)
+    assert_only_the_dead_lost_without_a_word(crew)
+
+
+def committed_all(
+    reader: raylog.Consumer, partitions: list[raylog.TopicPartition], count: int
+) -> Callable[[], bool]:
+    def check() -> bool:
+        found = reader.committed_offsets(partitions)
+        return sum(0 if each is None else each.offset for each in found.values()) == count
+
+    return check
+
+
+def assert_only_the_dead_lost_without_a_word(crew: _Crew) -> None:
+    """Those that live have kept what they did not give up: no second assignment of what they had."""
+    for number in range(1, len(crew.processes)):
+        held: set[object] = set()
+        for what, partitions in _moves(crew, number):
+            named = set(partitions)
+            assert not (named & held if what == "assigned" else named - held)
+            held = held | named if what == "assigned" else held - named
+
+
+def _moves(crew: _Crew, number: int) -> list[tuple[str, list[object]]]:
+    lines = [json.loads(line) for line in crew._path(number).read_text().splitlines()]
+    return [(each[0], each[1]) for each in lines if each[0] in ("assigned", "revoked")]
+
+
+def kill_coordinators() -> None:
+    prefix = f"coordinator-{OFFSETS_TOPIC}-"
+    names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
+    assert len(names) == 3
+    for each in names:
+        actor = ray.get_actor(each["name"], namespace=each["namespace"])
+        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)
