@@ -29,10 +29,13 @@ _FINAL: Final = (PeerNotAdmitted, MessageUnknown)
 
 
 class GroupCalls:
-    def __init__(self, link: ClusterLink, group: str) -> None:
+    """`coordinator`: that of this partition of the offsets topic, in place of the group's."""
+
+    def __init__(self, link: ClusterLink, group: str, coordinator: int | None = None) -> None:
         self.group = group
         self._link = link
-        self._hashed = murmur2(group.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+        hashed = murmur2(group.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+        self._hashed = hashed if coordinator is None else coordinator
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, message: Message, timeout: float) -> Message:

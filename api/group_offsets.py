@@ -103,7 +103,7 @@ class GroupOffsets:
             if not isinstance(error, UnstableOffset):
                 raise error
             unstable = error
-        found = {wanted[each[0], each[1]]: _offset_of(each) for each in answer.offsets}
+        found = {wanted[each[0], each[1]]: offset_of(each) for each in answer.offsets}
         return found, unstable
 
     async def _id_of(self, partition: TopicPartition, deadline: float) -> PartitionId:
@@ -127,7 +127,8 @@ class GroupOffsets:
             member.doubted(int(self._loop.time() * 1000))
 
 
-def _offset_of(entry: OffsetToCommit) -> OffsetAndMetadata | None:
+def offset_of(entry: OffsetToCommit) -> OffsetAndMetadata | None:
+    """None: none is committed."""
     _, _, offset, epoch, metadata = entry
     return None if offset == NO_OFFSET else OffsetAndMetadata(offset, metadata, epoch)
 
