@@ -17,7 +17,7 @@ from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.world import World
 
 _FAULT_SECONDS = 15.0
-_QUIET_SECONDS = 15.0
+_QUIET_SECONDS = 30.0  # an order to start one that got lost is repeated after 20
 
 
 @pytest.fixture(autouse=True)
