@@ -9,6 +9,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -80,6 +81,7 @@ class Consumer:
         if options.group_id is not None:
             check_group_id(options.group_id)
         self._is_closed = False
+        self._closing_thread: int | None = None  # whose listener may still commit, from within `close`
         self._is_woken = False
         self._iterator: Iterator[ConsumerRecord] | None = None
         self._timeout = options.request_timeout_ms / 1000
@@ -94,7 +96,7 @@ class Consumer:
         self._group: GroupDesk | None = None
         self._is_group_followed = True  # by every call here; an AsyncConsumer sees to it by itself
         if options.group_id is not None:
-            self._group = runtime.run(_join(runtime, link, options, self._desk, arrivals), self._timeout)
+            self._group = runtime.run(_join(runtime, link, options, self._desk, fetcher, arrivals), self._timeout)
         # One that is dropped without `close` must not fetch for ever.
         self._finalizer = weakref.finalize(self, _let_go, runtime, fetcher, arrivals, link, self._group)
         self._finalizer.atexit = False
@@ -435,8 +437,10 @@ class Consumer:
         seconds = _CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
         try:
             if self._group is not None:
+                self._closing_thread = threading.get_ident()
                 self._group.close(seconds, commit=commit)
         finally:
+            self._closing_thread = None
             self._runtime.run(_end(self._runtime, self._fetcher, self._arrivals, self._link), seconds)
 
     def _interrupt(self) -> None:
@@ -477,7 +481,7 @@ class Consumer:
             self._arrivals.taken()
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self._is_closed and self._closing_thread != threading.get_ident():
             raise ConsumerClosed
         self._runtime.check("consumer")
 
@@ -551,10 +555,19 @@ async def _end(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, lin
 
 
 async def _join(
-    runtime: ClientRuntime, link: ClusterLink, options: ConsumerOptions, desk: ConsumerDesk, arrivals: Arrivals
+    runtime: ClientRuntime,
+    link: ClusterLink,
+    options: ConsumerOptions,
+    desk: ConsumerDesk,
+    fetcher: Fetcher,
+    arrivals: Arrivals,
 ) -> GroupDesk:
+    def known_end(partition: TopicPartition) -> int:
+        marks = fetcher.marks.get(partition)
+        return 0 if marks is None else marks.high_watermark
+
     group = GroupDesk(runtime, options, desk, arrivals.wake)
-    client = GroupClient(link, options, group.since_poll, group.put, group.linger)
+    client = GroupClient(link, options, group.since_poll, group.put, group.linger, known_end)
     group.begin(client, runtime.at_exit(partial(client.close, {}, _CLOSE_SECONDS)))
     return group
 

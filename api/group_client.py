@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupClient:
-    """Made on the link's loop. `since_poll`, `tell`, `linger`: see `group_membership.py`."""
+    """Made on the link's loop. `since_poll`, `tell`, `linger`: see `group_membership.py`; `known_end`: GroupOffsets."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class GroupClient:
         since_poll: Callable[[], float],
         tell: Callable[[GroupEvent], None],
         linger: Callable[[], None],
+        known_end: Callable[[TopicPartition], int],
     ) -> None:
         assert options.group_id is not None
         self._link = link
@@ -51,7 +52,7 @@ class GroupClient:
         self._tasks = BackgroundTasks(self._broke)
         self._calls = GroupCalls(link, options.group_id)
         self.membership: GroupMembership | None = None
-        self.offsets = GroupOffsets(link, self._calls, self._member, self._id_of)
+        self.offsets = GroupOffsets(link, self._calls, self._member, self._id_of, known_end)
 
     def join(self, topics: tuple[str, ...], pattern: str) -> None:
         """Subscribe to these, in place of those before."""
@@ -95,6 +96,8 @@ class GroupClient:
         try:
             if offsets:
                 await self.offsets.commit(offsets, timeout)
+            else:
+                await self.offsets.settled(timeout)
         except RaylogError as error:
             _log.warning("Group %s: positions were not committed at the end: %s", self._calls.group, error)
         membership, self.membership = self.membership, None

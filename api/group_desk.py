@@ -130,6 +130,7 @@ class GroupDesk:
         """Commit, where that is done by itself, tell the listener, leave."""
         offsets = self._to_commit_at_end() if commit else {}
         held = frozenset(self._desk.positions) if self.is_subscribed else frozenset()
+        self._is_following = True  # a listener that polls gets no more of it
         try:
             self._call_listener("on_partitions_revoked", held)
         finally:
@@ -195,6 +196,9 @@ class GroupDesk:
             self._call_listener("on_partitions_revoked", held)
         finally:
             self._let_go(held)
+            # What is not waited for would come too late otherwise.
+            seconds = self._options.request_timeout_ms / 1000
+            self._runtime.run(self.client.offsets.settled(seconds), seconds + 1.0)
             self._order(lambda client: client.gave_up(event.number))
 
     def _taken(self, partitions: frozenset[TopicPartition]) -> None:

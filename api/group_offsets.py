@@ -10,13 +10,16 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.replication_messages import LATEST
 from raylog.api.group_calls import GroupCalls
+from raylog.api.offset_lookup import look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
-from raylog.errors import GroupError, UnknownMember, UnstableOffset
+from raylog.errors import GroupError, OffsetBeyondEnd, UnknownMember, UnstableOffset
 from raylog.groups.group_messages import (
     NO_EPOCH,
     NO_OFFSET,
@@ -35,7 +38,10 @@ _UNSTABLE_PAUSE_SECONDS: Final = 0.1
 
 
 class GroupOffsets:
-    """Made on the link's loop. `member`: as whom to speak; None: as nobody, while the group has no members."""
+    """Made on the link's loop. `member`: as whom to speak; None: as nobody, while the group has no members.
+
+    `known_id`: of a partition that the member holds. `known_end`: a log reaches this far, and perhaps further.
+    """
 
     def __init__(
         self,
@@ -43,18 +49,21 @@ class GroupOffsets:
         calls: GroupCalls,
         member: Callable[[], GroupMember | None],
         known_id: Callable[[TopicPartition], PartitionId | None],
+        known_end: Callable[[TopicPartition], int],
     ) -> None:
         self._link = link
         self._calls = calls
         self._member = member
         self._known_id = known_id
+        self._known_end = known_end
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
-        """UnknownTopic, errors of the group, GroupRequestTimedOut; of several partitions the first that is refused."""
+        """UnknownTopic, OffsetBeyondEnd, errors of the group, GroupRequestTimedOut; the first of several refusals."""
         deadline = self._loop.time() + timeout
         async with self._turn:
+            await self._check_ends(offsets, deadline)
             entries: list[OffsetToCommit] = []
             for partition, given in sorted(offsets.items()):
                 topic_id, number = await self._id_of(partition, deadline)
@@ -70,6 +79,22 @@ class GroupOffsets:
         for refusal in answer.refused:
             self._doubt()
             raise error_of(refusal)
+
+    async def settled(self, timeout: float) -> None:
+        """Until all commits that were asked for before have an outcome, or the time is over."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._turn.acquire(), timeout)
+            self._turn.release()
+
+    async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
+        """Of those beyond what is known their leaders are asked: the coordinator knows no ends."""
+        beyond = [each for each, given in offsets.items() if given.offset > self._known_end(each)]
+        if not beyond:
+            return
+        ends = await look_up(self._link, dict.fromkeys(beyond, LATEST), False, max(0.0, deadline - self._loop.time()))
+        for partition, found in ends.items():
+            if offsets[partition].offset > found.offset:
+                raise OffsetBeyondEnd(self._calls.group, str(partition), offsets[partition].offset, found.offset)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float

@@ -42,7 +42,7 @@ class GroupLink(FakeLink):
         super().__init__(env, random)
         self._offsets_log = _Log()
         self._topics_version = 0
-        self.commits: list[CommitOffsets] = []
+        self.commit_seconds = 0.0  # that a commit is under way
         self.on_change(self._rise)
         self._coordinator: GroupCoordinator
         self._running: asyncio.Task[BaseException]
@@ -67,7 +67,7 @@ class GroupLink(FakeLink):
             return await super().ask(leader, message, payload, timeout=timeout)
         await self._pause()
         if isinstance(message, CommitOffsets):
-            self.commits.append(message)
+            await asyncio.sleep(self.commit_seconds)
         return Response(await asyncio.wait_for(self._coordinator.handle(message), timeout))
 
     # --- `Topics` -------------------------------------------------------------------------------------------------

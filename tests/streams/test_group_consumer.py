@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from raylog.errors import (
     InvalidGroupId,
     InvalidSubscription,
     ListenerFailed,
+    OffsetBeyondEnd,
     OffsetMetadataTooLarge,
     RaylogError,
     UnknownAssignor,
@@ -191,6 +193,7 @@ def test_who_does_not_poll_loses_its_place_and_gets_it_back(cluster: Cluster) ->
 
 
 def test_commits_without_waiting_tell_a_later_poll(cluster: Cluster) -> None:
+    cluster.fill(2)
     one = cluster.consumer("t", enable_auto_commit=False)
     poll_until(lambda: len(one.assignment()) == 4, one)
     told: list[Any] = []
@@ -199,6 +202,54 @@ def test_commits_without_waiting_tell_a_later_poll(cluster: Cluster) -> None:
     poll_until(lambda: bool(told), one)
     assert told == [({P0: OffsetAndMetadata(1)}, None)]
     assert one.committed(P0) == 2
+
+
+def test_a_commit_that_nobody_waits_for_is_made_before_the_consumer_ends(cluster: Cluster) -> None:
+    cluster.fill(9)
+    one = cluster.consumer("t", enable_auto_commit=False)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    cluster.link.commit_seconds = 0.05
+    outcomes = [one.commit_async({P0: each}) for each in range(1, 9)]
+    one.close()
+    assert [each.result(0.0) for each in outcomes] == [None] * 8
+    assert cluster.consumer().committed(P0) == 8
+
+
+def test_a_commit_that_nobody_waits_for_is_made_before_its_partition_moves(cluster: Cluster) -> None:
+    class Committing(Listener):
+        def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            outcomes.extend(one.commit_async(dict.fromkeys(partitions, each)) for each in range(1, 9))
+
+    outcomes: list[Any] = []
+    cluster.fill(9)
+    one = cluster.consumer(enable_auto_commit=False)
+    one.subscribe(["t"], listener=Committing())
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    two = cluster.consumer("t", enable_auto_commit=False)
+    poll_until(lambda: len(two.assignment()) == 2, one, two)
+    assert [each.result(5.0) for each in outcomes] == [None] * 8
+    one.close()
+    assert [each.result(0.0) for each in outcomes] == [None] * 16, "its listener may commit to the end"
+
+
+def test_an_offset_beyond_the_end_is_refused(cluster: Cluster) -> None:
+    cluster.fill(10)
+    one = cluster.consumer("t", enable_auto_commit=False)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    one.commit({P0: 10})
+    with pytest.raises(OffsetBeyondEnd, match="offset 11 of t-0, whose log ends at 10"):
+        one.commit({P0: 11, P1: 3})
+    assert (one.committed(P0), one.committed(P1)) == (10, None)
+
+
+def test_a_consumer_that_is_dropped_leaves_its_group(cluster: Cluster) -> None:
+    settings: Any = {"group_id": "g", "session_timeout_ms": 60_000}
+    dropped = [Consumer("t", **settings)]
+    poll_until(lambda: len(dropped[0].assignment()) == 4, dropped[0])
+    dropped.clear()
+    gc.collect()
+    two = cluster.consumer("t", session_timeout_ms=60_000)
+    poll_until(lambda: len(two.assignment()) == 4, two)
 
 
 def test_positions_are_committed_now_and_then_and_at_the_end(cluster: Cluster) -> None:
