@@ -69,6 +69,13 @@ class Consumer:
     >>> consumer.seek(TopicPartition("clicks", 0), 42)
     >>> consumer.poll(timeout_ms=100, max_records=500)       # {TopicPartition: [ConsumerRecord, ...]}
 
+    With a `group_id` the consumers of that name share the partitions, and go on where the group has been:
+
+    >>> with raylog.Consumer("clicks", group_id="billing") as consumer:
+    ...     for record in consumer:
+    ...         handle(record)                                     # committed every 5 s, once the next one is asked for
+    >>> consumer = raylog.Consumer("clicks", group_id="billing", enable_auto_commit=False)    # or by `commit`
+
     For many records at once there are columns: `poll_batches` and `poll_arrow`. Options and their defaults are
     kafka-python's; `raylog.api.consumer_options.ConsumerOptions` lists them. `cluster` names the cluster, or is what
     `raylog.start` or `raylog.connect` returned; there is no need to say it where there is one.

@@ -29,7 +29,8 @@ from raylog.groups.group_messages import GroupHeartbeat, GroupHeartbeatAnswer, P
 from raylog.groups.member import Changes, GroupMember
 
 _LOOK_SECONDS: Final = 1.0  # whether the program still polls
-_ANSWER_SECONDS: Final = 2.0  # beyond what a coordinator may hold a heartbeat
+_ANSWER_SECONDS: Final = 2.0  # at most, beyond what a coordinator may hold a heartbeat
+_ANSWER_SHARE: Final = 6  # that part of the session, so that another heartbeat is in time to keep it
 _NAMES_SECONDS: Final = 5.0
 _GRACE_SECONDS: Final = 2.0  # in which a broker may hear of a topic that the coordinator knows already
 _PAUSE_SECONDS: Final = 0.1
@@ -58,6 +59,7 @@ class GroupMembership:
         self._link = link
         self._calls = calls
         self._max_poll_ms = max_poll_interval_ms
+        self._patience = min(_ANSWER_SECONDS, profile.session_timeout_ms / 1000 / _ANSWER_SHARE)
         self._since_poll = since_poll
         self._tell = tell
         self._linger = linger
@@ -140,7 +142,7 @@ class GroupMembership:
 
     async def _send(self, request: GroupHeartbeat) -> None:
         try:
-            answer = await self._calls.ask(request, request.max_wait_ms / 1000 + _ANSWER_SECONDS)
+            answer = await self._calls.ask(request, request.max_wait_ms / 1000 + self._patience)
             if not isinstance(answer, GroupHeartbeatAnswer):
                 raise unexpected(answer)
         except RaylogError as error:

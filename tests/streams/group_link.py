@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from random import Random
 
@@ -10,6 +11,7 @@ from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader
+from raylog.errors import RequestTimedOut
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_messages import CommitOffsets
 from raylog.groups.group_records import EncodedRecord
@@ -42,6 +44,7 @@ class GroupLink(FakeLink):
         super().__init__(env, random)
         self._offsets_log = _Log()
         self._topics_version = 0
+        self.answers_lost_until = 0.0
         self.commit_seconds = 0.0  # that a commit is under way
         self.on_change(self._rise)
         self._coordinator: GroupCoordinator
@@ -68,7 +71,12 @@ class GroupLink(FakeLink):
         await self._pause()
         if isinstance(message, CommitOffsets):
             await asyncio.sleep(self.commit_seconds)
-        return Response(await asyncio.wait_for(self._coordinator.handle(message), timeout))
+        answer = asyncio.ensure_future(self._coordinator.handle(message))
+        if time.monotonic() < self.answers_lost_until:
+            await asyncio.sleep(timeout)
+            answer.cancel()
+            raise RequestTimedOut("the coordinator", round(1000 * timeout))
+        return Response(await asyncio.wait_for(answer, timeout))
 
     # --- `Topics` -------------------------------------------------------------------------------------------------
 

@@ -374,3 +374,14 @@ def test_coroutines_are_members_too(cluster: Cluster) -> None:
         assert calls == [("assigned", {P0, P1, P2, P3}), ("revoked", {P0, P1, P2, P3})]
 
     asyncio.run(asyncio.wait_for(main(), 30.0))
+
+
+def test_a_coordinator_that_does_not_get_to_answer_costs_no_session(cluster: Cluster) -> None:
+    """Its log stands still for longer than a session. Each heartbeat counts as it comes, so one has to follow."""
+    listener = Listener()
+    one = cluster.consumer(session_timeout_ms=1500, heartbeat_interval_ms=500)
+    one.subscribe(["t"], listener=listener)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    cluster.link.answers_lost_until = time.monotonic() + 2.0
+    poll_until(lambda: time.monotonic() > cluster.link.answers_lost_until + 1.0, one)
+    assert [name for name, _ in listener.calls] == ["assigned"]
