@@ -42,7 +42,7 @@ from raylog.errors import (
     UnknownTopic,
 )
 from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.record_batch import Bytes, split_batches
+from raylog.storage.record_batch import Bytes, read_header, split_batches
 
 CLAIM_KEY: Final = b"\x00claim"  # no coordinator's own keys begin with a zero byte
 _ACKS_ALL: Final = -1
@@ -94,6 +94,7 @@ class CoordinatorLog:
         self._sequence = 0
         self._submitted: deque[_Submitted] = deque()
         self._has_work = asyncio.Event()
+        self._taken: list[_Submitted] = []  # what is in the batch that is under way
         self._last: asyncio.Future[None] | None = None  # of what was submitted last
         self._writing: asyncio.Task[None] | None = None
 
@@ -122,8 +123,11 @@ class CoordinatorLog:
             assert isinstance(answer, Fetched)
             if answer.diverged is not None:
                 raise LogTruncated(self._topic, self._partition, offset, answer.diverged[1])
-            yield _entries(response.payload, offset, end)
-            offset, last_epoch = max(offset, answer.next_offset), answer.leader_epoch
+            batches = list(split_batches(response.payload)) if response.payload else []
+            if batches:  # the leader's own epoch says nothing here: the next leader may never have heard of it
+                last_epoch = read_header(batches[-1]).leader_epoch
+            yield _entries(batches, offset, end)
+            offset = max(offset, answer.next_offset)
 
     async def _start_offset(self) -> int:
         answer = (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False))).message
@@ -136,7 +140,7 @@ class CoordinatorLog:
         """Done once they are committed, all in one batch. CoordinatorStopped where this coordinator is over."""
         done: asyncio.Future[None] = self._loop.create_future()
         if self.ended.done() or self._writing is None:
-            done.set_exception(CoordinatorStopped(self._topic, self._partition, self._epoch))
+            done.set_exception(self._stopped())
             return done
         size = sum(len(key) + len(value or b"") for key, value in entries)
         self._submitted.append(_Submitted(entries, size, done))
@@ -158,28 +162,24 @@ class CoordinatorLog:
     def give_up(self, reason: BaseException) -> None:
         """Its owner cannot go on."""
         _log.error("The coordinator of %s-%d ends: %r", self._topic, self._partition, reason)
-        self._end(CoordinatorStopped(self._topic, self._partition, self._epoch))
+        self._end(self._stopped())
 
     async def close(self) -> None:
         """What is under way is left to its fate."""
-        self._end(CoordinatorStopped(self._topic, self._partition, self._epoch))
+        self._end(self._stopped())
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait([self._writing], timeout=1.0)
 
     async def _write(self) -> None:
-        while True:
-            taken = await self._next()
-            entries = [entry for each in taken for entry in each.entries] or [_claim(self._epoch)]
+        while not self.ended.done():
+            self._taken = await self._next()
+            entries = [entry for each in self._taken for entry in each.entries] or [_claim(self._epoch)]
             batch = self._encode(entries, self._producer_id, self._epoch, self._sequence)
-            try:
-                await self._deliver(batch)
-            finally:
-                if self.ended.done():
-                    _fail(taken, CoordinatorStopped(self._topic, self._partition, self._epoch))
+            await self._deliver(batch)
             # Sequences wrap as in the log: from the largest to 0.
             self._sequence = (self._sequence + len(entries)) & _LAST_SEQUENCE
-            for each in taken:
+            for each in self._taken:
                 if not each.done.done():
                     each.done.set_result(None)
 
@@ -191,6 +191,8 @@ class CoordinatorLog:
                 await asyncio.wait_for(self._has_work.wait(), _CLAIM_AGAIN_SECONDS)
             except asyncio.TimeoutError:
                 return []
+        if not self._submitted:  # it has ended meanwhile
+            raise self._stopped()
         taken = [self._submitted.popleft()]
         size = taken[0].size
         while self._submitted and size + self._submitted[0].size <= _BATCH_BYTES:
@@ -199,17 +201,24 @@ class CoordinatorLog:
         return taken
 
     def _write_over(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if not isinstance(error, RaylogError):
+        """Whatever it was: nothing is written any more, so nobody may wait for it."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RaylogError):
             _log.critical("The log of %s-%d ends after a mistake.", self._topic, self._partition, exc_info=error)
+        self._end(error if isinstance(error, RaylogError) else self._stopped())
+
+    def _stopped(self) -> CoordinatorStopped:
+        return CoordinatorStopped(self._topic, self._partition, self._epoch)
 
     def _end(self, error: RaylogError) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
-        submitted, self._submitted = self._submitted, deque()
-        _fail(submitted, CoordinatorStopped(self._topic, self._partition, self._epoch))
+        unanswered = [*self._taken, *self._submitted]
+        self._submitted.clear()
+        for each in unanswered:
+            if not each.done.done():
+                each.done.set_exception(self._stopped())
+                each.done.exception()  # whoever asked may have gone
 
     # --- the leader -----------------------------------------------------------------------------------------------
 
@@ -253,16 +262,9 @@ def _claim(epoch: int) -> Entry:
     return CLAIM_KEY, b"%d" % epoch
 
 
-def _fail(submitted: Sequence[_Submitted] | deque[_Submitted], error: RaylogError) -> None:
-    for each in submitted:
-        if not each.done.done():
-            each.done.set_exception(error)
-            each.done.exception()  # whoever asked may have gone
-
-
-def _entries(data: Bytes, start: int, end: int) -> list[Replayed]:
+def _entries(batches: Sequence[Bytes], start: int, end: int) -> list[Replayed]:
     found = []
-    for batch in split_batches(data) if data else ():
+    for batch in batches:
         records = decode_batch(batch)
         if records.header.is_control:
             continue

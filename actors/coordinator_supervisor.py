@@ -25,7 +25,7 @@ from raylog.actors.coordinator_placement import coordinated_partitions, coordina
 from raylog.actors.coordinator_state import COORDINATED_TOPICS, CoordinatorState
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.silence_watch import SilenceWatch
-from raylog.errors import CoordinatorNotStarted, RaylogError
+from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError
 
 _LAUNCH_SECONDS: Final = 15.0
 _UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
@@ -90,11 +90,16 @@ class CoordinatorSupervisor:
                 self._keep(change.partition)
 
     async def heartbeat(self, beat: CoordinatorHeartbeat) -> None:
-        """Done: it is the one that was placed last, and what it reported is durable. StaleCoordinator."""
+        """Done: it is the one that was placed last, and what it reported is durable.
+
+        StaleCoordinator: another one was. CoordinatorNotReady: another one will be.
+        """
         records = coordinator_reported(self._changes.state, beat)
         key = beat.topic_id, beat.partition
         watched = self._watched.get(key)
-        if watched is not None and watched.epoch == beat.epoch and not watched.lost.done():
+        if watched is not None and watched.epoch == beat.epoch:
+            if watched.lost.done():  # another one is about to be placed: it may not count on a lease that is over
+                raise CoordinatorNotReady(self._changes.state.topics[beat.topic_id].name, beat.partition)
             if not watched.is_up.done():
                 watched.is_up.set_result(None)
                 self._leases.watch(key)

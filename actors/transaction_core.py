@@ -41,6 +41,7 @@ from raylog.actors.transaction_messages import (
     TransactionsListed,
 )
 from raylog.actors.transaction_state import (
+    LAST_EPOCH,
     MAX_ID_BYTES,
     Phase,
     aborted_by_operator,
@@ -64,6 +65,8 @@ _KEY_PREFIX: Final = b"t"
 _FORGET_MS: Final = 7 * 24 * 3600 * 1000
 _SWEEP_SECONDS: Final = 3600.0
 _PRODUCER_ID_SECONDS: Final = 10.0
+_TRY_AGAIN_MS: Final = 1000
+_NOT_NEEDED: Final = -1
 
 _log = logging.getLogger(__name__)
 
@@ -83,14 +86,14 @@ class TransactionCoordinator:
         self._deadlines: dict[str, TimerHandle] = {}
         self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
         self._fresh: list[int] = []  # producer ids that nobody has
-        self._handlers: dict[type[Message], Callable[[Any], Answer | Awaitable[Answer]]] = {
+        self._handlers: dict[type[Message], Callable[[Any], Awaitable[Answer]]] = {
             InitProducer: self._init,
             AddPartition: lambda asked: self._add(asked, add_partition),
             AddGroup: lambda asked: self._add(asked, add_group),
             EndTransaction: self._end,
             AbortTransaction: self._abort,
             DescribeTransaction: self._describe,
-            ListTransactions: lambda _: self._list(),
+            ListTransactions: self._list,
         }
 
     async def start(self) -> None:
@@ -102,12 +105,20 @@ class TransactionCoordinator:
             self._follow_up(record)
         self._tasks.start(self._sweep())
 
-    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+    def handle(self, request: Request) -> Awaitable[Answer]:
         handler = self._handlers.get(type(request.message))
         if handler is None:
             kind, version, _ = pack(request.message)
             raise MessageUnknown(kind, version)
-        return handler(request.message)
+        return self._answered(handler(request.message))
+
+    async def _answered(self, answer: Awaitable[Answer]) -> Answer:
+        """A refusal too rests on what was decided before it, and that may never be committed."""
+        try:
+            return await answer
+        except RaylogError:
+            await self._log.settled()
+            raise
 
     async def close(self) -> None:
         self._timers.close()
@@ -117,7 +128,7 @@ class TransactionCoordinator:
 
     async def _init(self, asked: InitProducer) -> Answer:
         _check_id(asked.transactional_id)
-        fresh = await self._fresh_id()
+        fresh = await self._fresh_id(asked.transactional_id)
         initialised = init_producer(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
         self._used(initialised.record.producer_id)
         await self._change(initialised.record)
@@ -135,7 +146,7 @@ class TransactionCoordinator:
         return None
 
     async def _end(self, asked: EndTransaction) -> Answer:
-        fresh = await self._fresh_id()
+        fresh = await self._fresh_id(asked.transactional_id)
         ended = end_transaction(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
         if ended.record is not None:
             self._used(ended.record.producer_id)
@@ -147,7 +158,7 @@ class TransactionCoordinator:
         return Response(TransactionEnded(done.producer_id, done.epoch))
 
     async def _abort(self, asked: AbortTransaction) -> Answer:
-        fresh = await self._fresh_id()
+        fresh = await self._fresh_id(asked.transactional_id)
         known = self._known.get(asked.transactional_id)
         record = aborted_by_operator(known, asked.transactional_id, self._now_ms(), fresh)
         self._used(record.producer_id)
@@ -156,17 +167,19 @@ class TransactionCoordinator:
         await self._until_ended(asked.transactional_id)
         return None
 
-    def _describe(self, asked: DescribeTransaction) -> Answer:
+    async def _describe(self, asked: DescribeTransaction) -> Answer:
         known = self._known.get(asked.transactional_id)
         if known is None:
             raise UnknownTransactionalId(asked.transactional_id)
+        await self._log.settled()
         return Response(known)
 
-    def _list(self) -> Answer:
+    async def _list(self, _: ListTransactions) -> Answer:
         found = [
             (each.transactional_id, each.producer_id, each.epoch, each.phase, _begun(each))
             for each in self._known.values()
         ]
+        await self._log.settled()
         return Response(TransactionsListed(tuple(sorted(found))))
 
     # --- changing -------------------------------------------------------------------------------------------------
@@ -222,7 +235,12 @@ class TransactionCoordinator:
         self._tasks.start(self._time_out(name))
 
     async def _time_out(self, name: str) -> None:
-        fresh = await self._fresh_id()
+        try:
+            fresh = await self._fresh_id(name)
+        except RaylogError as error:  # no controller, say: nothing to end all the other transactions for
+            _log.warning("The transaction of %r is over its time, and cannot be aborted yet: %s", name, error)
+            self._deadlines.setdefault(name, self._timers.after(_TRY_AGAIN_MS, partial(self._look_at_time, name)))
+            return
         known = self._known.get(name)
         record = None if known is None else timed_out(known, self._now_ms(), fresh)
         if record is not None:
@@ -236,14 +254,19 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now_ms = self._now_ms()
+            # No waiting in between: whoever uses one of them again meanwhile would be forgotten all the same.
             for name in [name for name, each in self._known.items() if is_expired(each, now_ms, _FORGET_MS)]:
                 del self._known[name]
-                await self._log.append([(_key(name), None)])
+                self._log.append([(_key(name), None)])
+            await self._log.settled()
 
     # --- producer ids ---------------------------------------------------------------------------------------------
 
-    async def _fresh_id(self) -> int:
-        """One that nobody has. It stays fresh until it is used."""
+    async def _fresh_id(self, name: str) -> int:
+        """One that nobody has. It stays fresh until it is used. Most decisions need none, nor anybody to ask for it."""
+        known = self._known.get(name)
+        if known is not None and known.epoch < LAST_EPOCH:
+            return _NOT_NEEDED
         if not self._fresh:
             self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
         return self._fresh[-1]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from typing import Final
 
-from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.coordinator_state import OFFSETS_TOPIC, coordinator_hash
 from raylog.actors.replication_messages import WriteMarker
 from raylog.actors.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
@@ -21,7 +22,7 @@ from raylog.errors import CoordinatorFenced, ProducerFenced, RaylogError, Unknow
 _ASK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
-_GONE_SECONDS: Final = 10.0  # that nobody has heard of a topic, after which it is gone
+_GONE_SECONDS: Final = 10.0  # for which all who were asked have to know no such partition: then it is gone
 _NO_EPOCH: Final = -1
 
 _log = logging.getLogger(__name__)
@@ -42,30 +43,40 @@ class TransactionMarkers:
         await asyncio.gather(*work)
 
     async def _write(self, record: TransactionRecord, partition: TransactionPartition) -> None:
-        topic, topic_id, number = partition
+        name = f"{partition[0]}-{partition[2]}"
         commits = record.phase == Phase.PREPARE_COMMIT
         message = WriteMarker(record.marker_id, record.marker_epoch, self._term, commits, int(1000 * _ASK_SECONDS))
-        pause, unheard_since = _FIRST_PAUSE, self._loop.time()
+        pause, unknown_since = _FIRST_PAUSE, inf
         while True:
+            was_unknown_since, unknown_since = unknown_since, inf
             try:
-                view = await self._link.find_topic(topic, _ASK_SECONDS)
-                unheard_since = self._loop.time()
-                if view.topic_id != topic_id or number >= len(view.partitions):
-                    return  # the topic was deleted, and another one has its name
-                leader = view.partitions[number]
-                if leader.endpoints:
+                leader = await self._leader(partition)
+                if leader is None:
+                    unknown_since = min(was_unknown_since, self._loop.time())
+                    if self._loop.time() - unknown_since > _GONE_SECONDS:
+                        _log.info("%s is gone, and needs no marker of producer %d.", name, record.marker_id)
+                        return
+                    await self._link.refresh(_ASK_SECONDS)
+                elif leader.endpoints:
                     await self._link.ask(leader, message, timeout=_ASK_SECONDS)
                     return
             except (CoordinatorFenced, ProducerFenced) as error:
-                _log.info("%s-%d has a later word on producer %d: %s", topic, number, record.marker_id, error)
+                _log.info("%s has a later word on producer %d: %s", name, record.marker_id, error)
                 return
-            except UnknownTopic:
-                if self._loop.time() - unheard_since > _GONE_SECONDS:
-                    return
             except RaylogError as error:
-                _log.info("%s-%d has no marker yet: %s", topic, number, error)
+                unknown_since = inf  # nobody has answered
+                _log.info("%s has no marker yet: %s", name, error)
             await self._link.changed(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
+        """None: whoever was asked knows no such partition. Perhaps not yet, or still one that had its name before."""
+        topic, topic_id, number = partition
+        try:
+            view = await self._link.find_topic(topic, _ASK_SECONDS)
+        except UnknownTopic:
+            return None
+        return view.partitions[number] if view.topic_id == topic_id and number < len(view.partitions) else None
 
     async def _resolve(self, record: TransactionRecord, hashed: int) -> None:
         """Of all groups of one coordinator of groups at once. It knows transactions by their own epochs."""

@@ -95,10 +95,11 @@ def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms
     if Phase(known.phase).is_prepared:
         raise ConcurrentTransaction(known.transactional_id)
     if known.phase == Phase.ONGOING:
-        return Initialised(_without_holder(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)), None)
+        aborting = _prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)
+        return Initialised(_held_by(aborting, request), None)
     producer_id, epoch = _next_identity(known, fresh_id)
     record = replace(
-        _without_holder(known),
+        _held_by(known, request),
         producer_id=producer_id, epoch=epoch, timeout_ms=request.timeout_ms, phase=int(Phase.EMPTY), changed_ms=now_ms,
     )  # fmt: skip
     return Initialised(record, ProducerInitialised(producer_id, epoch))
@@ -215,9 +216,9 @@ def _prepare(known: TransactionRecord, phase: Phase, now_ms: int, fresh_id: int)
     )  # fmt: skip
 
 
-def _without_holder(record: TransactionRecord) -> TransactionRecord:
-    """Somebody else has the transactional id now: nobody may ask again how the last transaction ended."""
-    return replace(record, ended_id=_NOBODY, ended_epoch=_NOBODY)
+def _held_by(record: TransactionRecord, request: InitProducer) -> TransactionRecord:
+    """It may ask again, be the answer lost or to come later, under what it had; whoever else had the id may not."""
+    return replace(record, ended_id=request.producer_id, ended_epoch=request.epoch)
 
 
 def _check_holder(known: TransactionRecord, producer_id: int, epoch: int) -> None:

@@ -12,7 +12,7 @@ from raylog.actors.coordinator_placement import place_coordinator
 from raylog.actors.coordinator_records import CoordinatorPlaced
 from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, OFFSETS_TOPIC, CoordinatorState
 from raylog.actors.requests_held import refuse_all
-from raylog.errors import ControllerNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
+from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
 from tests.simulation.machines import SimEnvironment
 from tests.simulation.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
@@ -194,6 +194,16 @@ def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluste
     after = state.coordinators[last.id]
     assert (after.epoch, after.retired_id, after.term) == (0, last.producer_id, 6)
     assert after.producer_id not in {each.producer_id for each in cluster.brokers[1].state.coordinators.values()}
+
+
+def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    supervisor = cluster.controller._coordinators
+    supervisor.process_ended(before.spec)
+    with pytest.raises(CoordinatorNotReady):
+        supervisor.heartbeat(before.heartbeat()).send(None)
+    cluster.until(lambda: is_replaced(cluster))
 
 
 def kill(stand_in: CoordinatorStandIn) -> None:

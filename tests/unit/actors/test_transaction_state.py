@@ -192,6 +192,17 @@ def test_a_producer_that_lost_an_answer_initialises_under_what_it_had() -> None:
         init_producer(done, init(PRODUCER, 5), 50, FRESH)
 
 
+def test_a_producer_whose_own_transaction_is_aborted_first_asks_again_under_what_it_had() -> None:
+    aborting = init_producer(ongoing(), init(PRODUCER, 0), 50, FRESH)
+    assert aborting.answer is None
+    again = init_producer(completed(aborting.record, 60), init(PRODUCER, 0), 61, FRESH)
+    assert again.answer == ProducerInitialised(PRODUCER, 2)
+    after_a_lost_answer = init_producer(again.record, init(PRODUCER, 0), 62, FRESH)
+    assert after_a_lost_answer.answer == ProducerInitialised(PRODUCER, 3)
+    with pytest.raises(ProducerFenced):
+        init_producer(init_producer(again.record, init(), 62, FRESH).record, init(PRODUCER, 0), 63, FRESH)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1])
 def test_a_time_out_that_cannot_be_is_refused(timeout_ms: int) -> None:
     with pytest.raises(InvalidTransactionTimeout):

@@ -1,0 +1,103 @@
+"""The partition of a coordinator where something goes wrong that nobody expected, or a leader changes midway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.messages import Message
+from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched, ListedOffset, ListOffset
+from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.topic_cache import PartitionLeader
+from raylog.errors import CoordinatorStopped
+from raylog.storage.batch_codec import encode_batch
+from raylog.storage.record_batch import Bytes, stamp
+from tests.simulation.world import World
+from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
+
+
+class _Leaders(HandLink):
+    """Of two batches of epoch 3. The one of epoch 5 has written nothing, and the next has never heard of it."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__()
+        self.env = env
+        self.mistake: Exception | None = None
+        self.fetched: list[Fetch] = []
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader:
+        return PartitionLeader(topic, b"t" * 16, partition, 1, 5, (Endpoint.parse("tcp:h:1"),), "n")
+
+    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Any:
+        if isinstance(message, Append):
+            if self.mistake is not None:
+                raise self.mistake
+            return Response(Appended(2, -1, 0))
+        if isinstance(message, ListOffset):
+            return Response(ListedOffset(0, -1, 3))
+        assert isinstance(message, Fetch)
+        self.fetched.append(message)
+        batch = encode_batch([b"v"], keys=[b"k"], timestamps=1)
+        stamp(batch, message.offset, 3)
+        return Response(Fetched(message.offset + 1, 3, 3, 0, 5 + message.offset, None, (), None), batch)
+
+
+class LogWorld:
+    def __init__(self, world: World) -> None:
+        self.one = OneProcess(world)
+        self.link = _Leaders(self.one.env)
+        self.log = self.one.make(lambda: CoordinatorLog(cast(Any, self.link), "t", 0, 7, 1))
+
+
+@pytest.fixture
+def world() -> Iterator[LogWorld]:
+    with World(7) as world:
+        logging.disable(logging.CRITICAL)
+        yield LogWorld(world)
+        logging.disable(logging.NOTSET)
+
+
+def test_a_mistake_ends_the_log_and_whoever_waits_for_it(world: LogWorld) -> None:
+    world.one.do(world.log.claim())
+    world.link.mistake = ZeroDivisionError("a mistake")
+
+    async def append() -> None:
+        both = [world.log.append([(b"k", b"v")]) for _ in range(2)]
+        await asyncio.wait(both, timeout=10.0)
+        assert [type(each.exception()) for each in both if each.done()] == [CoordinatorStopped] * 2
+
+    world.one.do(append(), 20.0)
+    assert world.log.ended.done()
+    world.one.until(lambda: True)
+    late = world.one.make(lambda: world.log.append([(b"k", b"v")]))
+    assert isinstance(late.exception(), CoordinatorStopped)
+
+
+def test_a_log_that_is_given_up_writes_nothing_of_what_waits(world: LogWorld) -> None:
+    world.one.do(world.log.claim())
+    world.one.world.run_for(0.1)
+
+    async def append() -> None:
+        waiting = world.log.append([(b"k", b"v")])
+        world.log.give_up(ValueError("a mistake"))
+        await asyncio.wait([waiting])
+        assert isinstance(waiting.exception(), CoordinatorStopped)
+        await asyncio.sleep(0.1)
+
+    world.one.do(append())
+    writing = world.log._writing
+    assert writing is not None
+    assert isinstance(writing.exception(), CoordinatorStopped), "it stumbled over what was taken from it"
+
+
+def test_a_replay_names_the_epoch_of_what_it_has_read_and_not_the_leaders(world: LogWorld) -> None:
+    async def replay() -> list[int]:
+        return [entry.offset async for entries in world.log.replay(2) for entry in entries]
+
+    assert world.one.do(replay()) == [0, 1]
+    assert [each.last_epoch for each in world.link.fetched] == [-1, 3]

@@ -1,0 +1,127 @@
+"""What a transaction coordinator makes of its log's delays and ends, and of a link that gives it nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from raylog.actors.messages import Message, unpack
+from raylog.actors.transaction_core import TransactionCoordinator
+from raylog.actors.transaction_messages import (
+    AddPartition,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    ListTransactions,
+    TransactionRecord,
+)
+from raylog.actors.transaction_state import Phase
+from raylog.errors import ClusterUnreachable, CoordinatorStopped, ProducerFenced, UnknownTransactionalId
+from tests.simulation.world import World
+from tests.unit.actors.transaction_stand_ins import HandLink, HandLog, OneProcess
+
+WEEK = 7 * 24 * 3600.0
+TOPIC = b"t" * 16
+
+
+class Coordinator:
+    def __init__(self, world: World) -> None:
+        self.one = OneProcess(world)
+        self.log = self.one.make(HandLog)
+        self.link = HandLink()
+        spec = SimpleNamespace(term=0)
+        self.core = self.one.make(
+            lambda: TransactionCoordinator(self.one.env, cast(Any, spec), cast(Any, self.log), cast(Any, self.link))
+        )
+        self.one.do(self.core.start())
+
+    def begin(self, message: Message) -> Any:
+        return self.one.begin(self._answer(message))
+
+    def ask(self, message: Message) -> Any:
+        return self.one.do(self._answer(message))
+
+    def _answer(self, message: Message) -> Coroutine[Any, Any, Any]:
+        async def answer() -> Any:
+            answer = await self.core.handle(cast(Any, SimpleNamespace(message=message)))
+            return None if answer is None else answer.message
+
+        return answer()
+
+    def records(self) -> list[TransactionRecord | None]:
+        found = []
+        for _, value in self.log.entries:
+            record = None if value is None else unpack(value[0], value[1], value[2:])
+            assert record is None or isinstance(record, TransactionRecord)
+            found.append(record)
+        return found
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    with World(3) as world:
+        yield Coordinator(world)
+
+
+def init(name: str = "mover", timeout_ms: int = 1000) -> InitProducer:
+    return InitProducer(name, timeout_ms, -1, -1)
+
+
+def add(producer_id: int, epoch: int = 0, name: str = "mover") -> AddPartition:
+    return AddPartition(name, producer_id, epoch, "t", TOPIC, 0)
+
+
+def test_nobody_is_refused_because_of_what_may_never_be_committed(coordinator: Coordinator) -> None:
+    held = coordinator.ask(init())
+    coordinator.log.commits_at_once = False
+    taken_over = coordinator.begin(init())
+    fenced = coordinator.begin(add(held.producer_id))
+    seen = coordinator.begin(DescribeTransaction("mover"))
+    listed = coordinator.begin(ListTransactions())
+    coordinator.one.world.run_for(1.0)
+    assert not any(each.done() for each in (taken_over, fenced, seen, listed))
+    coordinator.one.make(coordinator.log.lose)
+    coordinator.one.until(lambda: all(each.done() for each in (taken_over, fenced, seen, listed)))
+    assert all(isinstance(each.exception(), CoordinatorStopped) for each in (taken_over, fenced, seen, listed))
+
+
+def test_a_refusal_comes_once_what_it_rests_on_is_committed(coordinator: Coordinator) -> None:
+    held = coordinator.ask(init())
+    coordinator.log.commits_at_once = False
+    coordinator.begin(init())
+    fenced = coordinator.begin(add(held.producer_id))
+    coordinator.one.world.run_for(0.5)
+    coordinator.one.make(coordinator.log.commit)
+    coordinator.one.until(fenced.done)
+    assert isinstance(fenced.exception(), ProducerFenced)
+
+
+def test_without_anybody_to_give_producer_ids_transactions_begin_and_end(coordinator: Coordinator) -> None:
+    held = coordinator.ask(init())
+    coordinator.link.no_ids = ClusterUnreachable("b", 10, "silence")
+    coordinator.link.view = None
+    coordinator.ask(add(held.producer_id))
+    ended = coordinator.begin(EndTransaction("mover", held.producer_id, held.epoch, True))
+    coordinator.one.until(lambda: coordinator.records()[-1].phase == Phase.COMPLETE_COMMIT)  # type: ignore[union-attr]
+    coordinator.one.until(ended.done)
+    assert ended.result().epoch == 1
+    coordinator.ask(add(held.producer_id, 1))
+    coordinator.one.until(lambda: coordinator.records()[-1].phase == Phase.COMPLETE_ABORT)  # type: ignore[union-attr]
+    assert coordinator.log.gave_up is None
+
+
+def test_an_id_that_is_used_again_while_others_are_forgotten_is_not_forgotten(coordinator: Coordinator) -> None:
+    coordinator.ask(init("a"))
+    used = coordinator.ask(init("b"))
+    coordinator.one.world.run_for(WEEK - 1800.0)
+    coordinator.log.commits_at_once = False
+    coordinator.one.until(lambda: len(coordinator.log.entries) == 4, 7200.0)
+    again = coordinator.begin(add(used.producer_id, name="b"))
+    coordinator.one.world.run_for(0.1)
+    coordinator.one.make(coordinator.log.commit)
+    coordinator.one.until(again.done)
+    assert isinstance(again.exception(), UnknownTransactionalId), "it was forgotten before, not behind its back"
+    assert [key for key, value in coordinator.log.entries if value is None] == [b"ta", b"tb"]

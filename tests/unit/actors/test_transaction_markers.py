@@ -1,0 +1,78 @@
+"""Markers go to every partition of their transaction, however late somebody hears of it, but to none that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from raylog.actors.stream_interface import Endpoint
+from raylog.actors.topic_cache import PartitionLeader, TopicView
+from raylog.actors.transaction_markers import TransactionMarkers
+from raylog.actors.transaction_messages import AddPartition, InitProducer, TransactionRecord
+from raylog.actors.transaction_state import Phase, add_partition, init_producer
+from raylog.errors import ClusterUnreachable
+from tests.simulation.world import World
+from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+class Markers:
+    def __init__(self, world: World) -> None:
+        self.one = OneProcess(world)
+        self.link = HandLink()
+        self.markers = self.one.make(lambda: TransactionMarkers(cast(Any, self.link), 0))
+        self.writing = self.one.begin(self.markers.write_all(prepared(NEW, 2)))
+
+    @property
+    def written(self) -> list[tuple[bytes, int]]:
+        return [(leader.topic_id, leader.partition) for leader, _ in self.link.asked]
+
+
+@pytest.fixture
+def markers() -> Iterator[Markers]:
+    with World(5) as world:
+        yield Markers(world)
+
+
+def prepared(topic_id: bytes, partition: int) -> TransactionRecord:
+    known = init_producer(None, InitProducer("mover", 1000, -1, -1), 0, 7).record
+    opened = add_partition(known, AddPartition("mover", 7, 0, "t", topic_id, partition), 0)
+    assert opened is not None
+    return replace(opened, phase=int(Phase.PREPARE_COMMIT), marker_id=7, marker_epoch=1)
+
+
+def view(topic_id: bytes, partitions: int) -> TopicView:
+    places = (Endpoint.parse("tcp:h:1"),)
+    return TopicView(
+        "t", topic_id, tuple(PartitionLeader("t", topic_id, each, 1, 0, places, "n") for each in range(partitions))
+    )
+
+
+@pytest.mark.parametrize("known", [view(OLD, 3), view(NEW, 2)], ids=["another topic had its name", "fewer partitions"])
+def test_what_the_link_does_not_know_yet_is_asked_for(markers: Markers, known: TopicView) -> None:
+    markers.link.view = known
+    markers.one.world.run_for(3.0)
+    assert not markers.writing.done()
+    markers.link.newer = view(NEW, 3)
+    markers.one.until(markers.writing.done, 5.0)
+    assert markers.written == [(NEW, 2)]
+
+
+def test_what_is_gone_for_good_needs_none(markers: Markers) -> None:
+    markers.link.view = view(OLD, 3)
+    markers.one.until(markers.writing.done, 15.0)
+    assert not markers.written
+
+
+def test_while_nobody_answers_nothing_is_gone(markers: Markers) -> None:
+    markers.link.view = view(NEW, 3)
+    markers.link.refusal = ClusterUnreachable("b", 10, "silence")
+    markers.one.world.run_for(30.0)
+    markers.link.view, markers.link.newer = None, view(NEW, 3)
+    markers.link.refusal = None
+    markers.one.until(markers.writing.done, 5.0)
+    assert markers.written == [(NEW, 2)]
