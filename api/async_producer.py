@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from raylog.api.producer import Producer
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import RecordMetadata
-from raylog.errors import BufferFull, ProducerClosed, ResultNotReady
+from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -128,6 +129,45 @@ class AsyncProducer:
         waiting = [_told(batch.listen) for batch in self._producer.begin_flush() if batch.outcome is None]
         if waiting and (await asyncio.wait(waiting, timeout=timeout))[1]:
             raise ResultNotReady("records that were taken are not delivered", round(1000 * (timeout or 0)))
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """As `Producer.init_transactions`."""
+        await asyncio.to_thread(self._producer.init_transactions, timeout)
+
+    async def begin_transaction(self) -> None:
+        """As `Producer.begin_transaction`."""
+        await asyncio.to_thread(self._producer.begin_transaction)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """As `Producer.commit_transaction`."""
+        await asyncio.to_thread(self._producer.commit_transaction, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """As `Producer.abort_transaction`."""
+        await asyncio.to_thread(self._producer.abort_transaction, timeout)
+
+    @asynccontextmanager
+    async def transaction(self, timeout: float | None = None) -> AsyncIterator[None]:
+        """One transaction: `async with`. It is committed at the end of the block, or aborted if the block raises."""
+        await self.begin_transaction()
+        try:
+            yield
+        except BaseException:
+            await self._abort_if_open(timeout)
+            raise
+        try:
+            await self.commit_transaction(timeout)
+        except RaylogError as error:
+            if error.abortable:
+                await self._abort_if_open(timeout)
+            raise
+
+    async def _abort_if_open(self, timeout: float | None) -> None:
+        await asyncio.to_thread(self._producer.abort_if_open, timeout)
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The numbers of the topic's partitions. UnknownTopic, ClusterUnreachable."""

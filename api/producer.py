@@ -7,7 +7,8 @@
 What must stay true:
 - `send` takes the record whole or raises; a wrong type is a TypeError here, not later.
 - Every wait ends: `max_block_ms` for send, the given time-out for flush and close, and Ctrl-C ends each.
-- The fast path takes nothing that the other would treat differently.
+- The fast path takes nothing that the other would treat differently, and nothing outside of a transaction where
+  there are some (`producer_transactions.py`).
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from raylog.api.interceptors import Interceptors, ProducerRecord
 from raylog.api.pending_batch import PendingBatch
 from raylog.api.producer_metrics import ProducerMetrics
 from raylog.api.producer_options import ProducerOptions
+from raylog.api.producer_transactions import ProducerTransactions
 from raylog.api.record_future import SERVING_THREADS, RecordFuture, refuse_on_serving_thread, wait_for
 from raylog.api.sender import Sender
 from raylog.api.serializers import check_headers, to_bytes
 from raylog.api.topic_lane import LONGEST_CACHED_KEY, TopicLane
+from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import BufferFull, ProducerClosed, RecordTooLarge, ResultNotReady, WaitRefused
 from raylog.storage.columns import Headers
 
@@ -66,7 +69,7 @@ class PreparedRecord(NamedTuple):
     size: int
 
 
-class Producer:
+class Producer(ProducerTransactions):
     """Sends records to topics, from any thread.
 
         with raylog.Producer(acks="all", compression_type="lz4") as producer:
@@ -99,6 +102,11 @@ class Producer:
         self._accumulator = BatchAccumulator(self._room, self.options.batch_size, seconds, clocks, self._wake)
         address = link_address(self.options.cluster, _CONNECT_SECONDS)
         self._link, self._sender = self._runtime.run(self._open(address), _CONNECT_SECONDS)
+        self._requests = None
+        self._transaction = self._sender.transaction
+        if self._transaction is not None:
+            self._requests = TransactionRequests(self._sender)
+            self._transaction.on_refusal = self._forget_routes
         # Whether records may take the fast path, where at most two portions of the buffer go without a look at sizes.
         serializers = self.options.key_serializer or self.options.value_serializer
         is_roomy = self.options.max_request_size >= 2 * self._accumulator.portion + LONGEST_CACHED_KEY
@@ -176,7 +184,7 @@ class Producer:
 
     def prepare(self, record: ProducerRecord, until: float) -> PreparedRecord:
         """The first half of `send`: what has to be sent, and in which queue. Waits where the topic is not known yet."""
-        self._check()
+        self._check_taking()
         record = self._interceptors.on_send(record)
         try:
             return self._prepare(record, until)
@@ -186,7 +194,7 @@ class Producer:
 
     def offer(self, prepared: PreparedRecord) -> RecordFuture | None:
         """The second half: take it. None: there is no room now."""
-        self._check()
+        self._check_taking()
         queue, key, value, headers, timestamp_ms, _ = prepared
         sent = self._accumulator.append(queue, key, value, headers, timestamp_ms)
         if sent is not None and self._interceptors:
@@ -222,7 +230,7 @@ class Producer:
         Columns are lists or tuples of one length; a single timestamp stands for all. Records keep their order within a
         partition. What does not find room within max_block_ms has failed with BufferFull; the future tells which.
         """
-        self._check()
+        self._check_taking()
         future = BulkFuture(topic, len(values))
         if self._interceptors:
             self._one_by_one(future, values, keys, timestamps, headers, partition=partition)
@@ -250,7 +258,7 @@ class Producer:
         """
         from raylog.api.arrow_send import send_table
 
-        self._check()
+        self._check_taking()
         lane = self._lane(topic, self._until())
         future = BulkFuture(topic, table.num_rows)
         partition = None if partition is None else lane.check(partition)
@@ -301,7 +309,8 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Take no more, deliver what was taken, and let go of the cluster. What is not delivered in time fails.
 
-        A record is never dropped silently: without a time-out this waits at most delivery_timeout_ms.
+        A record is never dropped silently: without a time-out this waits at most delivery_timeout_ms. A transaction
+        that is open is aborted.
         """
         self._runtime.check("producer")
         refuse_on_serving_thread()
@@ -310,6 +319,9 @@ class Producer:
                 return
             self._closed = "it was closed"
         self._routes = {}
+        if self._requests is not None:
+            seconds = _CLOSE_SECONDS if timeout is None else min(timeout, _CLOSE_SECONDS)
+            self._runtime.run(self._requests.give_up(seconds), seconds + 1)
         try:
             self._wait_for_all(self._accumulator.flush(), timeout)
         except ResultNotReady:
@@ -336,6 +348,11 @@ class Producer:
         if self._sender.is_closed:
             raise ProducerClosed("it met an error that nobody expected, which is in the log")
 
+    def _check_taking(self) -> None:
+        self._check()
+        if self._transaction is not None and not self._transaction.is_taking:
+            raise self._transaction.refusal()
+
     def _until(self) -> float:
         return time.monotonic() + self.options.max_block_ms / 1000
 
@@ -346,7 +363,7 @@ class Producer:
         self._wake()
         if not room.wait(size, until):
             raise BufferFull(size, room.limit, self.options.max_block_ms)
-        self._check()
+        self._check_taking()
 
     def _wait_now(self, size: int) -> None:
         self._wait_for_room(size, self._until())
@@ -391,9 +408,18 @@ class Producer:
             partial(_led, self._link, topic),
         )
         self._lanes[topic] = lane
-        if lane.is_cached and self._is_plain and self._closed is None:
-            self._routes[topic] = lane.routes
+        if self._transaction is None or self._transaction.is_taking:
+            self._lay_route(lane)
         return lane
+
+    def _lay_route(self, lane: TopicLane) -> None:
+        if lane.is_cached and self._is_plain and self._closed is None:
+            self._routes[lane.topic] = lane.routes
+
+    def _lay_routes(self) -> None:
+        with self._laning:
+            for lane in self._lanes.values():
+                self._lay_route(lane)
 
     def _topics_changed(self) -> None:
         """On the loop: a topic has more partitions than it had."""
@@ -420,6 +446,8 @@ class Producer:
         """The process ends: deliver all, or let it fail by its own time-out."""
         self._closed = "its process is ending"
         self._routes = {}
+        if self._requests is not None:
+            await self._requests.give_up(_CLOSE_SECONDS)
         told = asyncio.Event()
         for batch in self._accumulator.flush():
             told.clear()

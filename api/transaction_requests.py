@@ -17,14 +17,15 @@ It runs without threads and Ray, in the simulator as well.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final, TypeVar
 
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.messages import Message
 from raylog.actors.transaction_messages import EndTransaction, InitProducer, ProducerInitialised, TransactionEnded
+from raylog.api.coordinator_calls import ask_coordinator
 from raylog.api.pending_batch import PendingBatch, Writer
 from raylog.api.producer_transaction import Phase, ProducerTransaction
-from raylog.api.retry_policy import pause_seconds
 from raylog.api.sender import Sender
 from raylog.errors import (
     InvalidTransactionState,
@@ -36,10 +37,10 @@ from raylog.errors import (
     UnknownTransactionalId,
 )
 
-_ASK_SECONDS: Final = 5.0
 _GATE_RETRY_SECONDS: Final = 0.002
 _NO_IDENTITY: Final = -1
 
+_log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer", bound=Message)
 
 
@@ -49,7 +50,6 @@ class _Call:
     def __init__(self, name: str, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self.name = name
-        self.reason = "nobody answered"
         self._seconds = seconds
         self._until = self._loop.time() + seconds
 
@@ -57,8 +57,8 @@ class _Call:
     def left(self) -> float:
         return max(0.0, self._until - self._loop.time())
 
-    def pending(self, transactional_id: str) -> TransactionPending:
-        return TransactionPending(transactional_id, self.name, round(self._seconds * 1000), self.reason)
+    def pending(self, transactional_id: str, reason: str) -> TransactionPending:
+        return TransactionPending(transactional_id, self.name, round(self._seconds * 1000), reason)
 
 
 class TransactionRequests:
@@ -103,17 +103,24 @@ class TransactionRequests:
             self.transaction.abort()
             while not self._sender.refuse_unsent():
                 if not call.left:
-                    call.reason = "another thread is sending"
-                    raise call.pending(self._name)
+                    raise call.pending(self._name, "another thread is sending")
                 await asyncio.sleep(_GATE_RETRY_SECONDS)
             await self._end(call, commits=False)
+
+    async def give_up(self, seconds: float) -> None:
+        """The producer is closed: what is open is aborted, here or by its coordinator when its time is over."""
+        if not self.transaction.can_abort:
+            return
+        try:
+            await self.abort(seconds)
+        except RaylogError as error:
+            _log.warning("A producer is closed, and its open transaction is not known to be aborted: %s", error)
 
     async def _deliver_all(self, call: _Call) -> None:
         waiting = [_resolved(batch) for batch in self._sender.accumulator.flush()]
         self._sender.drain()
         if waiting and (await asyncio.wait(waiting, timeout=call.left))[1]:
-            call.reason = "not all of its records are delivered"
-            raise call.pending(self._name)
+            raise call.pending(self._name, "not all of its records are delivered")
 
     async def _end(self, call: _Call, *, commits: bool) -> None:
         transaction = self.transaction
@@ -137,28 +144,14 @@ class TransactionRequests:
         transaction.ended(writer)
 
     async def _ask(self, message: Message, expected: type[_Answer], call: _Call) -> _Answer:
-        """Of the coordinator, until it answers: it may be another one by then."""
-        failures = 0
-        while True:
-            try:
-                return await self._ask_once(message, expected, call)
-            except RaylogError as error:
-                if isinstance(error, ProducerError) and not error.retriable:
-                    raise
-                call.reason = f"{type(error).__name__}: {error.describe().rstrip('.')}"
-            failures += 1
-            options, chance = self._sender.options, self._sender.link.env.random.random()
-            pause = pause_seconds(failures, options.retry_backoff_ms, options.retry_backoff_max_ms, chance)
-            if call.left <= pause:
-                raise call.pending(self._name)
-            await asyncio.sleep(pause)
-
-    async def _ask_once(self, message: Message, expected: type[_Answer], call: _Call) -> _Answer:
-        link, hashed = self._sender.link, coordinator_hash(self._name)
-        place = await link.find_coordinator(TRANSACTIONS_TOPIC, hashed, min(call.left, _ASK_SECONDS))
-        answer = (await link.ask(place, message, timeout=min(call.left, _ASK_SECONDS))).message
-        assert isinstance(answer, expected), answer
-        return answer
+        try:
+            hashed = coordinator_hash(self._name)
+            return await ask_coordinator(self._sender.link, TRANSACTIONS_TOPIC, hashed, message, expected, call.left)
+        except RaylogError as error:
+            if isinstance(error, ProducerError) and not error.retriable:
+                raise
+            reason = f"{type(error).__name__}: {error.describe().rstrip('.')}"
+            raise call.pending(self._name, reason) from error
 
 
 def _resolved(batch: PendingBatch) -> asyncio.Future[None]:
