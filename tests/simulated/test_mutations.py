@@ -13,7 +13,7 @@ from tests.simulation.mutation_seeds import SEEDS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.search_mutations import candidates, catch
 
-_TRIED: Final = 20
+_TRIED: Final = 30
 _CAUGHT: Final = [mutation for mutation in MUTATIONS.values() if not mutation.masked]
 
 

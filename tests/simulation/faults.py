@@ -24,12 +24,11 @@ _LOOKS_FOR_CHANGE = 2_000
 # By the plan's theme: what has so much more weight.
 _OFTEN: dict[str, dict[str, int]] = {
     "races": {"race_join": 20, "race_record": 20, "starve_follower": 15, "leader_among_clients": 10, "see_saw": 10,
-              "kill_at_change": 10, "fill_follower": 15},
+              "kill_at_change": 10, "fill_follower": 15, "leave_behind": 15},
     "divorces": {"divorce": 50},
     "controllers": {"split": 20, "zombie_controller": 20, "kill_controller": 10, "second_controller": 5},
-    "lost copies": {"lose_and_silence": 40, "lose_while_joining": 20, "lower_minimum": 30},
-    "power": {"crash_machine": 20, "crash_all_at_write": 30, "fail_disk": 15, "fail_sync_and_crash": 20,
-              "cut_all_power": 30},
+    "lost copies": {"lose_and_silence": 40, "flip_bit": 20, "lose_while_joining": 15, "leave_behind": 20},
+    "power": {"crash_machine": 20, "crash_all_at_write": 30, "fail_disk": 15, "fail_sync_and_crash": 20},
 }  # fmt: skip
 
 
@@ -73,6 +72,8 @@ class Faults:
             *self.losses.faults(),
         ]
         often = _OFTEN.get(self.plan.theme, {})
+        if self.plan.theme == "power" and self.plan.may_crash_all_once:
+            often = {"cut_all_power": 100}  # it asks that all copies are whole, so other losses have to wait
         self._weights = [weight + often.get(fault.__name__.strip("_"), 0) for weight, fault in faults]
         self._faults = [fault for _, fault in faults]
 

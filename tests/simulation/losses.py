@@ -18,7 +18,7 @@ from raylog.errors import BatchError, DiskFailed
 from raylog.storage.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.plan import TOPIC, Plan
-from tests.simulation.races import Races, is_proposed
+from tests.simulation.races import Races, is_proposed, same_partition
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
 
 _NOTHING_ARRIVES_ANY_MORE = 3.9  # seconds after the last machine has lost its power
@@ -149,7 +149,9 @@ class Losses:
         if not all(self._is_whole(each, 0.0) for each in everything):
             return False
         self._was_cut = True
-        self._replicas = {each.partition: each.replicas for each in controller._changes.state.partitions.values()}
+        state = controller._changes.state
+        ours = [each for each in state.partitions.values() if state.name_of(each) == TOPIC]
+        self._replicas = {each.partition: each.replicas for each in ours}
         self._quiet_until = self.cluster.world.now + _ALL_BOOT[1] + _UNTIL_ELECTED
         self.cluster.world.network.heal()
         for home in up:
@@ -256,7 +258,7 @@ class Losses:
     def _lose_joining(self, leader: RunningReplica, joined: RunningReplica, slow: float) -> None:
         self.cluster.world.network.block(leader.process.machine, joined.process.machine)
         for running in self.cluster.replicas:
-            if running.spec.broker_id == joined.spec.broker_id and running.spec.partition == joined.spec.partition:
+            if running.spec.broker_id == joined.spec.broker_id and same_partition(running, joined):
                 self._take_directory(running)
                 break
         self.cluster.world.after(slow + self.random.uniform(0.0, 0.3), self.races.kill_and_heal, leader.process)

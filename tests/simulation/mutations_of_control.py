@@ -27,6 +27,12 @@ from raylog.actors.partition_state import PartitionState
 from raylog.actors.replica import Replica
 from raylog.actors.situation import Situation, situation_of
 from tests.simulation.mutations import Patches, mutation, theme
+from tests.simulation.plan import Plan
+
+
+def _cuts_all_power(plan: Plan) -> bool:
+    return plan.theme == "power" and plan.may_crash_all_once
+
 
 # --- rule 4 ---------------------------------------------------------------------------------------------------------
 
@@ -139,7 +145,7 @@ def leavers_not_eligible(patches: Patches) -> None:
     patches.function(with_isr, lambda *args: replace(with_isr(*args), elr=()))
 
 
-@mutation(7, "who has left the ISR stays eligible when it is large enough again")
+@mutation(7, "who has left the ISR stays eligible when it is large enough again", where=theme("races"))
 def leavers_stay_eligible(patches: Patches) -> None:
     with_isr = eligible_leavers.with_isr
 
@@ -149,7 +155,7 @@ def leavers_stay_eligible(patches: Patches) -> None:
     patches.function(with_isr, with_leavers)
 
 
-@mutation(7, "in doubt the first is elected, not the largest", where=theme("power"))
+@mutation(7, "in doubt the first is elected, not the largest", where=_cuts_all_power)
 def first_in_doubt(patches: Patches) -> None:
     patches.function(
         leader_election._largest_logs,
@@ -157,7 +163,7 @@ def first_in_doubt(patches: Patches) -> None:
     )
 
 
-@mutation(7, "an election in doubt does not wait for the other replicas", where=theme("power"))
+@mutation(7, "an election in doubt does not wait for the other replicas", where=_cuts_all_power)
 def doubt_does_not_wait(patches: Patches) -> None:
     def in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
         if not leader_election.is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):

@@ -19,7 +19,7 @@ from tests.simulation.mutations import Patches, mutation, theme
 # --- rule 1 ---------------------------------------------------------------------------------------------------------
 
 
-@mutation(1, "no CRC is compared")
+@mutation(1, "no CRC is compared", where=theme("lost copies"))
 def crc_unchecked(patches: Patches) -> None:
     patches.function(record_batch.check_crc, lambda header, batch: None)
 

@@ -12,9 +12,10 @@ from random import Random
 
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.leader_election import PREFERRED
+from raylog.actors.topic_admin import NewTopic
 from raylog.errors import RaylogError
 from tests.simulation.history import InvariantBroken
-from tests.simulation.plan import TOPIC, Plan
+from tests.simulation.plan import OTHER_TOPIC, TOPIC, Plan
 from tests.simulation.simulated_cluster import SimulatedCluster
 
 _BETWEEN_SECONDS = (0.2, 2.0)
@@ -58,6 +59,8 @@ class Operator:
             (2, self._alter_settings),
             (1, self._create_partitions),
             (3, self._allocate_ids),
+            (2, self._make_other_topic),
+            (2, self._delete_other_topic),
         ]
         self._ask(self.random.choices([ask for _, ask in asks], [weight for weight, _ in asks])[0])
         self.begin()
@@ -124,6 +127,14 @@ class Operator:
         total = len(admin.describe_topic(TOPIC).partitions) + 1
         if total <= _MAX_PARTITIONS:
             await admin.create_partitions(TOPIC, total, timeout=_SECONDS)
+
+    async def _make_other_topic(self, admin: ControllerAdmin) -> None:
+        """Under a name that may have been another topic's, whose data may still be there."""
+        new = NewTopic(OTHER_TOPIC, self.random.randint(1, 2), self.random.choice(self._sizes))
+        await admin.create_topic(new, timeout=_SECONDS)
+
+    async def _delete_other_topic(self, admin: ControllerAdmin) -> None:
+        await admin.delete_topic(OTHER_TOPIC, timeout=_SECONDS)
 
     async def _allocate_ids(self, admin: ControllerAdmin) -> None:
         """Rule 18: never twice."""

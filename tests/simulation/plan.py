@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 TOPIC = "topic"
+OTHER_TOPIC = "other"  # nobody writes to it; the operator makes it and deletes it, again and again
 
 # What goes wrong more often than all else, with a cluster that suits it. The empty one: everything alike.
 THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")

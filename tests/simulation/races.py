@@ -54,7 +54,7 @@ class Races:
             (1, self._zombie_leader),
             (2, self._zombie_controller),
             (2, self._split),
-            *([(1, self._lower_minimum)] if self.plan.min_insync > self.plan.least_insync else []),
+            (1, self._leave_behind),
         ]
 
     # --- who ----------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Races:
             return []
         partition = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
         order = [] if partition is None else list(partition.replicas)
-        mine = [each for each in self.cluster.replicas if _same_partition(each, leader) and each is not leader]
+        mine = [each for each in self.cluster.replicas if same_partition(each, leader) and each is not leader]
         return sorted((each for each in mine if each.spec.broker_id in order),
                       key=lambda each: order.index(each.spec.broker_id))  # fmt: skip
 
@@ -207,8 +207,11 @@ class Races:
         leader.process.pause(self.random.uniform(0.8, 4.0))
         return True
 
-    def _lower_minimum(self) -> bool:
-        """While one replica is behind and eligible. Then the others write on without it, and fall silent (rule 7)."""
+    def _leave_behind(self) -> bool:
+        """One replica is cut off from the others, which go on without it, and then fall silent (rule 7).
+
+        Where they are too few for that, `min.insync.replicas` is lowered meanwhile.
+        """
         leader, running = self.leader(), self.cluster.in_office()
         followers = [] if leader is None else self.followers(leader)
         if leader is None or running is None or running.controller is None or len(followers) < 2:
@@ -216,7 +219,8 @@ class Races:
         behind, others = followers[0], [leader, *followers[1:]]
         self._separate(behind.process.machine, [each.process.machine for each in others])
         until_behind = self.plan.lag_ms / 1000 * 1.5 + 0.3
-        self._after(until_behind, self._set_minimum, self.plan.least_insync)
+        if self.plan.min_insync > self.plan.least_insync:
+            self._after(until_behind, self._set_minimum, self.plan.least_insync)
         for each in others:
             self._after(until_behind + 0.8, each.process.pause, 3.5)
         self._after(until_behind + 0.9, self.heal)
@@ -267,7 +271,7 @@ async def _alter(admin: ControllerAdmin, minimum: int) -> None:
         await admin.alter_topic_settings(TOPIC, {"min.insync.replicas": minimum}, timeout=5.0)
 
 
-def _same_partition(one: RunningReplica, other: RunningReplica) -> bool:
+def same_partition(one: RunningReplica, other: RunningReplica) -> bool:
     return (one.spec.topic_id, one.spec.partition) == (other.spec.topic_id, other.spec.partition)
 
 

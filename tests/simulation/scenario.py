@@ -183,12 +183,12 @@ class Scenario:
             p.leader >= 0 and sorted(p.isr) == sorted(p.replicas) and not p.is_reassigning for p in partitions
         )
 
-    def _logs(self, partition: int) -> list[tuple[PartitionLog, bool]]:
+    def _logs(self, partition: tuple[bytes, int]) -> list[tuple[PartitionLog, bool]]:
         """(log, whether it leads) of each running replica."""
         return [
             (running.log, running.leads_epoch is not None)
             for running in self.cluster.replicas
-            if running.spec.partition == partition and running.log is not None
+            if (running.spec.topic_id, running.spec.partition) == partition and running.log is not None
         ]
 
     def _is_at_rest(self) -> bool:
@@ -196,11 +196,18 @@ class Scenario:
         controller = self.cluster.serving()
         if controller is None or not self._is_in_sync():
             return False
-        for partition in controller._changes.state.partitions.values():
-            running = [each for each in self.cluster.replicas if each.spec.partition == partition.partition]
+        wanted = controller._changes.state.partitions
+        if any((each.spec.topic_id, each.spec.partition) not in wanted for each in self.cluster.replicas):
+            return False  # of a topic that was deleted
+        for partition in wanted.values():
+            running = [
+                each
+                for each in self.cluster.replicas
+                if (each.spec.topic_id, each.spec.partition) == partition.id
+            ]
             if sorted(each.spec.broker_id for each in running) != sorted(partition.replicas):
                 return False
-            logs = self._logs(partition.partition)
+            logs = self._logs(partition.id)
             marks = {(log.log_start_offset, log.high_watermark, log.log_end_offset) for log, _ in logs}
             if len(logs) != len(running) or len(marks) != 1 or any(high != end for _, high, end in marks):
                 return False
@@ -234,8 +241,11 @@ class Scenario:
             self._compare()
 
     def _compare(self) -> None:
+        controller = self.cluster.serving()
+        assert controller is not None
+        topic_id = controller._changes.state.topic(TOPIC).id
         for partition, history in enumerate(self.histories):
-            logs = self._logs(partition)
+            logs = self._logs((topic_id, partition))
             contents = [_records(log) for log, _ in logs]
             leader = next(number for number, (_, leads) in enumerate(logs) if leads)
             log = logs[leader][0]

@@ -51,8 +51,8 @@ class Watcher:
 
     cluster: SimulatedCluster
     forgiven: set[tuple[str, int]] = field(default_factory=set)
-    _leaders: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
-    _high_watermarks: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    _leaders: dict[tuple[bytes, int, int], tuple[int, int]] = field(default_factory=dict)
+    _high_watermarks: dict[tuple[bytes, int, int], int] = field(default_factory=dict)
     _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
@@ -79,12 +79,12 @@ class Watcher:
             return
         spec = running.spec
         me = (spec.broker_id, spec.incarnation)
-        other = self._leaders.setdefault((spec.topic, spec.partition, epoch), me)
+        other = self._leaders.setdefault((spec.topic_id, spec.partition, epoch), me)
         if other != me:
             self._broken(f"{spec.topic}-{spec.partition}: epoch {epoch} is led by {me} and was led by {other}")
         if running.log is not None:
-            before = self._high_watermarks.get((spec.topic, spec.partition, epoch), 0)
-            now = self._high_watermarks[spec.topic, spec.partition, epoch] = running.log.high_watermark
+            before = self._high_watermarks.get((spec.topic_id, spec.partition, epoch), 0)
+            now = self._high_watermarks[spec.topic_id, spec.partition, epoch] = running.log.high_watermark
             if now < before:
                 self._broken(f"{spec}: its high watermark went back from {before} to {now} in epoch {epoch}")
 
