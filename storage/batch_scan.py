@@ -165,6 +165,23 @@ def has_batch_after(file: DiskFile, position: int, after_offset: int) -> bool:
     return next_sound_batch(file, position, after_offset) is not None
 
 
+def is_whole_but_for_its_length(file: DiskFile, position: int) -> bool:
+    """Whether all that is left of the file is one batch, as its CRC has it, whatever length it declares.
+
+    The CRC does not cover the length. Damaged in the last batch, it looks as if that had been torn; but then not all of
+    what the CRC counts would be there.
+    """
+    size = file.size() - position
+    if size < HEADER_BYTES:
+        return False
+    batch = file.read_at(size, position)
+    try:
+        check_crc(read_header(batch), batch)
+    except BatchError:
+        return False
+    return True
+
+
 def next_sound_batch(file: DiskFile, position: int, after_offset: int) -> int | None:
     """The first position after `position` where a sound batch with an offset over `after_offset` begins."""
     end = file.size()

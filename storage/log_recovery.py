@@ -21,7 +21,13 @@ from itertools import pairwise
 
 from raylog.config import TopicConfig
 from raylog.errors import LogDamaged
-from raylog.storage.batch_scan import SCAN_CHUNK, ChainBroken, has_batch_after, scan_file
+from raylog.storage.batch_scan import (
+    SCAN_CHUNK,
+    ChainBroken,
+    has_batch_after,
+    is_whole_but_for_its_length,
+    scan_file,
+)
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
@@ -284,7 +290,9 @@ class LogRecovery:
             return False
         if opened_after is OpenedAfter.MACHINE_CRASH:
             return True
-        return broken.incomplete and not has_batch_after(segment.file, broken.position, offset)
+        if not broken.incomplete or has_batch_after(segment.file, broken.position, offset):
+            return False
+        return not is_whole_but_for_its_length(segment.file, broken.position)
 
     def _after(self, segment: Segment) -> list[Segment]:
         return [later for later in self._segments if later.base_offset > segment.base_offset]
