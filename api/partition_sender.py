@@ -167,9 +167,14 @@ class PartitionSender:
 
     async def _compress(self, parcel: Parcel) -> None:
         try:
-            await self._link.env.off_loop(partial(self.delivery.payload, parcel))
+            await self._link.env.off_loop(partial(self._encode, parcel))
         except RaylogError as error:
             self._drop(parcel, error)
+
+    def _encode(self, parcel: Parcel) -> None:
+        """Its time may be over before a thread has time for it: then there is nothing left to encode."""
+        if parcel.batch.outcome is None:
+            self.delivery.payload(parcel)
 
     def _drop(self, parcel: Parcel, error: RaylogError) -> None:
         self.delivery.abandon(parcel, error)

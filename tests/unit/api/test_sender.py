@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -137,6 +138,33 @@ def test_acks_and_compression(acks: int | str, codec: str | None) -> None:
 
         world.do(main())
         assert values_in_log(world) == values
+
+
+def test_a_batch_that_is_too_late_before_it_is_compressed_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with link_world() as world:
+        world.create_topic()
+        at_once = world.link.env.off_loop
+
+        async def late(work: Callable[[], None]) -> None:
+            await asyncio.sleep(3.0)
+            await at_once(work)
+
+        async def main() -> list[int | Exception]:
+            producer = await make(
+                world, compression_type="lz4", batch_size=1 << 20, linger_ms=0, request_timeout_ms=1000,
+                delivery_timeout_ms=1000,
+            )  # fmt: skip
+            monkeypatch.setattr(world.link.env, "off_loop", late)
+            first = producer.send(TOPIC, 0, b"x" * 200_000)
+            await asyncio.sleep(5.0)
+            monkeypatch.undo()
+            second = producer.send(TOPIC, 0, b"y")
+            await producer.flush()
+            return list(outcomes([first, second]))
+
+        first, second = world.do(main())
+        assert isinstance(first, DeliveryTimedOut)
+        assert isinstance(second, int)
 
 
 def test_lingering_gathers_records() -> None:
