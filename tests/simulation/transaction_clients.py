@@ -34,6 +34,7 @@ from raylog.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     RaylogError,
+    StreamError,
     UnknownTransactionalId,
 )
 from raylog.storage.batch_codec import decode_checked, encode_batch
@@ -171,12 +172,20 @@ class CommittedReader:
     async def run(self) -> None:
         link = self._link_of()
         for partition in self._partitions:
-            leader = (await link.find_topic(self._topic, _ASK_SECONDS)).partitions[partition]
-            end, stable = await self._end(link, leader, committed=False), await self._end(link, leader, committed=True)
-            if stable < end:
-                self.open.append(f"{self._topic}-{partition}: stable up to {stable} of {end}")
-            self.found[partition] = list(await self._read(link, leader, stable))
+            while partition not in self.found:
+                leader = (await link.find_topic(self._topic, _ASK_SECONDS)).partitions[partition]
+                try:
+                    await self._read_partition(link, leader)
+                except StreamError:  # another one leads by now
+                    await link.changed(_PAUSE_SECONDS)
         await link.close()
+
+    async def _read_partition(self, link: ClusterLink, leader: PartitionLeader) -> None:
+        end, stable = await self._end(link, leader, committed=False), await self._end(link, leader, committed=True)
+        found = list(await self._read(link, leader, stable))
+        if stable < end:
+            self.open.append(f"{self._topic}-{leader.partition}: stable up to {stable} of {end}")
+        self.found[leader.partition] = found
 
     async def _end(self, link: ClusterLink, leader: PartitionLeader, *, committed: bool) -> int:
         answer = (await link.ask(leader, ListOffset(LATEST, leader.epoch, committed), timeout=_ASK_SECONDS)).message
