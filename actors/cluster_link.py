@@ -158,10 +158,11 @@ class ClusterLink:
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._loop.create_task(self._ask_and_learn(timeout))
             self._refreshing.add_done_callback(_was_seen)
+        refreshing = self._refreshing  # by the time it is over the next one may have begun
         # It is not cancelled with whoever waits for it: there may be others.
-        await asyncio.wait([self._refreshing], timeout=timeout)
-        if self._refreshing.done():
-            self._refreshing.result()
+        await asyncio.wait([refreshing], timeout=timeout)
+        if refreshing.done():
+            refreshing.result()
         else:
             raise self._questions.unreachable(timeout)
 

@@ -106,6 +106,20 @@ def test_where_no_broker_answers_the_cluster_is_unreachable() -> None:
             assert 2.9 < world.world.now - began < 3.5
 
 
+def test_a_refresh_is_not_misled_by_the_next_one(world: LinkWorld) -> None:
+    """Whoever waited first may begin another refresh before the others, who waited for the same one, go on."""
+
+    async def refresh_often(link: ClusterLink) -> None:
+        async def refresh(times: int) -> None:
+            for _ in range(times):
+                await link.refresh(5.0)
+
+        await asyncio.gather(*(refresh(times) for times in (3, 1, 2, 1)))
+
+    world.create_topic()
+    world.do(refresh_often(world.link))
+
+
 def test_a_refresh_that_nobody_waits_for_any_more_fails_in_silence() -> None:
     with link_world(bootstrap=[Endpoint(host="m-1", port=9)]) as world:
         for _ in range(2):  # Python tells of an error that nobody has seen when its task is let go of
