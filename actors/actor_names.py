@@ -48,9 +48,5 @@ def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -
     return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
 
 
-def is_coordinator(actor_name: str) -> bool:
-    return actor_name.startswith(_COORDINATOR)
-
-
 def is_replica(actor_name: str) -> bool:
     return actor_name.startswith(_REPLICA)
