@@ -1,10 +1,10 @@
 # Needs make and Python 3.10, 3.11 or 3.12; everything else is installed into .venv.
 #     make test PYTHON=python3.10 VENV=.venv310    another Python, in an environment of its own
-#     make install EXTRAS=arrow,spark,test         with Spark
+#     make install EXTRAS=arrow,test               without Spark
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
-EXTRAS ?= arrow,test
+EXTRAS ?= arrow,spark,test
 WORKERS ?= 2
 CYCLES ?= 30
 SEEDS ?= 1000
