@@ -4,7 +4,8 @@ What must stay true:
 - The answer that reaches the log end and the pushes after it go over the same stream, in order, with nothing missing
   in between. Batches that are appended in one turn of the event loop go out together.
 - What is pushed to one follower and not answered has a bound; past it the follower is told to pull (rule 31).
-- What a follower is said to hold is what it has answered, or what it asks to go on from.
+- What a follower is said to hold, and where its log is said to begin, is what it has answered, or what it asks to go
+  on from.
 """
 
 from __future__ import annotations
@@ -58,15 +59,15 @@ class _Following:
 
 
 class FollowerPushes:
-    """`holds(follower, log end)` hears what each follower has, `left(follower)` that its stream has ended, and
-    `deposed(epoch)` that there is a newer leader.
+    """`holds(follower, log end, log start)` hears what each follower has, `left(follower)` that its stream has ended,
+    and `deposed(epoch)` that there is a newer leader.
     """
 
     def __init__(
         self,
         hosted: HostedLog,
         epoch: int,
-        holds: Callable[[ReplicaId, int], None],
+        holds: Callable[[ReplicaId, int, int], None],
         left: Callable[[ReplicaId], None],
         deposed: Callable[[int], None],
     ) -> None:
@@ -101,14 +102,15 @@ class FollowerPushes:
             raise OffsetOutOfRange(message.offset, self._log.log_start_offset, end)
         self._take_log_start(message.log_start_offset)
         following = self._follow(request.stream, message)
-        self._holds(following.cursor.follower, message.offset)
+        self._holds(following.cursor.follower, message.offset, message.log_start_offset)
         if self._hosted.is_cold(message.offset):
             return self._pull_cold(message)
         read = self._hosted.read(message.offset, message.max_bytes, Isolation.LOG_END)
         if read.next_offset >= end:
             following.cursor.next_offset = end
             following.cursor.is_pushing = True
-            if read.data:  # nothing more may come for a while: an empty push asks how far it is now
+            begins_early = message.log_start_offset < self._log.log_start_offset
+            if read.data or begins_early:  # nothing more may come for a while: an empty push asks how far it is now
                 self._loop.call_soon(self._tell_marks_to, following)
         return Response(self._pulled(pushing=following.cursor.is_pushing), read.data)
 
@@ -182,7 +184,7 @@ class FollowerPushes:
         cursor.pushed(size, run.next_offset)
         name = self._hosted.name
         following.stream.request_then(
-            partial(self._answered, following, size), marks, run.data,
+            partial(self._answered, following, size, marks.log_start_offset), marks, run.data,
             topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
         )  # fmt: skip
 
@@ -193,8 +195,11 @@ class FollowerPushes:
             cursor.told_high_watermark, self._log.log_start_offset,
         )  # fmt: skip
 
-    def _answered(self, following: _Following, size: int, reply: Response | Exception) -> None:
-        """Called as the answer arrives, so that an append which waits for it goes out in the same turn of the loop."""
+    def _answered(self, following: _Following, size: int, told_start: int, reply: Response | Exception) -> None:
+        """Called as the answer arrives, so that an append which waits for it goes out in the same turn of the loop.
+
+        Who has taken a push has taken over the log start offset that it told, unless its own log ends before that.
+        """
         cursor = following.cursor
         cursor.answered(size)
         if self._ended:
@@ -206,7 +211,8 @@ class FollowerPushes:
         if not isinstance(answer, Pushed):
             self._failed(following, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
         elif answer.accepted:
-            self._holds(cursor.follower, answer.log_end_offset)
+            end = answer.log_end_offset
+            self._holds(cursor.follower, end, told_start if end >= told_start else 0)
         else:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
@@ -258,19 +264,12 @@ class FollowerPushes:
             if following.cursor.told_high_watermark != self._log.high_watermark:
                 self._tell_marks_to(following)
 
-    async def tell_log_start(self, whom: set[ReplicaId], seconds: float) -> set[ReplicaId]:
-        """Those of `whom` who say within that time that they have taken over the log start offset.
-
-        One whose log ends before it cannot have.
-        """
-        start = self._log.log_start_offset
-        asked: dict[asyncio.Future[Response], ReplicaId] = {}
-        for following in list(self._following.values()):
-            answer = self._tell_marks_to(following) if following.cursor.follower in whom else None
-            if answer is not None:
-                asked[answer] = following.cursor.follower
-        done = (await asyncio.wait(asked, timeout=seconds))[0] if asked else ()
-        return {asked[answer] for answer in done if _holds_all_below(answer, start)}
+    async def tell_log_start(self, whom: set[ReplicaId], seconds: float) -> None:
+        """Until they have answered, or the time is over. `holds` hears who has taken it over."""
+        told = [each for each in list(self._following.values()) if each.cursor.follower in whom]
+        asked = [answer for each in told if (answer := self._tell_marks_to(each)) is not None]
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
 
     def _tell_marks_to(self, following: _Following) -> asyncio.Future[Response] | None:
         """A push without batches, behind all that was pushed before."""
@@ -280,31 +279,25 @@ class FollowerPushes:
         self._push_out()
         previous = epoch_before(self._log.epochs, cursor.next_offset, self._log.log_start_offset)
         name = self._hosted.name
+        marks = self._marks(cursor, cursor.next_offset, previous)
         reply = following.stream.request(
-            self._marks(cursor, cursor.next_offset, previous),
+            marks,
             topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
         )  # fmt: skip
-        reply.add_done_callback(partial(self._told, following))
+        reply.add_done_callback(partial(self._told, following, marks.log_start_offset))
         return reply
 
-    def _told(self, following: _Following, reply: asyncio.Future[Response]) -> None:
+    def _told(self, following: _Following, told_start: int, reply: asyncio.Future[Response]) -> None:
         if not reply.cancelled():
             error = reply.exception()
             assert error is None or isinstance(error, Exception)
-            self._answered(following, 0, reply.result() if error is None else error)
+            self._answered(following, 0, told_start, reply.result() if error is None else error)
 
     def end(self) -> None:
         """The leadership is over: nothing more goes out, and answers that come count for nothing."""
         self._ended = True
         self._following.clear()
         self._unpushed.clear()
-
-
-def _holds_all_below(answer: asyncio.Future[Response], offset: int) -> bool:
-    if answer.cancelled() or answer.exception() is not None:
-        return False
-    message = answer.result().message
-    return isinstance(message, Pushed) and message.accepted and message.log_end_offset >= offset
 
 
 def _joined(runs: list[_Run]) -> list[_Run]:

@@ -177,9 +177,10 @@ class LeaderRole:
 
     # --- the high watermark ---
 
-    def _follower_holds(self, follower: ReplicaId, log_end_offset: int) -> None:
+    def _follower_holds(self, follower: ReplicaId, log_end_offset: int, log_start_offset: int) -> None:
         if self._ended:
             return
+        self._leadership.follower_begins(follower, log_start_offset)
         self._leadership.follower_holds(follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms())
         if log_end_offset > self._log.high_watermark:
             self._advance()
@@ -223,7 +224,9 @@ class LeaderRole:
         if self._ended or self._proposing is not None:
             return
         end, now_ms = self._log.log_end_offset, self._hosted.now_ms()
-        isr = self._leadership.next_proposal(self._log.high_watermark, end, now_ms, self._max_lag_ms)
+        isr = self._leadership.next_proposal(
+            self._log.high_watermark, end, now_ms, self._max_lag_ms, self._log.log_start_offset
+        )
         if isr is not None:
             recorded = self._leadership.recorded
             _log.info("%s: proposes the ISR %s instead of %s.", self._hosted.name, isr, recorded.isr)
@@ -348,7 +351,7 @@ class LeaderRole:
     # --- deleting ---
 
     async def delete_records(self, message: DeleteRecords) -> Answer:
-        """Answered when all that are in sync have it too, so that whoever leads next begins there as well."""
+        """Answered when all that may lead next have it too, so that whoever does begins there as well."""
         loop, name = asyncio.get_running_loop(), self._hosted.name
         timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
         deadline = loop.time() + timeout_ms / 1000
@@ -356,12 +359,11 @@ class LeaderRole:
         if self._log.high_watermark < min(before, self._leadership.epoch_start):  # it may be there all the same
             raise OffsetNotAvailable(name.topic, name.partition)
         start = self._log.delete_records(before)
-        told = {self._hosted.me}
-        while untold := set(self._leadership.recorded.isr) - told:
+        while untold := self._leadership.may_bring_back(start):
             left = deadline - loop.time()
             if left <= 0:
                 raise DeletionTimedOut(name.topic, name.partition, start, timeout_ms)
-            told |= await self._followers.tell_log_start(untold, min(left, _LOOK_AT_ISR_SECONDS))
+            await self._followers.tell_log_start(untold, min(left, _LOOK_AT_ISR_SECONDS))
             if self._ended:
                 raise LeadershipLost(name.topic, name.partition, self.epoch)
             await asyncio.sleep(min(left, _TELL_AGAIN_SECONDS))

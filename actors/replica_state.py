@@ -9,7 +9,8 @@ What must stay true:
 - One proposal at a time. It is over when the controller has recorded a higher partition epoch, or has refused it for
   certain; while that is unknown, the maximal ISR keeps its members (rule 4).
 - A follower joins with the incarnation that the controller knows, once it holds all that is below the high watermark
-  and all from before this leader's epoch (rule 5).
+  and all from before this leader's epoch (rule 5), and its log begins no earlier than the leader's: whoever may lead
+  next brings nothing back that was deleted.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ class FollowerProgress:
     now and then, the same holds for the time of its report before, if it now holds what the leader had then.
     """
 
-    __slots__ = ("_leader_end_then", "_reported_ms", "caught_up_ms", "incarnation", "is_here", "log_end_offset")
+    __slots__ = (
+        "_leader_end_then", "_reported_ms", "caught_up_ms", "incarnation", "is_here", "log_end_offset",
+        "log_start_offset",
+    )  # fmt: skip
 
     def __init__(self, incarnation: int, now_ms: int) -> None:
         self.incarnation = incarnation
         self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = 0
         self.is_here = False  # it follows at this moment
         self.caught_up_ms = now_ms  # it is given the time to catch up
         self._reported_ms = now_ms
@@ -114,6 +119,12 @@ class Leadership:
         if progress is not None and progress.incarnation == follower[1]:
             progress.holds(log_end_offset, leader_end_offset, now_ms)
 
+    def follower_begins(self, follower: ReplicaId, log_start_offset: int) -> None:
+        """A follower has told where its log begins. It never begins earlier afterwards."""
+        progress = self._progress.get(follower[0])
+        if progress is not None and progress.incarnation == follower[1]:
+            progress.log_start_offset = max(progress.log_start_offset, log_start_offset)
+
     def follower_left(self, follower: ReplicaId) -> None:
         """Its stream has ended. What it holds it still holds, but it is not about to join."""
         progress = self._progress.get(follower[0])
@@ -125,6 +136,24 @@ class Leadership:
         return UNKNOWN_OFFSET if progress is None or progress.incarnation != follower[1] else progress.log_end_offset
 
     # --- what follows ---
+
+    def may_bring_back(self, log_start_offset: int) -> set[ReplicaId]:
+        """Who may lead next and is not known to have deleted what is before this offset.
+
+        While the recorded ISR is too small, whoever has left it may be eligible (rule 7), and a leader is not told who.
+        """
+        members = self.recorded.incarnations if self.recorded.is_under_min_isr else self._waits_for
+        return {
+            (broker_id, incarnation)
+            for broker_id, incarnation in members
+            if broker_id != self.me[0] and not self._begins_at((broker_id, incarnation), log_start_offset)
+        }
+
+    def _begins_at(self, replica: ReplicaId, log_start_offset: int) -> bool:
+        progress = self._progress.get(replica[0])
+        if progress is None or progress.incarnation != replica[1]:
+            return False
+        return progress.log_start_offset >= log_start_offset
 
     def high_watermark(self, current: int, own_end_offset: int) -> int:
         """Where the high watermark stands now (rule 3). `own_end_offset`: as far as the leader's own log counts."""
@@ -138,9 +167,12 @@ class Leadership:
         return max(current, lowest)
 
     def next_proposal(
-        self, high_watermark: int, leader_end_offset: int, now_ms: int, max_lag_ms: int
+        self, high_watermark: int, leader_end_offset: int, now_ms: int, max_lag_ms: int, log_start_offset: int = 0
     ) -> tuple[ReplicaId, ...] | None:
-        """The ISR to propose now; None: leave it as it is, or wait for what has been proposed."""
+        """The ISR to propose now; None: leave it as it is, or wait for what has been proposed.
+
+        `log_start_offset` is where the leader's own log begins.
+        """
         if self.proposed is not None:
             return None
         staying = tuple(
@@ -152,7 +184,7 @@ class Leadership:
         joining = tuple(
             replica
             for replica in self.recorded.incarnations
-            if replica[0] not in members and self._may_join(replica, high_watermark)
+            if replica[0] not in members and self._may_join(replica, high_watermark, log_start_offset)
         )
         proposal = staying + joining
         return None if proposal == self.recorded.isr else proposal
@@ -167,10 +199,11 @@ class Leadership:
         progress = self._progress.get(member[0])
         return progress is not None and progress.lags(leader_end_offset, now_ms, max_lag_ms)
 
-    def _may_join(self, replica: ReplicaId, high_watermark: int) -> bool:
+    def _may_join(self, replica: ReplicaId, high_watermark: int, log_start_offset: int) -> bool:
         """Rule 5."""
         progress = self._progress.get(replica[0])
         if progress is None or not progress.is_here:
             return False
         log_end_offset = self.log_end_of(replica)
-        return log_end_offset >= high_watermark and log_end_offset >= self.epoch_start
+        holds_enough = log_end_offset >= high_watermark and log_end_offset >= self.epoch_start
+        return holds_enough and self._begins_at(replica, log_start_offset)

@@ -394,7 +394,7 @@ class AppendTimedOut(ReplicationError):
 
 
 class DeletionTimedOut(ReplicationError):
-    """The leader's log begins later now, but not all replicas in sync have followed in time."""
+    """The leader's log begins later now, but not all replicas that may lead next have followed in time."""
 
     retriable = True
     outcome_unknown = True
@@ -409,8 +409,8 @@ class DeletionTimedOut(ReplicationError):
 
     def describe(self) -> str:
         return (
-            f"Not all replicas in sync of {self.topic}-{self.partition} have deleted what is before {self.offset} "
-            f"within {self.timeout_ms} ms."
+            f"Not all replicas of {self.topic}-{self.partition} that may lead next have deleted what is before "
+            f"{self.offset} within {self.timeout_ms} ms."
         )
 
 

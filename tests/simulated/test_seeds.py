@@ -29,6 +29,7 @@ FOUND_BUGS: Final[dict[int, str]] = {
     179: "the same as 43, and the replicas began at different offsets for ever",
     1059: "a damaged length in the last batch passed for a torn tail, and an acknowledged record was cut",
     1743: "a late answer broke a stream that was being closed, and with it the answers that it still owed",
+    2284: "a deletion was confirmed below the minimum, and one that had left the ISR and did not know of it led next",
 }
 
 _SMALL_SET: Final = range(150)

@@ -153,14 +153,15 @@ def unknown_proposal_forgotten(patches: Patches) -> None:
 
 
 def _joins(patches: Patches, *, above_high_watermark: bool, above_epoch_start: bool) -> None:
-    def may_join(self: Leadership, replica: tuple[int, int], high_watermark: int) -> bool:
+    def may_join(self: Leadership, replica: tuple[int, int], high_watermark: int, log_start_offset: int) -> bool:
         progress = self._progress.get(replica[0])
         if progress is None or not progress.is_here:
             return False
         end = self.log_end_of(replica)
-        return (not above_high_watermark or end >= high_watermark) and (
+        holds_enough = (not above_high_watermark or end >= high_watermark) and (
             not above_epoch_start or end >= self.epoch_start
         )
+        return holds_enough and self._begins_at(replica, log_start_offset)
 
     patches.attribute(Leadership, "_may_join", may_join)
 

@@ -311,12 +311,13 @@ def test_records_are_deleted_on_every_replica(trio: Trio) -> None:
 def test_deleting_waits_for_nobody_who_is_not_in_sync(trio: Trio) -> None:
     led_by_one(trio)
     trio.accepts_proposals = False
-    trio.offset_of(trio.append(1, b"a"))
     process = trio.members[3].process
     assert process is not None
     process.pause()
-    trio.assign(isr=(1, 2))
+    appending = trio.append(1, b"a")
     trio.world.run_for(0.1)
+    trio.assign(isr=(1, 2))
+    assert trio.offset_of(appending) == 0
     deleting = trio.ask(1, DeleteRecords(1, 5_000))
     trio.until(deleting.done, 0.5)
     assert trio.answer(deleting).message == RecordsDeleted(1)
@@ -336,6 +337,55 @@ def test_deleting_notices_that_somebody_is_not_in_sync_any_more(trio: Trio) -> N
     trio.until(deleting.done, 1.0)
     assert trio.answer(deleting).message == RecordsDeleted(1)
     process.resume()
+
+
+def test_deleting_waits_for_whoever_may_be_eligible(trio: Trio) -> None:
+    """Below the minimum one that left may lead next (rule 7): it must not begin where the records still are."""
+    led_by_one(trio)
+    trio.accepts_proposals = False
+    trio.offset_of(trio.append(1, b"a"))
+    process = trio.members[3].process
+    assert process is not None
+    process.pause()
+    trio.assign(isr=(1,))
+    trio.world.run_for(0.1)
+    deleting = trio.ask(1, DeleteRecords(1, 60_000))
+    trio.world.run_for(2.0)
+    assert not deleting.done()
+    assert trio.log(2).log_start_offset == 1  # it is not in sync either, but there
+    process.resume()
+    assert trio.answer(deleting).message == RecordsDeleted(1)
+    assert trio.log(3).log_start_offset == 1
+
+
+def test_a_deletion_that_reaches_not_all_that_may_lead_is_not_confirmed(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    for broker_id in (2, 3):
+        process = trio.members[broker_id].process
+        assert process is not None
+        process.kill()
+    trio.world.run_for(0.1)
+    trio.assign(isr=(1,))
+    assert failure(trio, trio.ask(1, DeleteRecords(1, 500))) == "DeletionTimedOut"
+    assert trio.log(1).log_start_offset == 1
+
+
+def test_who_has_not_heard_of_a_deletion_does_not_join(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    process = trio.members[3].process
+    assert process is not None
+    process.pause()
+    deleting = trio.ask(1, DeleteRecords(1, 30_000))
+    trio.world.run_for(0.1)
+    trio.assign(isr=(1, 2))
+    assert trio.answer(deleting).message == RecordsDeleted(1)
+    trio.world.run_for(0.5)
+    assert all(len(proposal.isr) < 3 for proposal in trio.proposals)  # though it holds every record that there was
+    process.resume()
+    trio.until(lambda: trio.isr == (1, 2, 3))
+    assert trio.log(3).log_start_offset == 1
 
 
 def test_after_everything_was_deleted_pushes_go_on(trio: Trio) -> None:
