@@ -60,9 +60,10 @@ test-simulated: $(STAMP) ## a small set of seeds of the simulated cluster, and w
 test-streams: $(STAMP) ## the streams between processes, over real sockets: seconds
 	$(PYTEST) -n $(WORKERS) tests/streams
 
-# One process a file: Ray remembers for the life of a process how it was first told to authenticate.
+# One process a file: Ray remembers for the life of a process how it was first told to authenticate. Those of
+# tests/cluster/clients/ share a process, and a cluster.
 test-cluster: $(STAMP) ## tests that start a real Ray on this machine
-	@set -e; for file in tests/cluster/test_*.py; do $(PYTEST) $$file; done
+	@set -e; for tests in tests/cluster/test_*.py tests/cluster/clients; do $(PYTEST) $$tests; done
 
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging

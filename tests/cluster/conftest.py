@@ -1,4 +1,4 @@
-"""A Ray of its own for a test module, in a folder of its own, and processes that end with their test."""
+"""A Ray of its own for each process of tests, in a folder of its own, and processes that end with their test."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from raylog.actors.ray_runtime import join_or_start_ray
 StartProgram = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(scope="module")
-def module_ray() -> Iterator[Path]:
-    """Ray in this process, once for all tests of a module. Returns its folder."""
+@pytest.fixture(scope="session")
+def process_ray() -> Iterator[Path]:
+    """Ray in this process, once for all its tests. Returns its folder."""
     with _folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", str(folder))
         patch.delenv("RAY_ADDRESS", raising=False)

@@ -27,7 +27,7 @@ from raylog.errors import (
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from tests.cluster.conftest import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("module_ray")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]
 
 
 def all_in_sync(cluster: raylog.Cluster, topic: str) -> bool:

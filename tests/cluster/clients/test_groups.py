@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pickle
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import ray
-import ray.util
 
 import raylog
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.errors import GroupNotEmpty
+from tests.cluster.clients.conftest import kill_coordinators
 from tests.cluster.conftest import StartProgram, until
 
 pytestmark = pytest.mark.cluster
@@ -47,13 +44,6 @@ with raylog.Consumer(
             for record in records:
                 say("record", partition.partition, record.offset, record.value.decode())
 """
-
-
-@pytest.fixture(scope="module")
-def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[raylog.Cluster]:
-    cluster = raylog.start(tmp_path_factory.mktemp("data"), brokers=3, name="groups")
-    yield cluster
-    cluster.shutdown()
 
 
 class _Crew:
@@ -116,7 +106,7 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
     crew.processes[0].kill()
     crew.send(120)
     until(crew.has_all)
-    kill_coordinators()
+    kill_coordinators(OFFSETS_TOPIC)
     crew.send(120)
     until(crew.has_all)
     with raylog.Consumer(cluster=cluster, group_id="crew") as reader:
@@ -124,15 +114,13 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
         until(committed_all(reader, partitions, crew.sent))
     told = cluster.describe_group("crew")
     assert (told.lag, len(told.partitions), len(told.members)) == (0, _PARTITIONS, 3)
-    assert [each.group_id for each in cluster.list_groups()] == ["crew"]
+    assert "crew" in [each.group_id for each in cluster.list_groups()]
     with pytest.raises(GroupNotEmpty):
         cluster.reset_group_offsets("crew", "earliest", dry_run=True)
     assert_only_the_dead_lost_without_a_word(crew)
 
 
-def committed_all(
-    reader: raylog.Consumer, partitions: list[raylog.TopicPartition], count: int
-) -> Callable[[], bool]:
+def committed_all(reader: raylog.Consumer, partitions: list[raylog.TopicPartition], count: int) -> Callable[[], bool]:
     def check() -> bool:
         found = reader.committed_offsets(partitions)
         return sum(0 if each is None else each.offset for each in found.values()) == count
@@ -153,12 +141,3 @@ def assert_only_the_dead_lost_without_a_word(crew: _Crew) -> None:
 def _moves(crew: _Crew, number: int) -> list[tuple[str, list[object]]]:
     lines = [json.loads(line) for line in crew._path(number).read_text().splitlines()]
     return [(each[0], each[1]) for each in lines if each[0] in ("assigned", "revoked")]
-
-
-def kill_coordinators() -> None:
-    prefix = f"coordinator-{OFFSETS_TOPIC}-"
-    names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
-    assert len(names) == 3
-    for each in names:
-        actor = ray.get_actor(each["name"], namespace=each["namespace"])
-        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)

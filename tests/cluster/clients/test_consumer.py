@@ -7,7 +7,6 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,10 @@ import raylog
 from raylog.api.cluster import Cluster
 from raylog.config import MIB
 from raylog.errors import ClusterNotFound, UnknownTopic
+from tests.cluster.clients.test_producer import address, finishes
 from tests.cluster.conftest import StartProgram
-from tests.cluster.test_producer import address, finishes
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = raylog.start(tmp_path_factory.mktemp("consumers"), brokers=3, name="consumers")
-    yield running
-    running.shutdown()
 
 
 class Reader(threading.Thread):
@@ -57,17 +49,17 @@ class Reader(threading.Thread):
 
 @pytest.mark.timeout(300)
 def test_each_record_is_read_once_while_leaders_are_killed(cluster: Cluster) -> None:
-    cluster.create_topic("killed", partitions=2, replication_factor=3)
+    cluster.create_topic("killed-while-read", partitions=2, replication_factor=3)
     count = 6000
-    readers = [Reader(cluster, "killed", count, use_local_files=local) for local in (True, False)]
+    readers = [Reader(cluster, "killed-while-read", count, use_local_files=local) for local in (True, False)]
     with raylog.Producer(cluster=cluster) as producer:
         futures = []
         for number in range(count):
-            futures.append(producer.send("killed", b"%d" % number, partition=number % 2))
+            futures.append(producer.send("killed-while-read", b"%d" % number, partition=number % 2))
             time.sleep(0.001)
             if number % 2000 == 1000:
-                leader = cluster.describe_topic("killed").partitions[0].leader
-                pids = [each.pid for each in cluster.describe_replicas("killed") if each.broker == leader]
+                leader = cluster.describe_topic("killed-while-read").partitions[0].leader
+                pids = [each.pid for each in cluster.describe_replicas("killed-while-read") if each.broker == leader]
                 os.kill(pids[0], signal.SIGKILL)
         producer.flush(100)
     sent = [(future.result(0).partition, (future.result(0).offset, b"%d" % n)) for n, future in enumerate(futures)]
@@ -124,7 +116,7 @@ def test_ctrl_c_ends_an_iteration(cluster: Cluster, start_program: StartProgram)
     cluster.create_topic("quiet", partitions=1, replication_factor=1)
     program = start_program(
         "import raylog\n"
-        "consumer = raylog.Consumer('quiet', cluster='consumers')\n"
+        "consumer = raylog.Consumer('quiet')\n"
         "print('waits', flush=True)\n"
         "for record in consumer: pass\n",
         RAY_ADDRESS=address(),

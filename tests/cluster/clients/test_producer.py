@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from raylog.config import MIB
 from tests.cluster.conftest import StartProgram
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = raylog.start(tmp_path_factory.mktemp("producers"), brokers=3, name="producers")
-    yield running
-    running.shutdown()
 
 
 def read_all(cluster: Cluster, topic: str, count: int) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
@@ -94,7 +86,7 @@ def resident() -> int:
 
 _CONNECTED = """
 import raylog
-producer = raylog.Producer(cluster="producers", linger_ms={linger})
+producer = raylog.Producer(linger_ms={linger})
 """
 
 

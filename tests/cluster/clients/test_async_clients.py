@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +11,6 @@ import ray
 import raylog
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[raylog.Cluster]:
-    running = raylog.start(tmp_path_factory.mktemp("async"), brokers=1)
-    running.create_topic("clicks", partitions=2)
-    yield running
-    running.shutdown()
 
 
 class Pipe:
@@ -44,6 +34,7 @@ class Pipe:
 
 @pytest.mark.timeout(180)
 def test_an_asyncio_actor_sends_and_reads_while_its_loop_stays_free(cluster: raylog.Cluster) -> None:
+    cluster.create_topic("clicks", partitions=2)
     actor: Any = ray.remote(Pipe).options(num_cpus=0, max_concurrency=10).remote()
     values = [b"%d" % number for number in range(50)]
     reading = actor.read.remote(50)

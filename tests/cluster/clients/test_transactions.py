@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import ray
 
 import raylog
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.errors import ProducerFenced
+from tests.cluster.clients.conftest import kill_coordinators
 
 pytestmark = pytest.mark.cluster
 _TOPIC = "accounts"
-
-
-@pytest.fixture(scope="module")
-def cluster(module_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = raylog.start(tmp_path_factory.mktemp("transactions"), brokers=3, name="transactions")
-    running.create_topic(_TOPIC, partitions=3, replication_factor=3)
-    yield running
-    running.shutdown()
 
 
 def read(cluster: Cluster, isolation: str, count: int) -> list[bytes]:
@@ -51,6 +39,7 @@ def write(producer: raylog.Producer, name: str) -> list[bytes]:
 
 @pytest.mark.timeout(120)
 def test_readers_see_whole_transactions(cluster: Cluster) -> None:
+    cluster.create_topic(_TOPIC, partitions=3, replication_factor=3)
     committed: list[bytes] = []
     written: list[bytes] = []
     with raylog.Producer(cluster=cluster, transactional_id="transfers") as producer:
@@ -64,7 +53,7 @@ def test_readers_see_whole_transactions(cluster: Cluster) -> None:
             producer.abort_transaction()
         with producer.transaction():
             committed += write(producer, "while its coordinator is killed")
-            kill_coordinators()
+            kill_coordinators(TRANSACTIONS_TOPIC)
         producer.begin_transaction()
         written += write(producer, "open")
         producer.flush(20)
@@ -78,12 +67,3 @@ def test_readers_see_whole_transactions(cluster: Cluster) -> None:
     assert read(cluster, "read_committed", len(committed)) == sorted(committed)
     everything = committed + written
     assert read(cluster, "read_uncommitted", len(everything)) == sorted(everything)
-
-
-def kill_coordinators() -> None:
-    prefix = f"coordinator-{TRANSACTIONS_TOPIC}-"
-    names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
-    assert len(names) == 3
-    for each in names:
-        actor = ray.get_actor(each["name"], namespace=each["namespace"])
-        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""Producers, consumers and groups against one cluster of three brokers, which all these files share."""
