@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from raylog.api.cluster import Cluster
     from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
+    from raylog.api.parallel_consumer import ParallelConsumer
     from raylog.api.producer import Producer
     from raylog.api.records import (
         ConsumerRecord,
@@ -39,6 +40,7 @@ __all__ = [
     "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "ParallelConsumer",
     "Producer",
     "RecordMetadata",
     "TopicPartition",
@@ -55,6 +57,7 @@ _HOMES = {
     "GroupMetadata": "raylog.api.records",
     "OffsetAndMetadata": "raylog.api.records",
     "OffsetAndTimestamp": "raylog.api.records",
+    "ParallelConsumer": "raylog.api.parallel_consumer",
     "Producer": "raylog.api.producer",
     "RecordMetadata": "raylog.api.records",
     "TopicPartition": "raylog.api.records",

@@ -60,7 +60,8 @@ What stays true here:
     │   ├── ResultNotReady, WaitRefused
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
     │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
-    │   └── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
+    │   ├── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
+    │   └── HandlerFailed, HandlerTimedOut, DeadLetterFailed
     ├── GroupError
     │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
     │   ├── GroupRequestTimedOut                                                       outcome unknown
@@ -1828,6 +1829,68 @@ class ListenerFailed(ClientError):
 
     def describe(self) -> str:
         return f"{self.call} of the listener of group {self.group!r} failed for {self.partitions}: {self.reason}."
+
+
+class HandlerFailed(ClientError):
+    """A handler of a ParallelConsumer has failed with a record as often as it may, and nothing says where to put it."""
+
+    advice = (
+        "It is not committed, and the group meets it again: mend the handler, or set dead_letter_topic, or "
+        "when_exhausted='skip'."
+    )
+
+    def __init__(self, topic: str, partition: int, offset: int, attempts: int, reason: str) -> None:
+        super().__init__(topic, partition, offset, attempts, reason)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.attempts = attempts
+        self.reason = reason
+
+    def describe(self) -> str:
+        where = f"offset {self.offset} of {self.topic}-{self.partition}"
+        return f"The handler failed with the record at {where} in {self.attempts} attempts: {self.reason}."
+
+
+class HandlerTimedOut(ClientError):
+    """A handler of a ParallelConsumer is at one record for longer than max_poll_interval_ms."""
+
+    advice = "Close the consumer, so that another member goes on; give the handler a time-out, or raise the interval."
+
+    def __init__(
+        self, group: str, member: str, epoch: int, topic: str, partition: int, offset: int, elapsed_ms: int
+    ) -> None:
+        super().__init__(group, member, epoch, topic, partition, offset, elapsed_ms)
+        self.group = group
+        self.member = member
+        self.epoch = epoch
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.elapsed_ms = elapsed_ms
+
+    def describe(self) -> str:
+        who = f"member {self.member!r} of group {self.group!r} (epoch {self.epoch})"
+        where = f"offset {self.offset} of {self.topic}-{self.partition}"
+        return f"A handler of {who} has been at the record at {where} for {self.elapsed_ms} ms."
+
+
+class DeadLetterFailed(ClientError):
+    """A record that its handler cannot deal with could not be put aside either."""
+
+    advice = "It is not committed, and the group meets it again: look at the dead letter topic."
+
+    def __init__(self, topic: str, partition: int, offset: int, dead_letter_topic: str, reason: str) -> None:
+        super().__init__(topic, partition, offset, dead_letter_topic, reason)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.dead_letter_topic = dead_letter_topic
+        self.reason = reason
+
+    def describe(self) -> str:
+        where = f"offset {self.offset} of {self.topic}-{self.partition}"
+        return f"The record at {where} could not be written to {self.dead_letter_topic!r}: {self.reason}."
 
 
 class WakeupError(ClientError):

@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,42 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
     with pytest.raises(GroupNotEmpty):
         cluster.reset_group_offsets("crew", "earliest", dry_run=True)
     assert_only_the_dead_lost_without_a_word(crew)
+
+
+def test_what_no_worker_can_handle_becomes_a_dead_letter(cluster: raylog.Cluster) -> None:
+    cluster.create_topic("orders", 2, 3)
+    cluster.create_topic("dead-orders", 1, 3)
+    with raylog.Producer(cluster=cluster) as producer:
+        for number in range(100):
+            producer.send("orders", b"%d" % number, key=b"%d" % (number % 7), headers=[("source", b"test")])
+    done: dict[bytes, list[int]] = {}
+
+    def handle(record: raylog.ConsumerRecord) -> None:
+        if record.value == 50:
+            raise ValueError("not fifty")
+        done.setdefault(record.key, []).append(record.value)
+
+    with raylog.ParallelConsumer(
+        "orders", cluster=cluster, group_id="clerks", handler=handle, value_deserializer=int, workers=4, retries=1,
+        retry_pause_ms=1, dead_letter_topic="dead-orders", auto_offset_reset="earliest",
+    ) as consumer:  # fmt: skip
+
+        def all_done() -> bool:
+            consumer.run(timeout_ms=100)
+            return bool(consumer.metrics()["records_done"] == 100)
+
+        until(all_done)
+    assert all(values == sorted(values) for values in done.values())
+    assert sorted(chain(*done.values())) == [each for each in range(100) if each != 50]
+    assert cluster.describe_group("clerks").lag == 0
+    with raylog.Consumer(
+        "dead-orders", cluster=cluster, auto_offset_reset="earliest", consumer_timeout_ms=1000
+    ) as reader:
+        (letter,) = reader
+    told = dict(letter.headers)
+    assert (letter.key, letter.value, told["source"]) == (b"1", b"50", b"test")
+    assert (told["dead-letter.topic"], told["dead-letter.attempts"]) == (b"orders", b"2")
+    assert (told["dead-letter.error"], told["dead-letter.reason"]) == (b"builtins.ValueError", b"not fifty")
 
 
 def committed_all(reader: raylog.Consumer, partitions: list[raylog.TopicPartition], count: int) -> Callable[[], bool]:
