@@ -22,13 +22,18 @@ COORDINATED_SETTINGS: Final[Mapping[str, ConfigValue]] = MappingProxyType(
     {"cleanup.policy": "compact", "segment.bytes": 16 * MIB, "min.cleanable.dirty.ratio": 0.3}
 )
 
+FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's number, see `transaction_family.py`
+
 LAST_EPOCH: Final = 32_766  # the largest producer epoch, one less: that one fences all others under a retired id
 FENCING_EPOCH: Final = 32_767
 
 
 def coordinator_hash(name: str) -> int:
-    """Of a group or a transactional id: the remainder by the number of coordinators says whose it is."""
-    return murmur2(name.encode()) & 0x7FFFFFFF
+    """Of a group or a transactional id: the remainder by the number of coordinators says whose it is.
+
+    Of a member of a family only the family counts, so that all of them have one coordinator.
+    """
+    return murmur2(name.partition(FAMILY_SEPARATOR)[0].encode()) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,13 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import TimerHandle, Timers
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_launcher import CoordinatorSpec
-from raylog.actors.coordinator_log import CoordinatorLog, Entry
+from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, pack, unpack
 from raylog.actors.stream_interface import Answer, Request, Response
+from raylog.actors.transaction_entries import TRANSACTION_PREFIX, transaction_entry, transaction_key
+from raylog.actors.transaction_families import FAMILY_PREFIX, TransactionFamilies
+from raylog.actors.transaction_family import split_member
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import (
     AbortTransaction,
@@ -56,12 +59,12 @@ from raylog.actors.transaction_state import (
 from raylog.errors import (
     ConcurrentTransaction,
     InvalidTransactionalId,
+    InvalidTransactionState,
     MessageUnknown,
     RaylogError,
     UnknownTransactionalId,
 )
 
-_KEY_PREFIX: Final = b"t"
 _FORGET_MS: Final = 7 * 24 * 3600 * 1000
 _SWEEP_SECONDS: Final = 3600.0
 _PRODUCER_ID_SECONDS: Final = 10.0
@@ -86,7 +89,9 @@ class TransactionCoordinator:
         self._deadlines: dict[str, TimerHandle] = {}
         self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
         self._fresh: list[int] = []  # producer ids that nobody has
+        self._families = TransactionFamilies(self, log)
         self._handlers: dict[type[Message], Callable[[Any], Awaitable[Answer]]] = {
+            **self._families.handlers,
             InitProducer: self._init,
             AddPartition: lambda asked: self._add(asked, add_partition),
             AddGroup: lambda asked: self._add(asked, add_group),
@@ -102,7 +107,7 @@ class TransactionCoordinator:
             for key, value, _ in entries:
                 self._restore(key, value)
         for record in list(self._known.values()):
-            self._follow_up(record)
+            self.follow_up(record)
         self._tasks.start(self._sweep())
 
     def handle(self, request: Request) -> Awaitable[Answer]:
@@ -128,8 +133,9 @@ class TransactionCoordinator:
 
     async def _init(self, asked: InitProducer) -> Answer:
         _check_id(asked.transactional_id)
+        _check_no_member(asked.transactional_id)
         fresh = await self._fresh_id(asked.transactional_id)
-        initialised = init_producer(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
+        initialised = init_producer(self._known.get(asked.transactional_id), asked, self.now_ms(), fresh)
         self._used(initialised.record.producer_id)
         await self._change(initialised.record)
         if initialised.answer is None:
@@ -138,7 +144,7 @@ class TransactionCoordinator:
         return Response(answer)
 
     async def _add(self, asked: Any, decide: Callable[..., TransactionRecord | None]) -> Answer:
-        record = decide(self._known.get(asked.transactional_id), asked, self._now_ms())
+        record = decide(self._known.get(asked.transactional_id), asked, self.now_ms())
         if record is None:
             await self._log.settled()  # what put it there may not be committed yet
         else:
@@ -146,25 +152,26 @@ class TransactionCoordinator:
         return None
 
     async def _end(self, asked: EndTransaction) -> Answer:
+        _check_no_member(asked.transactional_id)
         fresh = await self._fresh_id(asked.transactional_id)
-        ended = end_transaction(self._known.get(asked.transactional_id), asked, self._now_ms(), fresh)
+        ended = end_transaction(self._known.get(asked.transactional_id), asked, self.now_ms(), fresh)
         if ended.record is not None:
             self._used(ended.record.producer_id)
             await self._change(ended.record)
         if ended.answer is not None:
             await self._log.settled()
             return Response(ended.answer)
-        done = await self._until_ended(asked.transactional_id)
+        done = await self.until_ended(asked.transactional_id)
         return Response(TransactionEnded(done.producer_id, done.epoch))
 
     async def _abort(self, asked: AbortTransaction) -> Answer:
         fresh = await self._fresh_id(asked.transactional_id)
         known = self._known.get(asked.transactional_id)
-        record = aborted_by_operator(known, asked.transactional_id, self._now_ms(), fresh)
+        record = aborted_by_operator(known, asked.transactional_id, self.now_ms(), fresh)
         self._used(record.producer_id)
         _log.warning("The transaction of %r is aborted by an operator.", asked.transactional_id)
         await self._change(record)
-        await self._until_ended(asked.transactional_id)
+        await self.until_ended(asked.transactional_id)
         return None
 
     async def _describe(self, asked: DescribeTransaction) -> Answer:
@@ -185,23 +192,31 @@ class TransactionCoordinator:
     # --- changing -------------------------------------------------------------------------------------------------
 
     def _restore(self, key: bytes, value: bytes | None) -> None:
-        name = key.removeprefix(_KEY_PREFIX).decode()
+        if key.startswith(FAMILY_PREFIX):
+            self._families.restore(key, value)
+            return
+        name = key.removeprefix(TRANSACTION_PREFIX).decode()
         if value is None:
-            self._known.pop(name, None)
+            self._forget(name)
             return
         record = unpack(value[0], value[1], value[2:])
         assert isinstance(record, TransactionRecord)
         self._known[name] = record
+        self._families.has_member(name)
 
     async def _change(self, record: TransactionRecord) -> None:
         """Applied at once, since the next decision rests on it; done once it is committed."""
+        self.apply(record)
+        await self._log.append([transaction_entry(record)])
+        self.follow_up(record)
+
+    def apply(self, record: TransactionRecord) -> None:
+        """Whoever calls this appends it in the same step, waits until it is committed, and then follows it up."""
         self._known[record.transactional_id] = record
         if Phase(record.phase).is_prepared:
             self._ending[record.transactional_id] = self._loop.create_future()
-        await self._log.append([_entry(record)])
-        self._follow_up(record)
 
-    def _follow_up(self, record: TransactionRecord) -> None:
+    def follow_up(self, record: TransactionRecord) -> None:
         """What a committed record asks for: its markers, or an eye on its time."""
         name = record.transactional_id
         deadline = self._deadlines.pop(name, None)
@@ -211,20 +226,24 @@ class TransactionCoordinator:
             self._ending.setdefault(name, self._loop.create_future())
             self._tasks.start(self._finish(record))
         elif record.phase == Phase.ONGOING:
-            left_ms = max(0, record.begun_ms + record.timeout_ms - self._now_ms())
+            begun_ms = max(record.begun_ms, self._families.heard_ms(name))
+            left_ms = max(0, begun_ms + record.timeout_ms - self.now_ms())
             self._deadlines[name] = self._timers.after(left_ms, partial(self._look_at_time, name))
 
     async def _finish(self, record: TransactionRecord) -> None:
         name = record.transactional_id
         await self._markers.write_all(record)
-        done = completed(record, self._now_ms())
+        done = completed(record, self.now_ms())
         waiting = self._ending.pop(name)
         # What comes next is appended behind this record; so nothing of it counts before this one is committed.
         self._known[name] = done
         waiting.set_result(done)
-        await self._log.append([_entry(done)])
+        await self._log.append([transaction_entry(done)])
 
-    async def _until_ended(self, name: str) -> TransactionRecord:
+    def known(self, name: str) -> TransactionRecord | None:
+        return self._known.get(name)
+
+    async def until_ended(self, name: str) -> TransactionRecord:
         waiting = self._ending.get(name)
         if waiting is None:
             return self._known[name]
@@ -242,23 +261,33 @@ class TransactionCoordinator:
             self._deadlines.setdefault(name, self._timers.after(_TRY_AGAIN_MS, partial(self._look_at_time, name)))
             return
         known = self._known.get(name)
-        record = None if known is None else timed_out(known, self._now_ms(), fresh)
+        record = None if known is None else timed_out(known, self.now_ms(), fresh, self._families.heard_ms(name))
         if record is not None:
             self._used(record.producer_id)
             _log.warning("The transaction of %r was open for more than %d ms: aborted.", name, record.timeout_ms)
             await self._change(record)
         elif known is not None and known.phase == Phase.ONGOING:
-            self._follow_up(known)  # the wall clock went back
+            self.follow_up(known)  # its driver lives, or the wall clock went back
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            now_ms = self._now_ms()
+            now_ms = self.now_ms()
             # No waiting in between: whoever uses one of them again meanwhile would be forgotten all the same.
-            for name in [name for name, each in self._known.items() if is_expired(each, now_ms, _FORGET_MS)]:
-                del self._known[name]
-                self._log.append([(_key(name), None)])
+            for entry in self._families.expire():
+                self._log.append([entry])
+            for name in [name for name, each in self._known.items() if self._is_over(each, now_ms)]:
+                self._forget(name)
+                self._log.append([(transaction_key(name), None)])
             await self._log.settled()
+
+    def _is_over(self, known: TransactionRecord, now_ms: int) -> bool:
+        after_ms = 0 if self._families.is_left_behind(known.transactional_id) else _FORGET_MS
+        return is_expired(known, now_ms, after_ms)
+
+    def _forget(self, name: str) -> None:
+        self._known.pop(name, None)
+        self._families.lost_member(name)
 
     # --- producer ids ---------------------------------------------------------------------------------------------
 
@@ -271,11 +300,17 @@ class TransactionCoordinator:
             self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
         return self._fresh[-1]
 
+    async def take_fresh_id(self) -> int:
+        """One that nobody has, nor will have."""
+        if not self._fresh:
+            self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
+        return self._fresh.pop()
+
     def _used(self, producer_id: int) -> None:
         if producer_id in self._fresh:
             self._fresh.remove(producer_id)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
         return self._env.wall_ms()
 
     def _broke(self, error: BaseException) -> None:
@@ -290,17 +325,13 @@ def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: Clu
     return TransactionCoordinator(env, spec, log, link)
 
 
-def _key(name: str) -> bytes:
-    return _KEY_PREFIX + name.encode()
-
-
-def _entry(record: TransactionRecord) -> Entry:
-    kind, version, data = pack(record)
-    return _key(record.transactional_id), bytes((kind, version)) + data
-
-
 def _begun(record: TransactionRecord) -> int:
     return record.begun_ms if record.phase == Phase.ONGOING else -1
+
+
+def _check_no_member(name: str) -> None:
+    if split_member(name) is not None:
+        raise InvalidTransactionState(f"{name!r} is a member of a family: only the family's driver ends it.")
 
 
 def _check_id(name: str) -> None:

@@ -165,9 +165,9 @@ def _asked_again(known: TransactionRecord, request: EndTransaction) -> Ended:
 # --- what nobody asks for -----------------------------------------------------------------------------------------
 
 
-def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int) -> TransactionRecord | None:
-    """Aborted, if it has been open for too long."""
-    if known.phase != Phase.ONGOING or now_ms - known.begun_ms < known.timeout_ms:
+def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int, heard_ms: int = 0) -> TransactionRecord | None:
+    """Aborted, if it has been open for too long. `heard_ms`: when its driver, if it has one, was heard last."""
+    if known.phase != Phase.ONGOING or now_ms - max(known.begun_ms, heard_ms) < known.timeout_ms:
         return None
     return _prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)
 
@@ -185,6 +185,29 @@ def completed(known: TransactionRecord, now_ms: int) -> TransactionRecord:
     assert Phase(known.phase).is_prepared
     phase = Phase.COMPLETE_COMMIT if known.phase == Phase.PREPARE_COMMIT else Phase.COMPLETE_ABORT
     return replace(known, phase=int(phase), partitions=(), groups=(), changed_ms=now_ms)
+
+
+# --- members of a family, `transaction_family.py` -----------------------------------------------------------------
+
+
+def opened_for_family(
+    known: TransactionRecord | None, name: str, fresh_id: int, timeout_ms: int, now_ms: int
+) -> TransactionRecord:
+    """Open from the start. `known` None: under a producer id that nobody has; else under its next identity."""
+    if known is None:
+        known = _blank(InitProducer(name, timeout_ms, _NOBODY, _NOBODY), fresh_id, now_ms)
+    assert Phase(known.phase).is_idle
+    return replace(
+        known,
+        timeout_ms=timeout_ms, phase=int(Phase.ONGOING), partitions=(), groups=(), begun_ms=now_ms, changed_ms=now_ms,
+    )  # fmt: skip
+
+
+def ended_with_family(known: TransactionRecord, commits: bool, now_ms: int) -> TransactionRecord:
+    """Prepared. It needs no other producer id: members are not opened under their last epoch."""
+    assert known.phase == Phase.ONGOING
+    assert known.epoch < LAST_EPOCH
+    return _prepare(known, Phase.PREPARE_COMMIT if commits else Phase.PREPARE_ABORT, now_ms, _NOBODY)
 
 
 def is_expired(known: TransactionRecord, now_ms: int, after_ms: int) -> bool:

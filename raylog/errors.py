@@ -37,7 +37,8 @@ What stays true here:
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
     │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
-    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut
+    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, FamilyFenced,
+    │                             FamilyTooLarge
     │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
@@ -1144,6 +1145,40 @@ class TransactionTimedOut(ProducerError):
             f"The transaction of {self.transactional_id!r} was aborted by its coordinator: it was open for more than "
             f"{self.timeout_ms} ms, or an operator ended it."
         )
+
+
+class FamilyFenced(ProducerError):
+    """Another driver has taken over this family of transactions; what this one has left open is aborted."""
+
+    fatal = True
+    advice = "The same job was started again: stop this one. Two jobs that run side by side need two names."
+
+    def __init__(self, family: str, epoch: int, current: int) -> None:
+        super().__init__(family, epoch, current)
+        self.family = family
+        self.epoch = epoch
+        self.current = current
+
+    def describe(self) -> str:
+        if self.current < 0:
+            return f"There is no transaction family {self.family!r}, or not any more."
+        return f"The driver of {self.family!r} has epoch {self.epoch}, and the present one {self.current}."
+
+
+class FamilyTooLarge(ProducerError):
+    """So many tasks have written to so many partitions that their one decision does not fit into a batch."""
+
+    abortable = True
+    advice = "Write with fewer tasks, as by coalesce, or bring each one's rows to fewer partitions."
+
+    def __init__(self, family: str, size: int, maximum: int) -> None:
+        super().__init__(family, size, maximum)
+        self.family = family
+        self.size = size
+        self.maximum = maximum
+
+    def describe(self) -> str:
+        return f"To commit {self.family!r} takes {self.size} bytes of {self.maximum} that fit; nothing is committed."
 
 
 class TransactionPending(ProducerError):

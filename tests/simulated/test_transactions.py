@@ -11,6 +11,7 @@ import pytest
 from raylog.actors import transaction_core
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.actors.environment import Environment
+from tests.simulation.family_drivers import FamilyDriver
 from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.transaction_clients import CommittedReader, Outcomes, TransactionWriter
@@ -21,6 +22,7 @@ _TOPIC = "accounts"
 _PARTITIONS = 3
 _FAULT_SECONDS = 20.0
 _QUIET_SECONDS = 25.0
+_WRITERS = (("a", TransactionWriter), ("b", ProducerWriter), ("c", ProducerWriter), ("job", FamilyDriver))
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +56,14 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
         assert len(outcomes.committed) > before + 20, [writer.last_error for writer in writers]
         assert not found.open
         assert not outcomes.problems(found.found)
+        for writer in writers:
+            if isinstance(writer, FamilyDriver):
+                assert writer.last_batch > 10, writer.last_error
+                assert not writer.problems(found.found)
 
 
 def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[TransactionWriter | ProducerWriter]:
-    """One that makes its requests by hand, and two that use the core of a producer."""
+    """One that makes its requests by hand, two that use the core of a producer, and a job with a family."""
     machine = cluster.world.add_machine("clients")
     writers: list[TransactionWriter | ProducerWriter] = []
 
@@ -66,9 +72,9 @@ def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[Transa
         writers.append(writer)
         await writer.run()
 
-    for name, kind in (("a", TransactionWriter), ("b", ProducerWriter), ("c", ProducerWriter)):
+    for name, kind in _WRITERS:
         machine.start(f"writer-{name}", write, name, kind)
-    assert cluster.world.run_until_idle_or(lambda: len(writers) == 3, 5.0)
+    assert cluster.world.run_until_idle_or(lambda: len(writers) == len(_WRITERS), 5.0)
     return writers
 
 

@@ -30,6 +30,7 @@ from raylog.api.fetched_items import Chunk
 from raylog.api.records import TopicPartition
 from raylog.api.visible_batches import VisibleBatches
 from raylog.errors import (
+    FamilyFenced,
     InvalidTransactionState,
     OutOfOrderSequence,
     ProducerFenced,
@@ -43,6 +44,7 @@ _ASK_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
 _TIMEOUT_MS = 4_000
 _ACKS_ALL = -1
+_FINAL = (ProducerFenced, InvalidTransactionState, UnknownTransactionalId, FamilyFenced)
 _FETCH_BYTES = 1 << 20
 
 
@@ -96,7 +98,7 @@ class TransactionWriter:
         while not self.is_stopped:
             try:
                 await self._transaction()
-            except (ProducerFenced, InvalidTransactionState, UnknownTransactionalId) as error:
+            except _FINAL as error:
                 self.last_error = str(error)
                 await self._init()
             await asyncio.sleep(self._env.random.uniform(0.0, _PAUSE_SECONDS))
@@ -140,7 +142,7 @@ class TransactionWriter:
                     message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name)
                     await self._link.ask(leader, message, batch, timeout=_ASK_SECONDS)
                     return
-            except (ProducerFenced, InvalidTransactionState, UnknownTransactionalId, OutOfOrderSequence):
+            except (*_FINAL, OutOfOrderSequence):
                 raise
             except RaylogError as error:
                 self.last_error = str(error)
@@ -152,7 +154,7 @@ class TransactionWriter:
                 hashed = coordinator_hash(self._name)
                 place = await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _ASK_SECONDS)
                 return (await self._link.ask(place, message, timeout=_ASK_SECONDS)).message
-            except (ProducerFenced, InvalidTransactionState, UnknownTransactionalId):
+            except _FINAL:
                 raise
             except RaylogError as error:
                 self.last_error = str(error)
