@@ -24,6 +24,17 @@ async def ask_coordinator(
 
     At once: errors of producers and transactions that time does not heal. Out of time: the last error there was.
     """
+    answer = await _until_answered(link, topic, hashed, message, seconds)
+    assert isinstance(answer, expected), answer
+    return answer
+
+
+async def tell_coordinator(link: ClusterLink, topic: str, hashed: int, message: Message, seconds: float) -> None:
+    """The same for what is answered by nothing but that it is done."""
+    await _until_answered(link, topic, hashed, message, seconds)
+
+
+async def _until_answered(link: ClusterLink, topic: str, hashed: int, message: Message, seconds: float) -> Message:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     failures = 0
@@ -31,7 +42,7 @@ async def ask_coordinator(
         left = min(_ASK_SECONDS, max(0.0, until - loop.time()))
         try:
             place = await link.find_coordinator(topic, hashed, left)
-            answer = (await link.ask(place, message, timeout=left)).message
+            return (await link.ask(place, message, timeout=left)).message
         except RaylogError as error:
             if isinstance(error, ProducerError) and not error.retriable:
                 raise
@@ -39,7 +50,4 @@ async def ask_coordinator(
             pause = pause_seconds(failures, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, link.env.random.random())
             if until - loop.time() <= pause:
                 raise
-        else:
-            assert isinstance(answer, expected), answer
-            return answer
         await link.changed(pause)  # who serves is part of what is known of the cluster

@@ -105,7 +105,7 @@ class Producer(ProducerTransactions):
         self._requests = None
         self._transaction = self._sender.transaction
         if self._transaction is not None:
-            self._requests = TransactionRequests(self._sender)
+            self._requests = self._make_requests()
             self._transaction.on_refusal = self._forget_routes
         # Whether records may take the fast path, where at most two portions of the buffer go without a look at sizes.
         serializers = self.options.key_serializer or self.options.value_serializer
@@ -113,6 +113,9 @@ class Producer(ProducerTransactions):
         self._is_plain = not self._interceptors and serializers is None and is_roomy
         self._stay = self._runtime.at_exit(self._close_at_exit)
         _producers.add(self)
+
+    def _make_requests(self) -> TransactionRequests:
+        return TransactionRequests(self._sender)
 
     # --- sending --------------------------------------------------------------------------------------------------
 

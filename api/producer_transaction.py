@@ -86,6 +86,12 @@ class ProducerTransaction:
         self.writer = writer
         self.phase = Phase.READY
 
+    def joined(self, transactional_id: str, writer: Writer) -> None:
+        """A transaction of a family's member, which is open already."""
+        self.initialised(writer)
+        self.transactional_id = transactional_id
+        self.begin()
+
     def begin(self) -> None:
         self._allow(Phase.READY)
         self.number += 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.producer_options import ProducerOptions
@@ -21,6 +21,7 @@ from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import InvalidTransactionState, RaylogError
 
 _GRACE_SECONDS: Final = 1.0  # in which a call that is out of time says so itself
+_T = TypeVar("_T")
 
 
 class ProducerTransactions:
@@ -100,10 +101,10 @@ class ProducerTransactions:
             raise InvalidTransactionState("This producer has no transactional_id.")
         return self._requests
 
-    def _call(self, call: Callable[[float], Coroutine[Any, Any, None]], timeout: float | None) -> None:
+    def _call(self, call: Callable[[float], Coroutine[Any, Any, _T]], timeout: float | None) -> _T:
         refuse_on_serving_thread()
         seconds = self.options.max_block_ms / 1000 if timeout is None else timeout
-        self._runtime.run(call(seconds), seconds + _GRACE_SECONDS)
+        return self._runtime.run(call(seconds), seconds + _GRACE_SECONDS)
 
     def _check(self) -> None:
         raise NotImplementedError

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class _Call:
+class Call:
     """One call of the program, and how long it may take."""
 
     def __init__(self, name: str, seconds: float) -> None:
@@ -73,7 +73,7 @@ class TransactionRequests:
 
     async def init(self, seconds: float) -> None:
         """ProducerError, TransactionPending."""
-        call = _Call("init_transactions", seconds)
+        call = Call("init_transactions", seconds)
         async with self._turn:
             self.transaction.check_uninitialised()
             timeout_ms = self._sender.options.transaction_timeout_ms
@@ -88,7 +88,7 @@ class TransactionRequests:
 
     async def commit(self, seconds: float) -> None:
         """TransactionAborted, TransactionTimedOut: abort it. ProducerFenced. TransactionPending: commit again."""
-        call = _Call("commit_transaction", seconds)
+        call = Call("commit_transaction", seconds)
         async with self._turn:
             self.transaction.commit()
             if self.transaction.phase is Phase.FLUSHING:
@@ -98,7 +98,7 @@ class TransactionRequests:
 
     async def abort(self, seconds: float) -> None:
         """ProducerFenced. TransactionPending: abort again."""
-        call = _Call("abort_transaction", seconds)
+        call = Call("abort_transaction", seconds)
         async with self._turn:
             self.transaction.abort()
             while not self._sender.refuse_unsent():
@@ -116,13 +116,13 @@ class TransactionRequests:
         except RaylogError as error:
             _log.warning("A producer is closed, and its open transaction is not known to be aborted: %s", error)
 
-    async def _deliver_all(self, call: _Call) -> None:
+    async def _deliver_all(self, call: Call) -> None:
         waiting = [_resolved(batch) for batch in self._sender.accumulator.flush()]
         self._sender.drain()
         if waiting and (await asyncio.wait(waiting, timeout=call.left))[1]:
             raise call.pending(self._name, "not all of its records are delivered")
 
-    async def _end(self, call: _Call, *, commits: bool) -> None:
+    async def _end(self, call: Call, *, commits: bool) -> None:
         transaction = self.transaction
         writer = transaction.writer
         assert writer is not None
@@ -143,7 +143,7 @@ class TransactionRequests:
             writer = Writer(answer.producer_id, answer.epoch, True)
         transaction.ended(writer)
 
-    async def _ask(self, message: Message, expected: type[_Answer], call: _Call) -> _Answer:
+    async def _ask(self, message: Message, expected: type[_Answer], call: Call) -> _Answer:
         try:
             hashed = coordinator_hash(self._name)
             return await ask_coordinator(self._sender.link, TRANSACTIONS_TOPIC, hashed, message, expected, call.left)

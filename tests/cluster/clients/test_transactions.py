@@ -9,17 +9,19 @@ import pytest
 import raylog
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
-from raylog.errors import ProducerFenced
+from raylog.api.family_member import FamilyMember
+from raylog.api.transaction_family import TransactionFamily
+from raylog.errors import FamilyFenced, ProducerFenced
 from tests.cluster.clients.conftest import kill_coordinators
 
 pytestmark = pytest.mark.cluster
 _TOPIC = "accounts"
 
 
-def read(cluster: Cluster, isolation: str, count: int) -> list[bytes]:
+def read(cluster: Cluster, isolation: str, count: int, topic: str = _TOPIC) -> list[bytes]:
     """Values, sorted, once there are so many and no more come."""
     found: list[bytes] = []
-    with raylog.Consumer(_TOPIC, cluster=cluster, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
+    with raylog.Consumer(topic, cluster=cluster, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
         until = time.monotonic() + 20
         while len(found) < count and time.monotonic() < until:
             for records in consumer.poll(timeout_ms=500).values():
@@ -67,3 +69,34 @@ def test_readers_see_whole_transactions(cluster: Cluster) -> None:
     assert read(cluster, "read_committed", len(committed)) == sorted(committed)
     everything = committed + written
     assert read(cluster, "read_uncommitted", len(everything)) == sorted(everything)
+
+
+@pytest.mark.timeout(120)
+def test_the_driver_of_a_family_says_which_members_count(cluster: Cluster) -> None:
+    cluster.create_topic("counts", partitions=3, replication_factor=3)
+    with (
+        TransactionFamily("job", cluster=cluster, timeout_ms=2000) as older,
+        FamilyMember(older.ticket, cluster=cluster.access()) as left,
+    ):
+        left.send("counts", b"left behind").result(20)
+        with TransactionFamily("job", cluster=cluster) as family:
+            committed = [write_part(cluster, family, batch) for batch in range(3)]
+            kill_coordinators(TRANSACTIONS_TOPIC)
+            committed.append(write_part(cluster, family, 3))
+            write_part(cluster, family, 3)
+            assert family.last_batch == 3
+            with pytest.raises(FamilyFenced):
+                older.commit(4, [left.finish(20)])
+    assert read(cluster, "read_committed", 24, "counts") == sorted(value for each in committed for value in each)
+
+
+def write_part(cluster: Cluster, family: TransactionFamily, batch: int) -> list[bytes]:
+    """Two tasks, one of them twice. What is to be read, if the batch was not committed before."""
+    works = []
+    for task in (0, 1, 1):
+        with FamilyMember(family.ticket, cluster=cluster.access()) as member:
+            for partition in range(3):
+                member.send("counts", f"{batch} {task}".encode(), partition=partition if task else 0)
+            works.append(member.finish(20))
+    family.commit(batch, works[:2])
+    return [f"{batch} {task}".encode() for task in (0, 1) for _ in range(3)]
