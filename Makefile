@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-unit test-thorough test-simulated test-streams test-cluster test-packaging
+.PHONY: help install lint test test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
 .PHONY: simulate mutations soak bench clean
 
 help: ## show this list (the default)
@@ -46,7 +46,7 @@ lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the fold
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: lint test-unit test-thorough test-simulated test-streams test-cluster test-packaging ## lint, then every test folder
+test: lint test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging ## lint, then every test folder
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
 	$(PYTEST) -n $(WORKERS) -m 'not thorough' tests/unit
@@ -64,6 +64,11 @@ test-streams: $(STAMP) ## the streams between processes, over real sockets: seco
 # tests/cluster/clients/ share a process, and a cluster.
 test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 	@set -e; for tests in tests/cluster/test_*.py tests/cluster/clients; do $(PYTEST) $$tests; done
+
+# All in one process, since Spark takes long to start; what starts and stops it is by itself.
+test-spark: $(STAMP) ## tests that start Spark on a real Ray: two to three minutes
+	$(PYTEST) tests/spark/test_session.py
+	$(PYTEST) tests/spark --ignore=tests/spark/test_session.py
 
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]  # it has no typ
 from ray.exceptions import AuthenticationError, RayError
 from ray.util.client import ray as ray_client
 
+from raylog.actors.java_runtime import java_on_path
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
@@ -132,7 +133,9 @@ def _init(address: str, settings: dict[str, Any]) -> None:
         settings = {name: value for name, value in settings.items() if name not in _FOR_NEW_ONES}
         _have_token(address)
     try:
-        ray.init(address=address, **settings)
+        # A node has Java for as long as it lives, or never: Spark's executors are Java workers of Ray.
+        with java_on_path() if address == _START_NEW else nullcontext():
+            ray.init(address=address, **settings)
     except AuthenticationError as error:
         raise RayNotAdmitted(address) from error
     except ConnectionError as error:

