@@ -17,7 +17,7 @@ from raylog.actors.coordinator_state import OFFSETS_TOPIC, coordinator_hash
 from raylog.actors.replication_messages import WriteMarker
 from raylog.actors.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
 from raylog.actors.transaction_state import Phase
-from raylog.errors import CoordinatorFenced, ProducerFenced, RaylogError, UnknownTopic
+from raylog.errors import CoordinatorFenced, ProducerFenced, RaylogError, StaleTransaction, UnknownTopic
 
 _ASK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.02
@@ -88,7 +88,7 @@ class TransactionMarkers:
                 place = await self._link.find_coordinator(OFFSETS_TOPIC, hashed, _ASK_SECONDS)
                 await self._link.ask(place, message, timeout=_ASK_SECONDS)
                 return
-            except (CoordinatorFenced, ProducerFenced) as error:
+            except (CoordinatorFenced, StaleTransaction) as error:
                 _log.info("A group coordinator has a later word on producer %d: %s", record.marker_id, error)
                 return
             except RaylogError as error:

@@ -49,7 +49,7 @@ class AddPartition(Message):
 @message(kind=123)
 @dataclass(frozen=True, slots=True)
 class AddGroup(Message):
-    """From a group's coordinator, before it stages the first offsets of a transaction."""
+    """From a producer, before it asks a group's coordinator to stage offsets of this transaction."""
 
     transactional_id: str
     producer_id: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from raylog.api.interceptors import ProducerRecord
 from raylog.api.producer import Producer
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture
-from raylog.api.records import RecordMetadata
+from raylog.api.records import GroupMetadata, OffsetAndMetadata, RecordMetadata
 from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
 
 if TYPE_CHECKING:
@@ -139,6 +139,15 @@ class AsyncProducer:
     async def begin_transaction(self) -> None:
         """As `Producer.begin_transaction`."""
         await asyncio.to_thread(self._producer.begin_transaction)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        group_metadata: GroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`."""
+        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """As `Producer.commit_transaction`."""

@@ -7,6 +7,8 @@ What must stay true:
 - A partition that is asked back is committed (with `enable_auto_commit`), told to the listener, and read no more,
   before the group hears that it is free. A listener that raises stops none of that.
 - Partitions that stay are never paused, whatever moves.
+- A producer that commits offsets in its transaction speaks as the member that its program was handed the records as:
+  a place that was lost and taken again since, before the program has heard of it, gives no right to these (rule 24).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from raylog.api.group_events import AskedBack, Committed, Ended, Granted, GroupE
 from raylog.api.positions import UNKNOWN
 from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.errors import ConflictingSubscription, ListenerFailed, RaylogError
+from raylog.groups.group_messages import JOINING, NO_EPOCH
 from raylog.groups.group_settings import check_group_id
 from raylog.groups.topic_patterns import check_pattern
 
@@ -56,6 +59,7 @@ class GroupDesk:
         self._events: deque[GroupEvent] = deque()
         self._callbacks: deque[Callable[[], object]] = deque()  # of commits that are done
         self._committed: dict[TopicPartition, int] = {}  # what this consumer has committed last
+        self._reads_as = ("", JOINING)  # member id, and the epoch of its last grant
         self._polled_at = time.monotonic()
         self._commit_at = time.monotonic() + options.auto_commit_interval_ms / 1000
         self._is_following = False
@@ -172,7 +176,7 @@ class GroupDesk:
 
     def _handle(self, event: GroupEvent) -> None:
         if isinstance(event, Granted):
-            self._granted(event.partitions)
+            self._granted(event)
         elif isinstance(event, AskedBack):
             self._asked_back(event)
         elif isinstance(event, Taken):
@@ -182,7 +186,9 @@ class GroupDesk:
         elif isinstance(event, Ended):
             self._ended = event.error
 
-    def _granted(self, partitions: frozenset[TopicPartition]) -> None:
+    def _granted(self, event: Granted) -> None:
+        partitions = event.partitions
+        self._reads_as = event.member_id, event.epoch
         _log.info("Group %s: assigned %s.", self.group, _shown(partitions))
         self._locate(sorted(partitions))
         self._call_listener("on_partitions_assigned", partitions)
@@ -203,6 +209,7 @@ class GroupDesk:
 
     def _taken(self, partitions: frozenset[TopicPartition]) -> None:
         held = frozenset(each for each in partitions if each in self._desk.positions)
+        self._reads_as = ("", JOINING)
         _log.warning("Group %s: lost %s.", self.group, _shown(held))
         self._let_go(held)
         self._call_listener("on_partitions_lost", held)
@@ -325,9 +332,12 @@ class GroupDesk:
     def metadata(self) -> GroupMetadata:
         membership = self.client.membership
         instance = self._options.group_instance_id or ""
-        if membership is None or not membership.member.is_member:
-            return GroupMetadata(self.group, "", -1, instance)
-        return GroupMetadata(self.group, membership.member.member_id, membership.member.epoch, instance)
+        if membership is None:
+            return GroupMetadata(self.group, "", NO_EPOCH, instance)
+        member_id, epoch = self._reads_as
+        if not membership.member.is_member or membership.member.member_id != member_id:
+            return GroupMetadata(self.group, "", JOINING, instance)
+        return GroupMetadata(self.group, member_id, epoch, instance)
 
     def _order(self, order: Callable[[GroupClient], None]) -> None:
         self._runtime.loop.call_soon_threadsafe(order, self.client)

@@ -10,9 +10,11 @@ from raylog.errors import RaylogError
 
 
 class Granted(NamedTuple):
-    """Read these from now on."""
+    """Read these from now on, as this member; the epoch is that of the answer that granted them."""
 
     partitions: frozenset[TopicPartition]
+    member_id: str
+    epoch: int
 
 
 class AskedBack(NamedTuple):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink
@@ -37,6 +37,12 @@ _PAUSE_SECONDS: Final = 0.1
 _LEAVE_STEP_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)
+
+
+class _News(NamedTuple):
+    changes: Changes
+    member_id: str
+    epoch: int
 
 
 class GroupMembership:
@@ -65,7 +71,7 @@ class GroupMembership:
         self._linger = linger
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._news: asyncio.Queue[Changes] = asyncio.Queue()
+        self._news: asyncio.Queue[_News] = asyncio.Queue()
         self._names: dict[bytes, str] = {}
         self._ids: dict[TopicPartition, PartitionId] = {}  # of what was granted
         self._asked_back: dict[int, set[PartitionId]] = {}  # by number, what is still held of it
@@ -164,18 +170,19 @@ class GroupMembership:
     # --- news -----------------------------------------------------------------------------------------------------
 
     def _follow(self, changes: Changes) -> None:
+        news = _News(changes, self.member.member_id, self.member.epoch)
         if changes.lost or changes.revoke or changes.assigned:
-            self._news.put_nowait(changes)
+            self._news.put_nowait(news)
         if changes.error is not None and self.member.stopped_by is changes.error:
-            self._news.put_nowait(changes)
+            self._news.put_nowait(news)
 
     async def _pass_on(self) -> None:
         while True:
-            changes = await self._news.get()
-            await self._learn_names({each[0] for each in changes.assigned})
-            self._pass(changes)
+            news = await self._news.get()
+            await self._learn_names({each[0] for each in news.changes.assigned})
+            self._pass(*news)
 
-    def _pass(self, changes: Changes) -> None:
+    def _pass(self, changes: Changes, member_id: str, epoch: int) -> None:
         if changes.lost:
             for asked in self._asked_back.values():
                 asked.difference_update(changes.lost)
@@ -187,7 +194,7 @@ class GroupMembership:
         if changes.assigned:
             known = [each for each in changes.assigned if each[0] in self._names]
             self._ids.update((TopicPartition(self._names[each[0]], each[1]), each) for each in known)
-            self._tell(Granted(self._named(known)))
+            self._tell(Granted(self._named(known), member_id, epoch))
         if changes.error is not None and self.member.stopped_by is changes.error:
             self._tell(Ended(changes.error))
 

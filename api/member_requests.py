@@ -14,7 +14,8 @@ from typing import NamedTuple
 from raylog.actors.transaction_family import split_member
 from raylog.actors.transaction_family_messages import FamilyJoined, JoinFamily
 from raylog.api.pending_batch import Writer
-from raylog.api.transaction_requests import Call, TransactionRequests
+from raylog.api.transaction_call import TransactionCall
+from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import InvalidTransactionState
 
 
@@ -38,10 +39,10 @@ class MemberRequests(TransactionRequests):
 
     async def join(self, ticket: FamilyTicket, seconds: float) -> None:
         """FamilyFenced. TransactionPending: not in time."""
-        call = Call("join", seconds)
+        call = self._called("join", seconds)
         async with self._turn:
             self.transaction.check_uninitialised()
-            answer = await self._ask(JoinFamily(ticket.family, ticket.epoch), FamilyJoined, call)
+            answer = await call.ask(JoinFamily(ticket.family, ticket.epoch), FamilyJoined)
             self.transaction.joined(answer.transactional_id, Writer(answer.producer_id, answer.epoch, True))
 
     async def finish(self, seconds: float) -> FamilyWork:
@@ -55,7 +56,7 @@ class MemberRequests(TransactionRequests):
     async def commit(self, seconds: float) -> None:  # noqa: ARG002
         raise InvalidTransactionState("A member's transaction is committed by the driver of its family: call finish.")
 
-    async def _end(self, call: Call, *, commits: bool) -> None:  # noqa: ARG002
+    async def _end(self, call: TransactionCall, *, commits: bool) -> None:  # noqa: ARG002
         """Nobody is asked: the driver ends it, or its time does."""
         if not commits:
             assert self.transaction.writer is not None

@@ -3,7 +3,7 @@
     phase           allows                                             comes from
     uninitialised   init                                               the start
     ready           begin                                              init, a commit, an abort
-    open            send, commit (→ flushing), abort                   begin
+    open            send, send offsets, commit (→ flushing), abort     begin
     flushing        what was taken is sent; commit again, abort        commit
     committing      commit again                                       all is delivered: the coordinator is asked
     aborting        abort again                                        abort
@@ -91,6 +91,9 @@ class ProducerTransaction:
         self.initialised(writer)
         self.transactional_id = transactional_id
         self.begin()
+
+    def check_taking(self) -> None:
+        self._allow(Phase.OPEN)
 
     def begin(self) -> None:
         self._allow(Phase.READY)

@@ -1,8 +1,8 @@
 """The transactions of a producer, as programs call them, from any thread.
 
-    init_transactions ─► begin_transaction ─► send … ─► commit_transaction ─┐
-                               ▲                  └────► abort_transaction ──┤
-                               └──────────────────────────────────────────────┘
+    init_transactions ─► begin_transaction ─► send … ─► send_offsets_to_transaction ─► commit_transaction ─┐
+                               ▲                  └───────────────┴───────────────────► abort_transaction ──┤
+                               └─────────────────────────────────────────────────────────────────────────────┘
 
 What must stay true: outside of a transaction `send` takes nothing, not even over its fast path; the routes that this
 needs are laid when a transaction begins, and taken up when it takes no more.
@@ -10,13 +10,16 @@ needs are laid when a transaction begins, and taken up when it takes no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import refuse_on_serving_thread
+from raylog.api.records import GroupMetadata, OffsetAndMetadata
+from raylog.api.transaction_offsets import GivenOffsets
 from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import InvalidTransactionState, RaylogError
 
@@ -50,6 +53,26 @@ class ProducerTransactions:
         requests = self._transactional
         self._call(lambda _: requests.begin(), None)
         self._lay_routes()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        group_metadata: GroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """Let the offsets of what was read be committed with what was written: both, or neither.
+
+            with producer.transaction():
+                ...
+                producer.send_offsets_to_transaction({("orders", 0): 42}, consumer.group_metadata())
+
+        `offsets`: by partition, of the next record to be read. The consumer has `enable_auto_commit=False`. Until the
+        transaction has ended nobody is told what the group has committed there.
+        OffsetsRefused, TransactionAborted, TransactionTimedOut: it has to be aborted, for the consumer is no member any
+        more, say. TransactionPending: call it again; a commit makes good for it too.
+        """
+        given = GivenOffsets.checked(offsets, group_metadata)
+        self._call(partial(self._transactional.send_offsets, given), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver all, and let readers see it, as a whole.

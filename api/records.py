@@ -43,11 +43,11 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who a consumer is in its group just now: what a producer names when it commits offsets in a transaction."""
+    """As whom a consumer was handed its records: what a producer names when it commits offsets in a transaction."""
 
     group_id: str
-    member_id: str  # empty: none, or not a member yet
-    member_epoch: int
+    member_id: str  # empty: none, or not a member yet, or not any more
+    member_epoch: int  # −1: it has been told its partitions (`assign`) and needs no membership
     group_instance_id: str = ""
 
 

@@ -85,9 +85,15 @@ class Sender:
         if self.transaction is not None and batch in self.accumulator.unresolved:
             assert batch.outcome is not None
             error = batch.outcome.error
-            if error is not None and self.transaction.failed(error):
-                self.loop.call_soon(self._pump_all)  # what is held of it is refused there
+            if error is not None:
+                self.transaction_failed(error)
         self.accumulator.let_go(batch)
+
+    def transaction_failed(self, error: RaylogError) -> None:
+        """Something of it will not be done. What is held of it is refused as the partitions look at it."""
+        assert self.transaction is not None
+        if self.transaction.failed(error):
+            self.loop.call_soon(self._pump_all)
 
     def refuse_unsent(self) -> bool:
         """What is held of an aborted transaction fails. False: a thread is adding something just now; come again."""

@@ -136,13 +136,17 @@ class OffsetsFetched(Message):
 @message(kind=86)
 @dataclass(frozen=True, slots=True)
 class StageOffsets(Message):
-    """Offsets that an open transaction will commit, if it does. `member` and `epoch` as in CommitOffsets."""
+    """Offsets that an open transaction will commit, if it does. `member` and `epoch` as in CommitOffsets.
+
+    `sequence` rises with each request of a transaction: one that comes again, behind a later one, is late.
+    """
 
     group: str
     member: str
     epoch: int
     producer_id: int
     producer_epoch: int
+    sequence: int
     offsets: tuple[OffsetToCommit, ...]
 
 

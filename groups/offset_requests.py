@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from raylog.actors.messages import Done, Message
 from raylog.actors.transaction_messages import ResolveStaged
+from raylog.errors import StaleTransaction
 from raylog.groups import group_admin, offset_commits
 from raylog.groups.group_messages import (
+    NO_EPOCH,
     AlterOffsets,
     CommitOffsets,
     DeleteGroup,
@@ -54,6 +56,9 @@ class OffsetRequests:
         self._apply = apply
         self._known_member = known_member
         self._missing_since: dict[bytes, int] = {}
+        # By producer: (epoch, sequence) of what was staged last. A late repetition comes over a socket of this process,
+        # so its memory is enough.
+        self._staged_last: dict[int, tuple[int, int]] = {}
         self.handlers: dict[type[Message], Callable[[Any, Moment], Message]] = {
             CommitOffsets: self._commit,
             StageOffsets: self._stage,
@@ -75,12 +80,22 @@ class OffsetRequests:
         return OffsetsCommitted(tuple(refused))
 
     def _stage(self, request: StageOffsets, at: Moment) -> OffsetsCommitted:
+        self._check_order(request)
         may = self._check_for(request, at)
         records, refused = offset_commits.stage(
             self._state, request, may, self._settings.max_metadata_bytes, at, self._topics
         )
+        self._staged_last[request.producer_id] = request.producer_epoch, request.sequence
         self._apply(records)
         return OffsetsCommitted(tuple(refused))
+
+    def _check_order(self, request: StageOffsets) -> None:
+        """StaleTransaction: what was sent later has been here before."""
+        epoch, sequence = self._staged_last.get(request.producer_id, (NO_EPOCH, 0))
+        if request.producer_epoch < epoch:
+            raise StaleTransaction(request.producer_id, request.producer_epoch, epoch, "Epoch")
+        if request.producer_epoch == epoch and request.sequence < sequence:
+            raise StaleTransaction(request.producer_id, request.sequence, sequence, "Request")
 
     def _check_for(self, request: CommitOffsets | StageOffsets, at: Moment) -> offset_commits.Check:
         check_group_id(request.group)
@@ -93,6 +108,9 @@ class OffsetRequests:
 
     def _resolve(self, request: ResolveStaged, at: Moment) -> Done:
         self._apply(offset_commits.resolve(self._state, request, at))
+        last = self._staged_last.get(request.producer_id)
+        if last is not None and last[0] <= request.producer_epoch:
+            del self._staged_last[request.producer_id]
         return Done()
 
     def _fetch(self, request: FetchOffsets, at: Moment) -> OffsetsFetched:

@@ -37,8 +37,8 @@ What stays true here:
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
     │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
-    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, FamilyFenced,
-    │                             FamilyTooLarge
+    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, OffsetsRefused,
+    │                             FamilyFenced, FamilyTooLarge
     │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
@@ -1182,6 +1182,25 @@ class FamilyTooLarge(ProducerError):
 
     def describe(self) -> str:
         return f"To commit {self.family!r} takes {self.size} bytes of {self.maximum} that fit; nothing is committed."
+
+
+class OffsetsRefused(ProducerError):
+    """A group does not let this producer commit these offsets in its transaction; the cause says why."""
+
+    abortable = True
+    advice = (
+        "Call abort_transaction. Where the consumer is no member any more, its records are another's to process: poll "
+        "goes on with what it has now. Where it is, let it seek to what the group has committed."
+    )
+
+    def __init__(self, transactional_id: str, group: str, reason: str) -> None:
+        super().__init__(transactional_id, group, reason)
+        self.transactional_id = transactional_id
+        self.group = group
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} takes no offsets of the transaction of {self.transactional_id!r}: {self.reason}."
 
 
 class TransactionPending(ProducerError):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import raylog
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.api.family_member import FamilyMember
 from raylog.api.transaction_family import TransactionFamily
@@ -100,3 +100,51 @@ def write_part(cluster: Cluster, family: TransactionFamily, batch: int) -> list[
             works.append(member.finish(20))
     family.commit(batch, works[:2])
     return [f"{batch} {task}".encode() for task in (0, 1) for _ in range(3)]
+
+
+@pytest.mark.timeout(120)
+def test_offsets_count_with_what_was_written(cluster: Cluster) -> None:
+    """A copier that aborts half of its transactions, and loses the coordinators of both kinds in one."""
+    cluster.create_topic("from", partitions=2, replication_factor=3)
+    cluster.create_topic("to", partitions=2, replication_factor=3)
+    with raylog.Producer(cluster=cluster) as plain:
+        plain.send_many("from", [b"%d" % each for each in range(200)], keys=[b"%d" % (each % 7) for each in range(200)])
+    copied = 0
+    with raylog.Producer(cluster=cluster, transactional_id="copier") as producer:
+        producer.init_transactions()
+        for number in range(6):
+            with consumer_of_group(cluster) as consumer:
+                records = some_of(consumer, 40)
+                producer.begin_transaction()
+                for record in records:
+                    producer.send("to", record.value, record.key, partition=record.partition)
+                offsets = {("from", record.partition): record.offset + 1 for record in records}
+                producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                if number == 3:
+                    kill_coordinators(TRANSACTIONS_TOPIC)
+                    kill_coordinators(OFFSETS_TOPIC)
+                if number % 2:
+                    producer.commit_transaction()
+                    copied += len(records)
+                else:
+                    producer.abort_transaction()
+    with raylog.Consumer("to", cluster=cluster, auto_offset_reset="earliest", isolation_level="read_committed") as out:
+        found = some_of(out, copied)
+        assert not any(out.poll(timeout_ms=300).values())
+    assert len(found) == copied
+    assert len({record.value for record in found}) == copied
+
+
+def consumer_of_group(cluster: Cluster) -> raylog.Consumer:
+    return raylog.Consumer(
+        "from", cluster=cluster, group_id="copiers", enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+
+
+def some_of(consumer: raylog.Consumer, count: int) -> list[raylog.ConsumerRecord]:
+    found: list[raylog.ConsumerRecord] = []
+    until = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < until:
+        for records in consumer.poll(timeout_ms=500, max_records=count - len(found)).values():
+            found += records
+    return found

@@ -13,7 +13,7 @@ from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import AddPartition, InitProducer, TransactionRecord
 from raylog.actors.transaction_state import Phase, add_partition, init_producer
-from raylog.errors import ClusterUnreachable
+from raylog.errors import ClusterUnreachable, StaleTransaction
 from tests.simulation.world import World
 from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
 
@@ -36,6 +36,13 @@ class Markers:
 def markers() -> Iterator[Markers]:
     with World(5) as world:
         yield Markers(world)
+
+
+def test_a_group_coordinator_that_has_a_later_word_needs_none(markers: Markers) -> None:
+    markers.link.view = view(NEW, 3)
+    markers.link.refusal = StaleTransaction(7, 0, 1, "Epoch")
+    with_group = replace(prepared(NEW, 2), partitions=(), groups=("g",))
+    markers.one.do(markers.markers.write_all(with_group), 1.0)
 
 
 def prepared(topic_id: bytes, partition: int) -> TransactionRecord:

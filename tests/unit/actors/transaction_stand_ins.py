@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from raylog.actors.coordinator_log import Entry, Replayed
 from raylog.actors.messages import Message
-from raylog.actors.topic_cache import PartitionLeader, TopicView
+from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
 from raylog.errors import CoordinatorStopped, RaylogError, UnknownTopic
 from tests.simulation.machines import SimEnvironment
 from tests.simulation.world import World
@@ -83,6 +83,9 @@ class HandLink:
         if self.view is None:
             raise UnknownTopic(name)
         return self.view
+
+    async def find_coordinator(self, topic: str, _hashed: int, _timeout: float) -> CoordinatorAddress:
+        return CoordinatorAddress(topic, b"", 0, -1, 1, (), "")
 
     async def refresh(self, _timeout: float) -> None:
         if self.newer is not None:

@@ -156,7 +156,7 @@ def test_the_end_of_a_transaction_waits_too() -> None:
     async def scene(world: World) -> None:
         await world.start()
         entry = (topic_id("t"), 0, 7, -1, "")
-        await world.coordinator.handle(StageOffsets("g", "", -1, 3, 0, (entry,)))
+        await world.coordinator.handle(StageOffsets("g", "", -1, 3, 0, 1, (entry,)))
         world.log.is_held = True
         ends = [world.loop.create_task(world.coordinator.handle(ResolveStaged(3, 0, 1, True))) for _ in range(2)]
         await asyncio.sleep(0.5)

@@ -180,8 +180,11 @@ def test_text_that_is_no_unicode_is_counted_and_not_choked_on() -> None:
 # --- transactions (rules 20, 22) ----------------------------------------------------------------------------------
 
 
-def stage(machine: Machine, offset: int, *, epoch: int = 0, producer: int = 7, group: str = "g") -> tuple[Refusal, ...]:
-    answer = machine.ask(StageOffsets(group, "", -1, producer, epoch, ((topic_id("t"), 0, offset, -1, "tx"),)))
+def stage(
+    machine: Machine, offset: int, *, epoch: int = 0, producer: int = 7, group: str = "g", sequence: int = 1
+) -> tuple[Refusal, ...]:
+    entry = (topic_id("t"), 0, offset, -1, "tx")
+    answer = machine.ask(StageOffsets(group, "", -1, producer, epoch, sequence, (entry,)))
     assert isinstance(answer, OffsetsCommitted)
     return answer.refused
 
@@ -246,14 +249,32 @@ def test_what_is_late_joins_no_other_transaction() -> None:
     assert machine.shard.state.ended == {7: TransactionEnd(5, 2, machine.at.wall_ms)}
 
 
+def test_an_earlier_request_that_comes_late_does_not_undo_a_later_one() -> None:
+    machine = Machine(t=1)
+    stage(machine, 8, sequence=1)
+    stage(machine, 20, sequence=2)
+    stage(machine, 20, sequence=2)
+    with pytest.raises(StaleTransaction, match="Request 1 of producer 7 is over: 2 is known"):
+        stage(machine, 8, sequence=1)
+    stage(machine, 9, sequence=1, producer=8)
+    end(machine, commit=False, producer=8)
+    end(machine, commit=True)
+    assert committed(machine) == {"t0": 20}
+    stage(machine, 30, epoch=1, sequence=1)
+    with pytest.raises(StaleTransaction, match="Epoch 0"):
+        stage(machine, 31, epoch=0, sequence=3)
+    end(machine, commit=True, epoch=1)
+    assert committed(machine) == {"t0": 30}
+
+
 def test_members_stage_what_they_may_commit() -> None:
     machine, client = one_member(t=1)
     with pytest.raises(GroupNotEmpty):
         stage(machine, 4)
     entry = ((topic_id("t"), 0, 4, -1, ""),)
-    assert machine.ask(StageOffsets("g", "a", client.epoch, 7, 0, entry)) == OffsetsCommitted(())
+    assert machine.ask(StageOffsets("g", "a", client.epoch, 7, 0, 1, entry)) == OffsetsCommitted(())
     with pytest.raises(FencedMember):
-        machine.ask(StageOffsets("g", "a", client.epoch + 1, 7, 0, entry))
+        machine.ask(StageOffsets("g", "a", client.epoch + 1, 7, 0, 2, entry))
 
 
 # --- expiry -------------------------------------------------------------------------------------------------------
