@@ -246,10 +246,13 @@ class GroupDesk:
             method = getattr(self._listener, "on_partitions_revoked", None)
         if method is None:
             return
+        began = time.monotonic()
         try:
             method(set(partitions))
         except Exception as error:
-            raise ListenerFailed(self.group, call, _shown(partitions), repr(error)) from error
+            _, member, epoch, _ = self.metadata()
+            took_ms = round(1000 * (time.monotonic() - began))
+            raise ListenerFailed(self.group, member, epoch, call, _shown(partitions), took_ms, repr(error)) from error
 
     # --- committing -----------------------------------------------------------------------------------------------
 

@@ -124,7 +124,10 @@ class GroupMembership:
             self._wake.clear()
             self._note_polls()
             now_ms = self._now_ms()
-            self._follow(self.member.tick(now_ms))
+            changes = self.member.tick(now_ms)
+            if changes.error is not None:
+                self._note(changes.error)
+            self._follow(changes)
             request = self.member.next_heartbeat(now_ms)
             if request is not None:
                 self._tasks.start(self._send(request))

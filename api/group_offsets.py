@@ -19,7 +19,7 @@ from raylog.actors.replication_messages import LATEST
 from raylog.api.group_calls import GroupCalls
 from raylog.api.offset_lookup import look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
-from raylog.errors import GroupError, OffsetBeyondEnd, UnknownMember, UnstableOffset
+from raylog.errors import GroupError, OffsetBeyondEnd, UnstableOffset
 from raylog.groups.group_messages import (
     NO_EPOCH,
     NO_OFFSET,
@@ -143,7 +143,7 @@ class GroupOffsets:
         if member is None:
             return CommitOffsets(self._calls.group, "", NO_EPOCH, tuple(entries))
         if not member.is_member:
-            raise UnknownMember(member.group, member.member_id, member.epoch, -1, f"it is {member.state} just now")
+            raise member.absence(int(self._loop.time() * 1000))
         return member.commit(entries)
 
     def _doubt(self) -> None:

@@ -91,6 +91,7 @@ class GroupMember:
         self._interval_ms = _LONGEST_RETRY_MS
         self._retry_ms = _FIRST_RETRY_MS
         self._polled_at_ms = now_ms
+        self._was: tuple[str, int, int, str] | None = None  # member id, epoch, since when it is not, why
 
     # --- what the driver asks -------------------------------------------------------------------------------------
 
@@ -130,7 +131,17 @@ class GroupMember:
         self._state = _IDLE
         self._farewell_epoch = self._goodbye() if was_member else None
         self._make_due(now_ms)
-        return Changes(lost=lost)
+        silent = now_ms - self._polled_at_ms
+        why = f"nobody polled for {silent} ms (max_poll_interval_ms {self._max_poll_interval_ms}), so it left"
+        self._was = self.member_id, self.epoch, now_ms, why
+        return Changes(lost=lost, error=self.absence(now_ms))
+
+    def absence(self, now_ms: int) -> UnknownMember:
+        """Why nothing can be committed now, by the name and the epoch that it had last."""
+        if self._was is None:
+            return UnknownMember(self.group, self.member_id, self.epoch, -1, f"it is {self._state} just now")
+        member_id, epoch, since_ms, why = self._was
+        return UnknownMember(self.group, member_id, epoch, now_ms - since_ms, why)
 
     def next_heartbeat(self, now_ms: int) -> GroupHeartbeat | None:
         """What to send now. One that is under way is given up by it: whatever comes of that one is not looked at."""
@@ -158,6 +169,7 @@ class GroupMember:
         self._profile_is_told |= request.profile is not None and request.profile == self._profile.fields()
         is_news = answer.epoch != self.epoch or answer.assignment is not None
         self._state, self.epoch, self._interval_ms = _JOINED, answer.epoch, answer.heartbeat_interval_ms
+        self._was = None
         changes = Changes() if answer.assignment is None else self._take(each_of(answer.assignment))
         # While it gives up, the coordinator has the same to say each time: no need to ask before that is done.
         soon = (is_news and not self.revoking) or not self._profile_is_told
@@ -265,6 +277,8 @@ class GroupMember:
     def _join_anew(self, error: RaylogError, now_ms: int) -> Changes:
         lost = self._lose_all()
         self._state = _JOINING
+        why = error.reason if isinstance(error, UnknownMember) else "its epoch was over"
+        self._was = self.member_id, self.epoch, now_ms, why
         if isinstance(error, UnknownMember):
             self.member_id = self._draw_id()  # what was sent under the old one shall never count again
         self._begin_anew(now_ms)

@@ -1877,15 +1877,23 @@ class ListenerFailed(ClientError):
 
     advice = "Look at the cause. The consumer goes on with the next poll."
 
-    def __init__(self, group: str, call: str, partitions: str, reason: str) -> None:
-        super().__init__(group, call, partitions, reason)
+    def __init__(
+        self, group: str, member: str, epoch: int, call: str, partitions: str, elapsed_ms: int, reason: str
+    ) -> None:
+        super().__init__(group, member, epoch, call, partitions, elapsed_ms, reason)
         self.group = group
+        self.member = member
+        self.epoch = epoch
         self.call = call
         self.partitions = partitions
+        self.elapsed_ms = elapsed_ms  # in the listener
         self.reason = reason
 
     def describe(self) -> str:
-        return f"{self.call} of the listener of group {self.group!r} failed for {self.partitions}: {self.reason}."
+        return (
+            f"{self.call} of the listener of group {self.group!r} failed for {self.partitions}: {self.reason} "
+            f"(member {self.member!r}, epoch {self.epoch}, after {self.elapsed_ms} ms)."
+        )
 
 
 class HandlerFailed(ClientError):

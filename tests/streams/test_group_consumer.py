@@ -23,11 +23,13 @@ from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     ConflictingSubscription,
     GroupRequired,
+    InvalidConfig,
     InvalidGroupId,
     InvalidSubscription,
     ListenerFailed,
     OffsetBeyondEnd,
     OffsetMetadataTooLarge,
+    PartitionNotOwned,
     RaylogError,
     UnknownAssignor,
     UnknownMember,
@@ -170,8 +172,10 @@ def test_a_listener_that_raises_keeps_nothing_from_moving(cluster: Cluster) -> N
     one.subscribe(["t"], listener=Broken())
     poll_until(lambda: len(one.assignment()) == 4, one)
     two = cluster.consumer("t")
-    with pytest.raises(ListenerFailed, match=r"on_partitions_revoked of the listener of group 'g' failed for t-.*no"):
+    told = r"on_partitions_revoked of the listener of group 'g' failed for t-.*no"
+    with pytest.raises(ListenerFailed, match=told) as caught:
         poll_until(lambda: False, one, two)
+    assert (len(caught.value.member), caught.value.epoch > 0, caught.value.elapsed_ms >= 0) == (32, True, True)
     poll_until(lambda: len(two.assignment()) == 2 == len(one.assignment()), one, two)
     one.subscribe(["t"])
 
@@ -182,12 +186,15 @@ def test_who_does_not_poll_loses_its_place_and_gets_it_back(cluster: Cluster) ->
     one = cluster.consumer(max_poll_interval_ms=400, enable_auto_commit=False)
     one.subscribe(["t"], listener=listener)
     poll_until(lambda: len(one.assignment()) == 4, one)
+    member = one.group_metadata()
     deadline = time.monotonic() + 10.0
     while one.group_metadata().member_id:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    with pytest.raises(UnknownMember, match="it is idle just now"):
+    with pytest.raises(UnknownMember, match=r"nobody polled for \d+ ms \(max_poll_interval_ms 400\)") as caught:
         one.commit({P0: 1})
+    assert (caught.value.member, caught.value.epoch) == (member.member_id, member.member_epoch)
+    assert caught.value.elapsed_ms >= 0
     poll_until(lambda: [name for name, _ in listener.calls] == ["assigned", "lost", "assigned"], one)
     one.commit({P0: 1})
 
@@ -325,15 +332,35 @@ def test_a_coordinator_that_is_replaced_costs_nobody_anything(cluster: Cluster) 
 
 
 def test_a_member_that_is_not_wanted_hears_it_with_the_next_poll(cluster: Cluster) -> None:
+    """And the group goes on."""
+    two = cluster.consumer("t")
+    poll_until(lambda: len(two.assignment()) == 4, two)
     one = cluster.consumer("t", group_remote_assignor="nobody.knows")
     with pytest.raises(UnknownAssignor):
-        poll_until(lambda: False, one)
+        poll_until(lambda: False, one, two)
+    cluster.fill(1)
+    poll_until(lambda: all(two.position(each) == 1 for each in two.assignment()), two)
+    assert len(two.assignment()) == 4
+
+
+def test_a_partition_of_another_member_cannot_be_committed(cluster: Cluster) -> None:
+    cluster.fill(1)
+    one, two = cluster.consumer("t"), cluster.consumer("t")
+    poll_until(lambda: len(two.assignment()) == 2 == len(one.assignment()), one, two)
+    foreign = min(two.assignment())
+    with pytest.raises(PartitionNotOwned) as caught:
+        one.commit({foreign: 1})
+    me = one.group_metadata()
+    assert (caught.value.member, caught.value.epoch) == (me.member_id, me.member_epoch)
+    assert (caught.value.partition, caught.value.elapsed_ms >= 0) == (str(foreign), True)
 
 
 def test_what_a_group_cannot_be_is_refused_at_once(cluster: Cluster) -> None:
     for group in ("x" * 256, "y" * 2**20):
         with pytest.raises(InvalidGroupId):
             cluster.consumer("t", group_id=group)
+    with pytest.raises(InvalidConfig, match="group_id"):
+        cluster.consumer("t", group_id="")
     one = cluster.consumer()
     with pytest.raises(InvalidSubscription):
         one.subscribe(pattern="(a+)+")

@@ -202,7 +202,12 @@ def test_nobody_polling_it_leaves_and_is_back_with_the_next_poll() -> None:
     assert driver.member.tick(driver.now) == Changes()
     assert driver.member.wake_at() == driver.now + 1
     driver.now += 1
-    assert driver.member.tick(driver.now) == Changes(lost=frozenset({P0}))
+    changes = driver.member.tick(driver.now)
+    assert changes.lost == frozenset({P0})
+    assert isinstance(changes.error, UnknownMember)
+    why = "nobody polled for 20000 ms (max_poll_interval_ms 20000), so it left"
+    assert changes.error.args == ("g", driver.member.member_id, 1, 0, why)
+    assert driver.member.absence(driver.now + 7).elapsed_ms == 7
     goodbye = driver.says()
     assert (goodbye.epoch, goodbye.member) == (LEAVING, "id1")
     assert driver.hears(request, 1, P0, P1) == Changes()
