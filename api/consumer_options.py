@@ -91,6 +91,9 @@ class ConsumerOptions(ClientOptions):
     group_remote_assignor: str = option(
         "", text_or_empty, "In a group: who shares partitions out (range, roundrobin, sticky, or a dotted name)."
     )
+    client_rack: str = option(
+        "", text_or_empty, "In a group: the rack this consumer is in; it is given partitions with a replica there."
+    )
     session_timeout_ms: int = option(45_000, whole_number(1, _LONGEST_MS), "In a group: the life of a silent member.")
     heartbeat_interval_ms: int = option(3_000, whole_number(1, _LONGEST_MS), "In a group: how often to be heard from.")
 
@@ -134,5 +137,6 @@ class ConsumerSettings(TypedDict, total=False):
     auto_commit_interval_ms: int
     max_poll_interval_ms: int
     group_remote_assignor: str
+    client_rack: str
     session_timeout_ms: int
     heartbeat_interval_ms: int

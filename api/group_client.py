@@ -59,7 +59,7 @@ class GroupClient:
         options = self._options
         profile = Profile(
             instance_id=options.group_instance_id or "",
-            rack="",
+            rack=options.client_rack,
             client_id=options.client_id,
             host=socket.gethostname(),
             session_timeout_ms=options.session_timeout_ms,

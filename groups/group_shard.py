@@ -35,7 +35,7 @@ from raylog.groups.group_state import Group, GroupsState, Member
 from raylog.groups.membership import Moment
 from raylog.groups.offset_requests import OffsetRequests
 from raylog.groups.offsets_log import Topics
-from raylog.groups.rebalance import new_target, topic_changes
+from raylog.groups.rebalance import new_target, racks_that_count, topic_changes, wanted_topics
 
 log = logging.getLogger(__name__)
 
@@ -264,6 +264,7 @@ class GroupShard:
             log.error("Group %s, epoch %d: %s", group_id, group.epoch, error)
             return False
         group.problem = None
+        group.racks = racks_that_count(group, wanted_topics(group, self._topics.by_name()))
         self._apply(records)
         count = sum(number for _, number in group.value.topics)
         log.info(
@@ -278,6 +279,8 @@ class GroupShard:
         self.to_assign.update(self._behind)
         self._behind.clear()
         for group in list(self.state.groups.values()):
+            if group.racks is None:  # these are the ones of its targets, as far as this process can know
+                group.racks = racks_that_count(group, wanted_topics(group, self._topics.by_name()))
             reason = topic_changes(group, self._topics)
             if reason:
                 records = [membership.raised_epoch(group, reason, members=len(group.members), at=at)]

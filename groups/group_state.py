@@ -37,6 +37,7 @@ from raylog.groups.group_records import (
     TransactionEnd,
     TransactionKey,
 )
+from raylog.groups.offsets_log import Racks
 
 EMPTY: Final = "Empty"
 ASSIGNING: Final = "Assigning"
@@ -100,6 +101,7 @@ class Group:
     offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
     staged: dict[PartitionId, dict[int, StagedValue]] = field(default_factory=dict)  # by producer id
     # not from records
+    racks: Racks | None = None  # that the targets were made by; None: by another process
     problem: Exception | None = None  # why there is no assignment for the present epoch
 
     @property

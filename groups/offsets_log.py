@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from raylog.groups.group_records import EncodedRecord
+
+Racks: TypeAlias = tuple[tuple[bytes, tuple[frozenset[str], ...]], ...]  # topic id; for each partition where it is
 
 
 class OffsetsLog(Protocol):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from operator import itemgetter
 
 from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape
 from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR, assign
 from raylog.groups.group_messages import PartitionId, Profile, grouped
 from raylog.groups.group_records import GroupKey, GroupValue, Record, TargetKey, TargetValue
 from raylog.groups.group_state import Group
-from raylog.groups.offsets_log import KnownTopic, Topics
+from raylog.groups.offsets_log import KnownTopic, Racks, Topics
 from raylog.groups.topic_patterns import matches
 
 
@@ -41,7 +42,8 @@ def topic_changes(group: Group, topics: Topics) -> str:
     if not group.members or topics.version < group.value.metadata_version:
         return ""
     before = dict(group.value.topics)
-    now = {each.topic_id: each for each in wanted_topics(group, topics.by_name()).values()}
+    wanted = wanted_topics(group, topics.by_name())
+    now = {each.topic_id: each for each in wanted.values()}
     changes = [
         f"topic {each.name} " + ("appeared" if topic_id not in before else f"has {each.partitions} partitions now")
         for topic_id, each in now.items()
@@ -50,7 +52,17 @@ def topic_changes(group: Group, topics: Topics) -> str:
     gone = len(before.keys() - now.keys())
     if gone:
         changes.append(f"{gone} of its topics {'is' if gone == 1 else 'are'} gone")
+    knows_racks = group.racks is not None and not group.is_assigning
+    if not changes and knows_racks and group.racks != racks_that_count(group, wanted):
+        changes.append("replicas are in other racks")
     return ", ".join(changes)
+
+
+def racks_that_count(group: Group, wanted: Mapping[str, KnownTopic]) -> Racks:
+    """Where the replicas are, if any member says where it is itself."""
+    if not any(member.profile.rack for member in group.members.values()):
+        return ()
+    return tuple(sorted(((each.topic_id, each.racks) for each in wanted.values()), key=itemgetter(0)))
 
 
 def choose_assignor(group: Group) -> str:

@@ -44,6 +44,7 @@ class GroupLink(FakeLink):
         super().__init__(env, random)
         self._offsets_log = _Log()
         self._topics_version = 0
+        self.racks: dict[str, tuple[frozenset[str], ...]] = {}
         self.answers_lost_until = 0.0
         self.commit_seconds = 0.0  # that a commit is under way
         self.on_change(self._rise)
@@ -89,7 +90,7 @@ class GroupLink(FakeLink):
 
     def by_name(self) -> Mapping[str, KnownTopic]:
         return {
-            name: KnownTopic(name, view.topic_id, (frozenset(),) * len(view.partitions))
+            name: KnownTopic(name, view.topic_id, self.racks.get(name, (frozenset(),) * len(view.partitions)))
             for name, view in self._known.items()
         }
 

@@ -301,6 +301,12 @@ def test_a_pattern_follows_topics_that_come(cluster: Cluster) -> None:
     poll_until(lambda: TopicPartition("logs-1", 0) in one.assignment(), one)
 
 
+def test_members_get_what_is_in_their_rack(cluster: Cluster) -> None:
+    cluster.link.racks["t"] = tuple(map(frozenset, ("e", "w", "e", "w")))
+    one, two = cluster.consumer("t", client_rack="w"), cluster.consumer("t", client_rack="e")
+    poll_until(lambda: one.assignment() == {P1, P3} and two.assignment() == {P0, P2}, one, two)
+
+
 def test_partitions_that_are_assigned_begin_where_the_group_left_them(cluster: Cluster) -> None:
     cluster.fill(10)
     with cluster.consumer() as one:

@@ -298,6 +298,39 @@ def test_a_pattern_follows_topics_that_come_grow_and_go(caplog: pytest.LogCaptur
     assert first.partitions == ["logs-a0", "logs-a1"]
 
 
+def test_replicas_that_move_to_another_rack_ask_for_a_new_assignment() -> None:
+    def racks(*names: str) -> tuple[frozenset[str], ...]:
+        return tuple(map(frozenset, names))
+
+    machine = Machine()
+    machine.topics.put("t", 2, racks("e", "w"))
+    first, second = Client(machine, "a", "t", rack="w").join(), Client(machine, "b", "t", rack="e").join()
+    settle(machine, first, second)
+    assert (first.partitions, second.partitions) == (["t1"], ["t0"])
+    epoch = machine.group().epoch
+    machine.topics.put("other", 1, racks("e"))
+    machine.shard.topics_changed(machine.at)
+    assert machine.group().epoch == epoch
+    machine.topics.put("t", 2, racks("w", "e"))
+    machine.shard.topics_changed(machine.at)
+    assert machine.group().value.reason == "replicas are in other racks"
+    settle(machine, first, second)
+    assert (first.partitions, second.partitions) == (["t0"], ["t1"])
+    successor = machine.successor()
+    successor.topics.put("t", 2, racks("e", "w"))
+    successor.shard.topics_changed(successor.at)
+    assert successor.group().epoch == machine.group().epoch + 1
+
+
+def test_racks_are_nothing_to_members_that_are_in_none() -> None:
+    machine, first, _ = two_members()
+    epoch = machine.group().epoch
+    machine.topics.put("t", len(machine.topics.by_name()["t"].racks), (frozenset("e"),) * 4)
+    machine.shard.topics_changed(machine.at)
+    assert machine.group().epoch == epoch
+    assert first.partitions
+
+
 def test_a_coordinator_that_has_heard_less_of_topics_waits_before_it_assigns_by_them() -> None:
     """It would take partitions of the newest topics away, and give them back."""
     machine, client, _ = two_members()
