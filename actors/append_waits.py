@@ -16,6 +16,7 @@ from typing import Final
 from raylog.actors.clock import TimerHandle, Timers
 from raylog.actors.hosted_log import PartitionName
 from raylog.actors.messages import Message
+from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.stream_interface import LaterAnswer, Response
 from raylog.config import MIB
 from raylog.errors import AppendTimedOut, RaylogError, TooManyBytesInFlight
@@ -24,15 +25,16 @@ MAX_WAITING_BYTES: Final = 256 * MIB
 
 
 class _Waiting:
-    __slots__ = ("answer", "deadline_ms", "end_offset", "number", "owed", "size", "timeout_ms")
+    __slots__ = ("answer", "began", "deadline_ms", "end_offset", "number", "owed", "size", "timeout_ms")
 
     def __init__(
-        self, end_offset: int, number: int, size: int, answer: Message, now_ms: float, timeout_ms: int
+        self, end_offset: int, number: int, size: int, answer: Message, began: float, now_ms: float, timeout_ms: int
     ) -> None:
         self.end_offset = end_offset
         self.number = number
         self.size = size
         self.answer = answer
+        self.began = began
         self.owed = LaterAnswer()
         self.timeout_ms = timeout_ms
         self.deadline_ms = now_ms + timeout_ms
@@ -47,9 +49,10 @@ class AppendWaits:
     One timer, set for the earliest time-out, serves all: nearly every append is over long before its own.
     """
 
-    def __init__(self, name: PartitionName, timers: Timers) -> None:
+    def __init__(self, name: PartitionName, timers: Timers, counters: ReplicaCounters) -> None:
         self._name = name
         self._timers = timers
+        self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._heap: list[_Waiting] = []
         self._numbers = 0
@@ -65,11 +68,12 @@ class AppendWaits:
         if self._bytes + size > MAX_WAITING_BYTES and self._heap:
             raise TooManyBytesInFlight(size, self._bytes, MAX_WAITING_BYTES)
 
-    def wait(self, end_offset: int, size: int, answer: Message, timeout_ms: int) -> LaterAnswer:
+    def wait(self, end_offset: int, size: int, answer: Message, timeout_ms: int, began: float) -> LaterAnswer:
+        """`began`: when its turn came, by the clock of the counters."""
         self._numbers += 1
         self._bytes += size
         now_ms = self._loop.time() * 1000
-        waiting = _Waiting(end_offset, self._numbers, size, answer, now_ms, timeout_ms)
+        waiting = _Waiting(end_offset, self._numbers, size, answer, began, now_ms, timeout_ms)
         heapq.heappush(self._heap, waiting)
         if waiting.deadline_ms < self._timer_at_ms:
             self._look_at(waiting.deadline_ms, timeout_ms)
@@ -77,12 +81,13 @@ class AppendWaits:
 
     def release(self, high_watermark: int) -> None:
         """Answer all that the high watermark has passed."""
-        heap = self._heap
+        heap, counters = self._heap, self._counters
         while heap and heap[0].end_offset <= high_watermark:
             waiting = heapq.heappop(heap)
             self._bytes -= waiting.size
             if not waiting.owed.done():
                 waiting.owed.give(Response(waiting.answer))
+                counters.appends.add(counters.clock() - waiting.began)
 
     def fail_all(self, error: RaylogError) -> None:
         waiting_ones, self._heap = self._heap, []

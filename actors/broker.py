@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -53,6 +53,7 @@ from raylog.actors.metadata_fold import MetadataFold
 from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
 from raylog.actors.metadata_service import MetadataService
 from raylog.actors.metadata_voter import MetadataCopy
+from raylog.actors.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
 from raylog.actors.producer_id_block import ProducerIdBlock
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
@@ -184,6 +185,13 @@ class Broker:
     @property
     def is_closing(self) -> bool:
         return self._is_closing
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics."""
+        free, total = self._usage
+        yield Reading(DISK_FREE_BYTES, (), free)
+        yield Reading(DISK_TOTAL_BYTES, (), total)
+        yield Reading(REPLICAS, (), len(self._replicas.all()))
 
     def _copy_offline(self, offline: asyncio.Future[RaylogError]) -> None:
         if not self._is_closing:

@@ -27,6 +27,7 @@ from raylog.actors.core_thread import CoreThread
 from raylog.actors.housekeeper import HousekeeperSpec
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_housekeeper import RayHousekeeper
+from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
@@ -66,6 +67,7 @@ class BrokerActor:
             self._problem = error
             return
         self._core.start(_until_over(self._broker), self._over)
+        RayMetrics(self._core, self._broker.readings, {"cluster": post.cluster, "broker": str(post.broker_id)})
 
     def __repr__(self) -> str:
         return f"broker {self._post.broker_id}"

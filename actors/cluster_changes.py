@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster_state import ClusterState, Liveness, ReplicaKey
+from raylog.actors.control_counters import ControlCounters
 from raylog.actors.messages import Message
 from raylog.actors.metadata_fold import MetadataFold
 from raylog.actors.metadata_records import PartitionChanged, TopicDeleted
@@ -46,6 +47,7 @@ class ClusterChanges:
         self._writer = writer
         self._on_committed = on_committed
         self._fold = MetadataFold()
+        self.counters = ControlCounters()
         self._last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._brokers: set[int] = set()
@@ -173,6 +175,8 @@ class ClusterChanges:
                 topic = self.state.topics.get(record.topic_id)
                 name = names[record.topic_id] if topic is None else topic.name
                 replicas = () if before is None else before.replicas
+                if before is not None:
+                    self.counters.count(before, record)
                 changes.append(ReplicaChange(name, partition, replicas, record.replicas))
             elif isinstance(record, TopicDeleted):
                 for before in list(self.state.partitions_of(record.topic_id)):

@@ -24,6 +24,7 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.broker_sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.control_counters import cluster_readings
 from raylog.actors.control_messages import (
     AllocateProducerIds,
     BrokerHeartbeat,
@@ -42,6 +43,7 @@ from raylog.actors.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_records import BrokerIdsUsed, ClusterFormed
 from raylog.actors.metadata_writer import MetadataWriter, Recovered
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_removal import ReplicaRemoval
 from raylog.actors.replica_spec import ReplicaSpec
@@ -217,6 +219,12 @@ class Controller:
         """ControllerNotReady where it does not serve."""
         self._check_serving()
         return self._admin
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics, while it serves."""
+        if self._is_serving:
+            yield from self._changes.counters.readings()
+            yield from cluster_readings(self._changes.state, self._changes.live)
 
     def replica_ended(self, spec: ReplicaSpec) -> None:
         """From the shell: this process has ended, as it may notice before anybody else does."""

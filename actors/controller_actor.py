@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,8 +29,10 @@ from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.metric_definitions import CONTROLLER_SERVING, Reading
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_coordinator_launcher import RayCoordinatorLauncher
+from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_replica_launcher import RayReplicaLauncher
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
@@ -96,6 +98,7 @@ class ControllerActor:
             post.cluster, post.cluster_id, post.secret, post.coordinators, self._coordinator_ended
         )
         self._core.start(self._live(), self._over)
+        RayMetrics(self._core, self._readings, {"cluster": post.cluster})
 
     def __repr__(self) -> str:
         return f"controller of {self._post.cluster}"
@@ -196,6 +199,12 @@ class ControllerActor:
     def _admin_if_serving(self) -> ControllerAdmin | None:
         controller = self._serving()
         return None if controller is None else controller.admin
+
+    def _readings(self) -> Iterator[Reading]:
+        controller = self._serving()
+        yield Reading(CONTROLLER_SERVING, (), controller is not None)
+        if controller is not None:
+            yield from controller.readings()
 
     def _not_ready(self, timeout: float) -> ClusterNotReady:
         problems = [f"broker {broker}: {problem}" for broker, problem in sorted(self._fleet.problems.items())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 
@@ -18,7 +19,9 @@ from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.kept_memory import keep_memory
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 
@@ -35,7 +38,9 @@ class CoordinatorActor:
         self._spec = spec
         env = RealEnvironment(place, RayTls.from_environment())
         core = CoreThread(place.cluster_id)
+        self._process: CoordinatorProcess | None = None
         core.start(self._live(env, maker_of(maker)), self._over)
+        RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
         """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
@@ -46,7 +51,11 @@ class CoordinatorActor:
 
     async def _live(self, env: RealEnvironment, make: MakeCore) -> str:
         find = partial(find_controller, self._cluster, self._spec.node_id)
-        return await CoordinatorProcess(env, self._spec, os.getpid(), find, make).run()
+        self._process = CoordinatorProcess(env, self._spec, os.getpid(), find, make)
+        return await self._process.run()
+
+    def _readings(self) -> Iterable[Reading]:
+        return () if self._process is None else self._process.readings()
 
     def _over(self, task: asyncio.Task[str]) -> None:
         if task.exception() is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
@@ -22,6 +22,7 @@ from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat
 from raylog.actors.environment import Environment
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
@@ -45,6 +46,9 @@ class CoordinatorCore(Protocol):
         """Raises MessageUnknown for what this kind is not asked."""
 
     async def close(self) -> None: ...
+
+    def readings(self) -> Iterable[Reading]:
+        """Its metrics."""
 
 
 MakeCore: TypeAlias = Callable[[Environment, CoordinatorSpec, CoordinatorLog, ClusterLink], CoordinatorCore]
@@ -75,6 +79,10 @@ class CoordinatorProcess:
     @property
     def is_serving(self) -> bool:
         return self._is_serving
+
+    def readings(self) -> Iterable[Reading]:
+        """The core's metrics, while it serves."""
+        return self._core.readings() if self._is_serving else ()
 
     async def run(self) -> str:
         name = f"{self._spec.topic}-{self._spec.partition}-{self._spec.producer_id}-{self._spec.epoch}"

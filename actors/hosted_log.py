@@ -16,6 +16,7 @@ from typing import Any, Final
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import ReplicaId
 from raylog.actors.environment import Environment
+from raylog.actors.replica_counters import ReplicaCounters
 from raylog.config import MIB
 from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
 from raylog.storage.log_flush import LogFlush
@@ -43,7 +44,14 @@ class HostedLog:
     """A log and its surroundings in one replica process."""
 
     def __init__(
-        self, log: PartitionLog, name: PartitionName, me: ReplicaId, node_id: str, env: Environment, timers: Timers
+        self,
+        log: PartitionLog,
+        name: PartitionName,
+        me: ReplicaId,
+        node_id: str,
+        env: Environment,
+        timers: Timers,
+        counters: ReplicaCounters,
     ) -> None:
         self.log = log
         self.name = name
@@ -52,6 +60,7 @@ class HostedLog:
         self.is_leading = False
         self.env = env
         self.timers = timers
+        self.counters = counters
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []

@@ -91,7 +91,8 @@ class LeaderRole:
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
         self._propose = propose
-        self._appends = AppendWaits(hosted.name, hosted.timers)
+        self._counters = hosted.counters
+        self._appends = AppendWaits(hosted.name, hosted.timers, hosted.counters)
         self._transactions = LeaderTransactions(hosted, join)
         self._fetches = FetchWaits(hosted.timers)
         self._followers = FollowerPushes(
@@ -125,6 +126,7 @@ class LeaderRole:
 
     def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
         """Answered once the marker is replicated, whoever wrote it (rule 21)."""
+        began = self._counters.clock()
         if self._leadership.recorded.is_under_min_isr:
             raise NotEnoughReplicas(*self._isr_shortage())
         now_ms = self._hosted.env.wall_ms()
@@ -135,18 +137,23 @@ class LeaderRole:
         end = self._log.log_end_offset
         if end <= self._marks.high_watermark:
             return Response(Done())
-        return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS))
+        return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS), began)
 
     def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | LaterAnswer:
+        counters, payload = self._counters, request.payload
+        began = counters.clock()
         self._check_append(request, message)
-        appended = self._log.append_as_leader(request.payload, self.epoch, self._hosted.env.wall_ms())
+        appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms())
         end = appended.last_offset + 1
         if not appended.is_duplicate:
-            self._took_in(request.payload, appended.first_offset)
+            counters.bytes_in += len(payload)
+            counters.records_in += end - appended.first_offset
+            self._took_in(payload, appended.first_offset)
         answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
         if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
+            counters.appends.add(counters.clock() - began)
             return Response(answer)
-        return self._appends.wait(end, len(request.payload), answer, message.timeout_ms)
+        return self._appends.wait(end, len(payload), answer, message.timeout_ms, began)
 
     def _check_append(self, request: Request, message: Append | AppendTransactional) -> None:
         self._check_leading()
@@ -263,6 +270,7 @@ class LeaderRole:
     # --- reading ---
 
     def fetch(self, message: Fetch) -> Answer | Awaitable[Answer]:
+        began = self._counters.clock()
         check_epoch(message.leader_epoch, self.epoch)
         end = self._log.log_end_offset
         diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
@@ -270,9 +278,10 @@ class LeaderRole:
             return Response(self._fetched(message, message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message))
         if visible and self._hosted.is_cold(message.offset) and not self._reads_files(message):
-            return self._fetch_cold(message)
+            return self._fetch_cold(message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
             return answer
         return self._fetches.wait(partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
 
@@ -286,19 +295,27 @@ class LeaderRole:
                 return None
         if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
             piece = (there.path, there.inode, there.position, there.length)
+            self._gave_out(there.length, there.next_offset - message.offset)
             return Response(self._fetched(message, there.base_offset, piece))
         read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
+        self._gave_out(len(read.data), read.next_offset - message.offset)
         return Response(self._fetched(message, read.next_offset), read.data)
+
+    def _gave_out(self, size: int, offsets: int) -> None:
+        self._counters.bytes_out += size
+        self._counters.records_out += offsets
 
     def _reads_files(self, message: Fetch) -> bool:
         """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
         return bool(message.node_id) and message.node_id == self._hosted.node_id
 
-    async def _fetch_cold(self, message: Fetch) -> Answer:
+    async def _fetch_cold(self, message: Fetch, began: float) -> Answer:
         isolation = _isolation(message)
         read = await self._hosted.read_cold(message.offset, message.max_bytes, isolation, self._check_leading)
+        self._gave_out(len(read.data), read.next_offset - message.offset)
+        self._counters.fetches.add(self._counters.clock() - began)
         return Response(self._fetched(message, read.next_offset), read.data)
 
     def _check_leading(self) -> None:

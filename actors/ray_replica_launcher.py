@@ -71,7 +71,9 @@ class RayReplicaLauncher:
         if host is None:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
-        return self._class.options(**options).remote(spec, Place(self._cluster_id, self._secret, host))
+        return self._class.options(**options).remote(
+            self._cluster, spec, Place(self._cluster_id, self._secret, host)
+        )
 
     def _kill(self, spec: ReplicaSpec) -> None:
         ray.kill(ray.get_actor(self._name(spec), namespace=namespace(self._cluster)))

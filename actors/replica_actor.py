@@ -13,11 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
+from collections.abc import Iterable
 
 from raylog.actors.actor_exit import end_process
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.kept_memory import keep_memory
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.own_processes import outlive_others
+from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replica_process import Ending, ReplicaProcess
@@ -29,13 +33,15 @@ _log = logging.getLogger(__name__)
 class ReplicaActor:
     """Started by `ray_replica_launcher.py`. Everything else goes over its streams."""
 
-    def __init__(self, spec: ReplicaSpec, place: Place) -> None:
+    def __init__(self, cluster: str, spec: ReplicaSpec, place: Place) -> None:
         outlive_others()
         keep_memory()
         self._spec = spec
+        self._process: ReplicaProcess | None = None
         env = RealEnvironment(place, RayTls.from_environment())
         core = CoreThread(place.cluster_id)
-        core.start(_live(env, spec), self._over)
+        core.start(self._live(env), self._over)
+        RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
         """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
@@ -44,12 +50,15 @@ class ReplicaActor:
     def __repr__(self) -> str:
         return f"replica {self._spec.topic}-{self._spec.partition}"
 
+    async def _live(self, env: RealEnvironment) -> Ending:
+        self._process = ReplicaProcess(env, self._spec, os.getpid(), time.perf_counter)
+        return await self._process.run()
+
+    def _readings(self) -> Iterable[Reading]:
+        return () if self._process is None else self._process.readings()
+
     def _over(self, task: asyncio.Task[Ending]) -> None:
         error = task.exception()
         if error is not None:
             _log.critical("%s: it ends after a mistake of its own.", self._spec, exc_info=error)
         end_process()  # a directory that is to go is removed by its broker, under its lock: here it may be another's
-
-
-async def _live(env: RealEnvironment, spec: ReplicaSpec) -> Ending:
-    return await ReplicaProcess(env, spec, os.getpid()).run()

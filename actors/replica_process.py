@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,16 @@ from raylog.actors.hosted_log import HostedLog, PartitionName
 from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.actors.log_upkeep import LogUpkeep
 from raylog.actors.messages import Message, pack
+from raylog.actors.metric_definitions import (
+    HIGH_WATERMARK,
+    IS_LEADER,
+    LOG_END_OFFSET,
+    LOG_SIZE_BYTES,
+    LOG_START_OFFSET,
+    Reading,
+)
 from raylog.actors.replica import Replica
+from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.transaction_joins import TransactionJoins
@@ -50,11 +59,15 @@ class Ending:
 class ReplicaProcess:
     """`run` returns when the replica is over."""
 
-    def __init__(self, env: Environment, spec: ReplicaSpec, pid: int) -> None:
+    def __init__(
+        self, env: Environment, spec: ReplicaSpec, pid: int, clock: Callable[[], float] | None = None
+    ) -> None:
+        """`clock`: a finer one than the loop's, to measure requests with."""
         self._env = env
         self._spec = spec
         self._pid = pid
         self._loop = asyncio.get_running_loop()
+        self._counters = ReplicaCounters(clock or self._loop.time)
         self._stopped: asyncio.Future[Ending] = self._loop.create_future()
         self._broker: Stream | None = None
         self._hosted: HostedLog | None = None
@@ -71,7 +84,7 @@ class ReplicaProcess:
         timers = Timers(self._loop)
         name = PartitionName(self._spec.topic, self._spec.topic_id, self._spec.partition)
         me = (self._spec.broker_id, self._spec.incarnation)
-        hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers)
+        hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers, self._counters)
         joins = TransactionJoins(self._env, self._spec.broker, self._spec.node_id)
         self._replica = Replica(hosted, self._propose, joins.add)
         server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
@@ -86,6 +99,19 @@ class ReplicaProcess:
         """End cleanly."""
         if not self._stopped.done():
             self._stopped.set_result(Ending(reason, delete))
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics; none before its log is open, or after that has gone offline."""
+        hosted = self._hosted
+        if hosted is None or hosted.log.offline_because is not None:
+            return
+        log, tags = hosted.log, (self._spec.topic, str(self._spec.partition))
+        yield from self._counters.readings(tags)
+        yield Reading(LOG_SIZE_BYTES, tags, log.size_bytes)
+        yield Reading(LOG_START_OFFSET, tags, log.log_start_offset)
+        yield Reading(LOG_END_OFFSET, tags, log.log_end_offset)
+        yield Reading(HIGH_WATERMARK, tags, log.high_watermark)
+        yield Reading(IS_LEADER, tags, hosted.is_leading)
 
     def _open(self) -> PartitionLog:
         spec = self._spec

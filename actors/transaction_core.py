@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, pack, unpack
+from raylog.actors.metric_definitions import TRANSACTIONS, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.actors.transaction_entries import TRANSACTION_PREFIX, transaction_entry, transaction_key
 from raylog.actors.transaction_families import FAMILY_PREFIX, TransactionFamilies
@@ -80,6 +82,7 @@ class TransactionCoordinator:
     def __init__(self, env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> None:
         self._env = env
         self._log = log
+        self._partition = str(spec.partition)
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(self._broke)
@@ -124,6 +127,11 @@ class TransactionCoordinator:
         except RaylogError:
             await self._log.settled()
             raise
+
+    def readings(self) -> Iterator[Reading]:
+        phases = Counter(record.phase for record in self._known.values())
+        for phase in Phase:
+            yield Reading(TRANSACTIONS, (self._partition, phase.name.lower()), phases[phase])
 
     async def close(self) -> None:
         self._timers.close()

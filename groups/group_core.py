@@ -10,7 +10,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from raylog.actors.cluster_link import ClusterLink, TopicView
@@ -18,6 +18,7 @@ from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import CoordinatorReplaced, CoordinatorStopped, ProducerFenced
 from raylog.groups.coordinator import GroupCoordinator
@@ -148,6 +149,9 @@ class GroupCore:
         if isinstance(answer, Message):
             return Response(answer)
         return _responded(answer)
+
+    def readings(self) -> Iterable[Reading]:
+        return ()
 
     async def close(self) -> None:
         if self._stop_following is not None:

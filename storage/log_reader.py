@@ -49,6 +49,7 @@ class FileSlice(NamedTuple):
     position: int
     length: int
     base_offset: int
+    next_offset: int
 
 
 class TimestampOffset(NamedTuple):
@@ -95,16 +96,14 @@ def file_slice(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolat
         return None
     segment = log.segments.containing(offset)
     place = segment.locate(offset)
-    limit = segment.size if end >= segment.next_offset else segment.locate(end).position
-    if limit == place.position:  # the end of what is visible lies inside this batch
+    limit = Place(segment.size, segment.next_offset) if end >= segment.next_offset else segment.locate(end)
+    if limit.position == place.position:  # the end of what is visible lies inside this batch
         return None
-    if limit - place.position > max_bytes:
-        limit = max(
-            segment.boundary_before(place.position + max_bytes).position,
-            segment.batch_end(place),
-        )
-    path = segment.path(LOG_SUFFIX)
-    return FileSlice(path, segment.file.inode(), place.position, limit - place.position, place.base_offset)
+    if limit.position - place.position > max_bytes:
+        limit = max(segment.boundary_before(place.position + max_bytes), segment.place_after(place))
+    path, inode = segment.path(LOG_SUFFIX), segment.file.inode()
+    length = limit.position - place.position
+    return FileSlice(path, inode, place.position, length, place.base_offset, limit.base_offset)
 
 
 def read_slice(disk: Disk, piece: FileSlice) -> bytes | None:

@@ -422,9 +422,10 @@ class Segment:
             position += at
         return None
 
-    def batch_end(self, place: Place) -> int:
-        """The position after the batch at `place`."""
-        return place.position + self._header_at(place).size
+    def place_after(self, place: Place) -> Place:
+        """Where the batch behind the one at `place` stands, or would stand."""
+        header = self._header_at(place)
+        return Place(place.position + header.size, header.next_offset)
 
     def read_batch(self, place: Place) -> bytes:
         """The one batch at `place`."""

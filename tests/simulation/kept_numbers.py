@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 
 from raylog.actors.cluster_link import ClusterLink
@@ -15,6 +15,7 @@ from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, message
+from raylog.actors.metric_definitions import Reading
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
 from raylog.errors import InvalidRequest, RaylogError
 
@@ -68,6 +69,9 @@ class KeptNumbers:
         self._numbers[asked.name] = asked.number
         await self._log.append([(asked.name.encode(), b"%d" % asked.number)])
         return None
+
+    def readings(self) -> Iterable[Reading]:
+        return ()
 
     async def close(self) -> None:
         """Nothing is its own."""

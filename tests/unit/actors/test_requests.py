@@ -12,6 +12,7 @@ from raylog.actors.clock import Timers
 from raylog.actors.hosted_log import PartitionName
 from raylog.actors.kept_memory import raw_memory
 from raylog.actors.messages import Done
+from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replication_messages import Appended
 from raylog.actors.requests_held import RequestsHeld
 from raylog.actors.requests_in_flight import AnswerCall, Reply, RequestsInFlight
@@ -187,15 +188,16 @@ def test_an_owed_answer_can_be_awaited_before_and_after_it_is_given() -> None:
 
 def test_waiting_appends_have_their_own_time_outs() -> None:
     async def main(timers: Timers) -> None:
-        waits = AppendWaits(PartitionName("t", bytes(16), 0), timers)
+        counters = ReplicaCounters(asyncio.get_running_loop().time)
+        waits = AppendWaits(PartitionName("t", bytes(16), 0), timers, counters)
         answer = Appended(0, -1, 0)
-        slow, quick = waits.wait(1, 10, answer, 5_000), waits.wait(2, 10, answer, 500)
+        slow, quick = waits.wait(1, 10, answer, 5_000, 0.0), waits.wait(2, 10, answer, 500, 0.0)
         await asyncio.sleep(1.0)
         assert quick.done()
         assert not slow.done()
         with pytest.raises(AppendTimedOut):
             await quick
-        later = waits.wait(3, 10, answer, 1_000)
+        later = waits.wait(3, 10, answer, 1_000, 0.0)
         waits.release(1)
         assert await slow == Response(answer)
         await asyncio.sleep(2.0)

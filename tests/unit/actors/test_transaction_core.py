@@ -32,7 +32,7 @@ class Coordinator:
         self.one = OneProcess(world)
         self.log = self.one.make(HandLog)
         self.link = HandLink()
-        spec = SimpleNamespace(term=0)
+        spec = SimpleNamespace(term=0, partition=2)
         self.core = self.one.make(
             lambda: TransactionCoordinator(self.one.env, cast(Any, spec), cast(Any, self.log), cast(Any, self.link))
         )
@@ -125,3 +125,11 @@ def test_an_id_that_is_used_again_while_others_are_forgotten_is_not_forgotten(co
     coordinator.one.until(again.done)
     assert isinstance(again.exception(), UnknownTransactionalId), "it was forgotten before, not behind its back"
     assert [key for key, value in coordinator.log.entries if value is None] == [b"ta", b"tb"]
+
+
+def test_its_metrics_say_how_many_ids_are_in_each_state(coordinator: Coordinator) -> None:
+    held = coordinator.ask(init())
+    coordinator.ask(init("other"))
+    coordinator.ask(add(held.producer_id))
+    told = {each.tags: each.value for each in coordinator.core.readings()}
+    assert told == {("2", phase.name.lower()): phase in (Phase.EMPTY, Phase.ONGOING) for phase in Phase}
