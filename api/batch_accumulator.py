@@ -99,8 +99,11 @@ class PartitionQueue:
 
     def taken_bytes(self) -> int:
         """Of all records that were ever added."""
+        return self.sealed_bytes + self.open_bytes()
+
+    def open_bytes(self) -> int:
         batch = self.batch
-        return self.sealed_bytes + (0 if batch is None else batch.size - max(0, self.room))
+        return 0 if batch is None else batch.size - max(0, self.room)
 
 
 class BatchAccumulator:
@@ -123,6 +126,10 @@ class BatchAccumulator:
         """The one of this partition, for ever. (`setdefault` gives every thread the same.)"""
         found = self._queues.get((topic, partition))
         return found or self._queues.setdefault((topic, partition), PartitionQueue(topic, partition))
+
+    def now(self) -> float:
+        """On the clock of `opened_at` and `deadline`."""
+        return self._clocks.monotonic()
 
     def queues(self) -> Iterator[PartitionQueue]:
         return iter(list(self._queues.values()))

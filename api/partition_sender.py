@@ -6,8 +6,8 @@
             pause is over and when metadata has changed; calling it once too often does no harm.
 
 What must stay true:
-- An open batch is left to grow while an earlier one is under way or `linger_ms` is not over, unless somebody waits
-  for room in the buffer, or flushes.
+- An open batch is left to grow while an earlier one is under way, `linger_ms` is not over, or it is being filled fast
+  (`batch_growth.py`), unless somebody waits for room in the buffer, or flushes.
 - After a failure there is a pause, which a change of the leader ends. Metadata is asked for, so that there is one.
 - A batch whose time is over fails, wherever it is.
 """
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.actors.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.api.batch_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
+from raylog.api.batch_growth import SHORTEST_SECONDS, BatchGrowth
 from raylog.api.delivery import Delivery, Parcel
 from raylog.api.pending_batch import Outcome, PendingBatch, Writer
 from raylog.api.producer_transaction import ProducerTransaction
@@ -55,6 +56,9 @@ class PartitionSender:
         self._failed_leader: PartitionLeader | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
+        self._lingering: PendingBatch | None = None  # the batch whose timer that is
+        self._growth = BatchGrowth(options.batch_size)
+        self._hurry = partial(sender.accumulator.tell, queue)
         self._is_busy = False  # a batch is being compressed, an id or a stream is being got: nothing overtakes it
 
     @property
@@ -127,23 +131,40 @@ class PartitionSender:
         if batch is None:
             queue.wants_flush = False
             return False
-        if not queue.wants_flush and not self._sender.accumulator.room.waiting:
-            if self.delivery.in_flight:
-                return False
-            left = batch.opened_at + self._options.linger_ms / 1000 - self._loop.time()
-            if self._options.linger_ms and left > 0:
-                if self._linger is None:
-                    self._linger = self._loop.call_later(left, self._lingered)
-                return False
+        is_wanted = queue.wants_flush or self._sender.accumulator.room.waiting
+        if not is_wanted and (self.delivery.in_flight or self._is_to_grow(batch)):
+            return False
         if not self._sender.accumulator.seal_open(queue):
             self._loop.call_later(_GATE_RETRY_SECONDS, self.pump)
             return False
         queue.wants_flush = False
         return bool(queue.sealed)
 
+    def _is_to_grow(self, batch: PendingBatch) -> bool:
+        """Whether the open batch waits for more records; then a timer runs, and who waits for the batch is heard."""
+        queue, now = self.queue, self._sender.accumulator.now()
+        left = batch.opened_at + self._options.linger_ms / 1000 - now
+        if left <= 0:
+            batch.held_by = self._hurry
+            if batch.is_awaited:
+                return False
+            if self._linger is not None and self._lingering is batch:
+                return True
+            left = self._growth.seconds_to_wait(batch.opened_at, len(queue.records) // 2, queue.open_bytes(), now)
+        if left > 0 and (self._linger is None or self._lingering is not batch):
+            self._end_linger()
+            self._lingering = batch
+            self._linger = self._loop.call_later(max(left, SHORTEST_SECONDS), self._lingered)
+        return left > 0
+
     def _lingered(self) -> None:
         self._linger = None
         self.pump()
+
+    def _end_linger(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
 
     def _send(self, parcel: Parcel, leader: PartitionLeader) -> bool:
         """Whether the next one may follow at once."""

@@ -99,6 +99,8 @@ class PendingBatch:
         "content",
         "count",
         "deadline",
+        "held_by",
+        "is_awaited",
         "is_taken",
         "listeners",
         "opened_at",
@@ -118,6 +120,8 @@ class PendingBatch:
         self.size = 0
         self.count = 0
         self.is_taken = False  # by the event loop
+        self.is_awaited = False
+        self.held_by: Callable[[], object] | None = None  # whom to tell that it should not wait for more records
         self.content: Encodable | None = None
         self.stamps: Sequence[int] | TimestampRuns | int = 0
         self.outcome: Outcome | None = None
@@ -142,6 +146,7 @@ class PendingBatch:
         if self.outcome is None:
             self.outcome = outcome
             self.content = None
+            self.held_by = None
             self.tell()
 
     def resolve_part(self, first: int, count: int, outcome: Outcome) -> bool:
@@ -169,6 +174,16 @@ class PendingBatch:
         self.listeners.append(listener)
         if self.outcome is not None:
             self.tell()
+
+    def hurry(self) -> None:
+        """Somebody waits for it, on whichever thread: it is not to wait for more records.
+
+        Whoever holds it back looks at `is_awaited` after it has put itself down, so one of the two sees the other.
+        """
+        self.is_awaited = True
+        held_by = self.held_by
+        if held_by is not None and not self.is_taken:
+            held_by()
 
     def tell(self) -> None:
         while self.listeners:

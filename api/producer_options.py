@@ -92,7 +92,8 @@ class ProducerOptions(ClientOptions):
         "A batch is closed when its records take so many bytes of memory here; on the wire they are fewer.",
     )
     linger_ms: float = option(
-        0, number(0, INT32_MAX), "How long an open batch waits for more records. 0: only while an earlier one is sent."
+        0, number(0, INT32_MAX), "How long an open batch waits for more records. 0: while an earlier "
+        "one is sent, and for 5 ms at most where it is being filled fast."
     )
     max_in_flight: int = option(
         5, whole_number(1, 5), "Batches of one partition that may be under way at once. Their order is kept."

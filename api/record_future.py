@@ -105,6 +105,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
         """From any event loop."""
         batch, index = self[0], self[1] >> 1
         if batch.outcome is None:
+            batch.hurry()
             yield from told_on_this_loop(batch.listen)
         return _metadata(batch, index)
 
@@ -144,6 +145,7 @@ def wait_for(batch: PendingBatch, timeout: float | None) -> None:
     told = threading.Lock()
     told.acquire()
     batch.listen(told.release)
+    batch.hurry()
     until = None if timeout is None else monotonic() + timeout
     left = _SLICE_SECONDS if timeout is None else min(_SLICE_SECONDS, max(0.0, timeout))
     while not told.acquire(timeout=left):
