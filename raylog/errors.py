@@ -73,6 +73,7 @@ What stays true here:
     │   └── UnknownAssignor, AssignorFailed
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
+    │   ├── UnknownSparkOption, FrameNotWritable, RowNotWritable
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotAdmitted, RayClientRefused
@@ -2417,6 +2418,47 @@ class SparkExecutorsMissing(SparkNotStarted):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
+
+
+class UnknownSparkOption(SparkError, ValueError):
+    """Reading or writing with Spark has no option of this name."""
+
+    def __init__(self, name: str, known: str) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def describe(self) -> str:
+        return f"There is no option {self.name!r}. There are: {self.known}."
+
+
+class FrameNotWritable(SparkError, ValueError):
+    """The columns of this DataFrame are not those of records; nothing was written."""
+
+    advice = (
+        "Select `value`, and if wanted `key` (both string or binary), `topic` (string), `partition` (int), `headers` "
+        "(array<struct<key:string,value:binary>>)."
+    )
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"This DataFrame cannot be written to a topic: {self.reason}."
+
+
+class RowNotWritable(SparkError, ValueError):
+    """A row is no record of a topic; so nothing of its DataFrame, or batch, counts."""
+
+    advice = "Filter such rows out, or give the option `topic`."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"A row cannot be written: {self.reason}."
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------

@@ -15,13 +15,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raylog.spark_bridge.batch_write import write
     from raylog.spark_bridge.spark_session import session, stop
+    from raylog.spark_bridge.stream_write import write_stream
 
-__all__ = ["session", "stop"]
+__all__ = ["session", "stop", "write", "write_stream"]
 
 _HOMES = {
     "session": "raylog.spark_bridge.spark_session",
     "stop": "raylog.spark_bridge.spark_session",
+    "write": "raylog.spark_bridge.batch_write",
+    "write_stream": "raylog.spark_bridge.stream_write",
 }
 
 
