@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,12 +24,14 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.util.client import ray as ray_client
 
 from raylog.actors.java_runtime import java_on_path
+from raylog.actors.own_notes import note_path, ray_folder, read_note, write_note
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
 _OTHERS_START_SECONDS: Final = 120.0
 _LOOK_AGAIN_SECONDS: Final = 0.05
 _START_NEW: Final = "local"
+_ADDRESS: Final = "address"
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _FOR_NEW_ONES: Final = ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "_system_config")
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
@@ -47,18 +48,18 @@ def join_or_start_ray(**settings: Any) -> str:
     RayUnreachable, RayNotAdmitted, RayClientRefused.
     """
     if not _is_connected():
-        with _one_process_at_a_time():
-            address = _named_address() or running_ray()
+        with one_process_at_a_time():
+            address = named_address() or running_ray()
             _init(address or _START_NEW, settings)
             if address is None:
-                _note_address(str(ray.get_runtime_context().gcs_address))
+                write_note(_ADDRESS, str(ray.get_runtime_context().gcs_address))
     return str(ray.get_runtime_context().gcs_address)
 
 
 def join_ray(**settings: Any) -> str:
     """The same, but never start a new one."""
     if not _is_connected():
-        address = _named_address() or running_ray()
+        address = named_address() or running_ray()
         if address is None:
             raise RayUnreachable("this machine", "none is running.")
         _init(address, settings)
@@ -77,8 +78,7 @@ def running_ray() -> str | None:
 
 def address_file() -> Path:
     """Where Ray on this machine notes its address."""
-    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
-    return Path(folder) / "ray" / "ray_current_cluster"
+    return ray_folder() / "ray_current_cluster"
 
 
 def _noted_by_ray() -> str:
@@ -89,27 +89,8 @@ def _noted_by_ray() -> str:
 
 
 def _noted_by_raylog() -> str:
-    """Ray notes what `ray start` started, and nothing of what a program did. The folder may be open to everybody."""
-    try:
-        fd = os.open(_own_file("address"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return ""
-    with open(fd) as file:
-        return file.read().strip() if os.fstat(fd).st_uid == os.geteuid() else ""
-
-
-def _note_address(address: str) -> None:
-    file = _own_file("address")
-    temporary = file.with_name(f"{file.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as opened:
-        opened.write(address)
-    temporary.replace(file)
-
-
-def _own_file(purpose: str) -> Path:
-    """Not in Ray's own folder, which Ray has to make itself for others to share it."""
-    return address_file().parent.parent / f"raylog-{os.geteuid()}-ray.{purpose}"
+    """Ray notes what `ray start` started, and nothing of what a program did."""
+    return read_note(_ADDRESS)
 
 
 def _is_connected() -> bool:
@@ -118,7 +99,7 @@ def _is_connected() -> bool:
     return ray.is_initialized()
 
 
-def _named_address() -> str | None:
+def named_address() -> str | None:
     """What `RAY_ADDRESS` names. Left to itself Ray tries a dead address for minutes, so that is looked at first."""
     named = os.environ.get("RAY_ADDRESS", "")
     if named.startswith("ray://"):
@@ -171,10 +152,10 @@ def _asks_for_token(address: str) -> bool:
 
 
 @contextmanager
-def _one_process_at_a_time() -> Iterator[None]:
+def one_process_at_a_time() -> Iterator[None]:
     """Two that look for Ray at once, and find none, would start one each."""
-    _own_file("lock").parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(_own_file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    note_path("lock").parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(note_path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         _lock(fd)
         yield

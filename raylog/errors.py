@@ -76,7 +76,7 @@ What stays true here:
     │   ├── UnknownSparkOption, FrameNotWritable, RowNotWritable
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
-        ├── RayUnreachable, RayNotAdmitted, RayClientRefused
+        ├── RayUnreachable, RayNotStarted, RayNotAdmitted, RayClientRefused
         ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
         └── ControllerLost                                                             outcome unknown
 """
@@ -2481,6 +2481,19 @@ class RayUnreachable(RuntimeUnavailable):
 
     def describe(self) -> str:
         return f"No Ray cluster answers at {self.address}: {self.reason}"
+
+
+class RayNotStarted(RuntimeUnavailable):
+    """A new Ray on this machine would not start."""
+
+    advice = "Start it with `ray start --head`, which says more, and call again."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Ray could not be started on this machine: {self.reason.rstrip('.')}."
 
 
 class RayNotAdmitted(RuntimeUnavailable):

@@ -1,0 +1,7 @@
+"""`raylog log dump`: storage's dump, which then knows the records of groups too."""
+
+from __future__ import annotations
+
+from raylog.groups.dump import dump_command
+
+__all__ = ["dump_command"]

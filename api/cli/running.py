@@ -1,0 +1,174 @@
+"""`raylog start`, `stop`, `status`.
+
+A cluster has to outlive the command that started it, and with it the Ray it runs on. So where no Ray is running, one is
+started that goes on by itself (`own_ray.py`); where one is running, it is joined.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json
+from raylog.api.cli.progress import working
+from raylog.api.cli.session import Session, connects
+
+if TYPE_CHECKING:
+    from raylog.actors.descriptions import ClusterDescription
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.2
+
+
+@click.command()
+@click.argument("data_dir", envvar="RAYLOG_DATA_DIR", type=click.Path(file_okay=False))
+@click.option(
+    "-b",
+    "--brokers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Brokers per node.  [default: one for each directory there is, at least 1]",
+)
+@click.option(
+    "--form/--no-form",
+    default=None,
+    help="Whether a new cluster may be formed where no data is found.  [default: on a Ray of one node only]",
+)
+@click.option("--join", is_flag=True, help="Join a Ray that is running; start none.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="First wait until so many nodes with the resource raylog_broker are there.",
+)
+@click.option("--ray-port", type=click.IntRange(0, 65535), metavar="PORT", help="Of a Ray that is started: its port.")
+@click.option("--num-cpus", type=click.IntRange(min=0), metavar="N", help="Of a Ray that is started: its processors.")
+@click.option("--dashboard", is_flag=True, help="Of a Ray that is started: with its dashboard.")
+@formatted
+@connects
+@click.pass_obj
+def start(
+    session: Session,
+    data_dir: str,
+    brokers: int | None,
+    form: bool | None,
+    join: bool,
+    nodes: int | None,
+    ray_port: int | None,
+    num_cpus: int | None,
+    dashboard: bool,
+    output_format: str,
+) -> None:
+    """Start a cluster whose data is in DATA_DIR, or join it; form one where there is none.
+
+    It goes on when this command has ended, until `raylog stop`. It runs on the Ray of this machine; where none is
+    running, one is started that goes on too. Brokers run on the nodes that carry the resource raylog_broker; where none
+    does, on this node.
+
+    DATA_DIR may also stand in RAYLOG_DATA_DIR. The same command after a crash or a stop brings all data back.
+    """
+    session.is_looking = False
+    timeout = max(session.timeout, _START_SECONDS)
+    started = session.start_ray(data_dir, brokers, join, ray_port, num_cpus, dashboard, timeout)
+    try:
+        with working(f"starting the cluster {session.name!r}"):
+            if nodes is not None:
+                session.wait_for_nodes(nodes, timeout)
+            description = session.start_cluster(data_dir, brokers, form, timeout)
+    except BaseException:
+        if started:
+            session.stop_ray()
+        raise
+    alive = [each.broker for each in description.brokers if each.alive]
+    if output_format == JSON:
+        told: dict[str, Any] = {"cluster": session.name, "cluster_id": description.cluster_id, "brokers": alive}
+        show_json(told | {"ray_address": session.ray_address(), "started_ray": started})
+        return
+    ray = "a Ray of its own" if started else "the Ray"
+    end = "`raylog stop --ray` ends both" if started else "`raylog stop` ends it"
+    click.echo(
+        f"Cluster {session.name!r} runs with brokers {listed(alive)} on {ray} at {session.ray_address()}; {end}."
+    )
+
+
+@click.command()
+@click.option("--ray", "with_ray", is_flag=True, help="Also end the Ray that `raylog start` has started.")
+@connects
+@click.pass_obj
+def stop(session: Session, with_ray: bool) -> None:
+    """Stop the cluster cleanly. Its data stays, and `raylog start` brings it back.
+
+    With --ray the Ray it ran on is ended too, if `raylog start` started it here; a Ray that somebody else started is
+    left alone, and so is one on which other clusters run.
+    """
+    timeout = max(session.timeout, _STOP_SECONDS)
+    with working(f"stopping the cluster {session.name!r}"):
+        was_running = session.stop_cluster(timeout, must_run=not with_ray)
+    if was_running:
+        click.echo(f"Cluster {session.name!r} is stopped.")
+    if with_ray:
+        with working("ending Ray"):
+            session.stop_ray()
+        click.echo("The Ray that it ran on is ended." if was_running else "The Ray that raylog started is ended.")
+
+
+@click.command()
+@click.option("--healthy", is_flag=True, help="Fail unless all brokers are alive and all replicas in sync.")
+@click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="With --healthy: wait so long for it.")
+@formatted
+@connects
+@click.pass_obj
+def status(session: Session, healthy: bool, wait: float | None, output_format: str) -> None:
+    """Whether the cluster runs, and how it is."""
+    if wait is not None and not healthy:
+        raise click.UsageError("--wait goes with --healthy.")
+    deadline = time.monotonic() + (wait or 0.0)
+    description = session.cluster.describe_cluster(timeout=session.timeout)
+    while healthy and not _is_healthy(description) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        description = session.cluster.describe_cluster(timeout=session.timeout)
+    if output_format == JSON:
+        show_json(status_document(session.name, description))
+    else:
+        show_facts(_facts(session.name, description))
+    if healthy and not _is_healthy(description):
+        raise click.ClickException("The cluster is not healthy.")
+
+
+def status_document(name: str, description: ClusterDescription) -> dict[str, object]:
+    return {
+        "cluster": name,
+        "cluster_id": description.cluster_id,
+        "healthy": _is_healthy(description),
+        "controller_epoch": description.controller_epoch,
+        "brokers": len(description.brokers),
+        "brokers_alive": sum(each.alive for each in description.brokers),
+        "topics": description.topics,
+        "partitions": description.partitions,
+        "offline": description.offline,
+        "under_replicated": description.under_replicated,
+        "under_min_isr": description.under_min_isr,
+        "reassigning": description.reassigning,
+    }
+
+
+def _is_healthy(description: ClusterDescription) -> bool:
+    is_whole = not (description.offline or description.under_replicated or description.under_min_isr)
+    return is_whole and bool(description.brokers) and all(each.alive for each in description.brokers)
+
+
+def _facts(name: str, description: ClusterDescription) -> list[tuple[str, object]]:
+    alive = sum(each.alive for each in description.brokers)
+    partitions = f"{description.partitions}, {description.under_replicated} under-replicated"
+    partitions += f", {description.under_min_isr} below min.insync.replicas, {description.offline} without a leader"
+    return [
+        ("cluster", f"{name} ({description.cluster_id})"),
+        ("health", "good" if _is_healthy(description) else "not good"),
+        ("brokers", f"{alive} of {len(description.brokers)} alive"),
+        ("topics", description.topics),
+        ("partitions", partitions),
+        ("reassigning", description.reassigning),
+    ]

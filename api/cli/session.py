@@ -1,0 +1,185 @@
+"""One run of a command: which cluster it means, and its handle and clients, made when they are first asked for.
+
+Tests put their own in its place. Ray is quiet in a process of the command line: what it prints would be taken for data.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from raylog.actors.actor_names import DEFAULT_CLUSTER
+
+if TYPE_CHECKING:
+    from raylog.actors.descriptions import ClusterDescription
+    from raylog.api.cluster import Cluster
+    from raylog.api.consumer import Consumer
+    from raylog.api.producer import Producer
+
+DEFAULT_SECONDS: Final = 30.0
+_NAMES_SECONDS: Final = 5.0  # for looking which name may have been meant
+_NAMESPACES: Final = "raylog/"
+
+
+class Session:
+    """`context.obj` of every command."""
+
+    def __init__(self) -> None:
+        self.name = DEFAULT_CLUSTER
+        self.timeout = DEFAULT_SECONDS
+        self.is_looking = True  # for a cluster that is there; `raylog start` is not
+        self._cluster: Cluster | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady."""
+        if self._cluster is None:
+            self.join_ray()
+            from raylog.api.formation import connect
+
+            self._cluster = connect(self.name, self.timeout)
+        return self._cluster
+
+    def join_ray(self) -> None:
+        """The Ray that is running."""
+        quieten_ray()
+        from raylog.api.cli.ray_session import join_quietly
+
+        join_quietly()
+
+    def producer(self, **options: Any) -> Producer:
+        from raylog.api.producer import Producer
+
+        return Producer(cluster=self.cluster, **options)
+
+    def consumer(self, *topics: str, **options: Any) -> Consumer:
+        from raylog.api.consumer import Consumer
+
+        return Consumer(*topics, cluster=self.cluster, **options)
+
+    # --- starting and stopping ------------------------------------------------------------------------------------
+
+    def start_ray(
+        self,
+        data_dir: str,
+        brokers: int | None,
+        join: bool,
+        port: int | None,
+        num_cpus: int | None,
+        dashboard: bool,
+        timeout: float,
+    ) -> bool:
+        """Be connected to the Ray that is running, or, unless `join`, to a new one. Whether it is new."""
+        quieten_ray()
+        from raylog.actors.own_ray import RaySettings
+        from raylog.api.cli.ray_session import have_ray
+
+        settings = None if join else RaySettings(port, num_cpus, dashboard)
+        return have_ray(self.name, data_dir, brokers, settings, timeout)
+
+    def wait_for_nodes(self, count: int, timeout: float) -> None:
+        from raylog.api.cli.ray_session import wait_for_nodes
+
+        wait_for_nodes(self.name, count, timeout)
+
+    def start_cluster(
+        self, data_dir: str, brokers: int | None, form: bool | None, timeout: float
+    ) -> ClusterDescription:
+        from raylog.api.cli.ray_session import start_cluster
+
+        return start_cluster(self.name, data_dir, brokers, form, timeout)
+
+    def ray_address(self) -> str:
+        import ray
+
+        return str(ray.get_runtime_context().gcs_address)
+
+    def stop_cluster(self, timeout: float, *, must_run: bool) -> bool:
+        """Whether there was anything to stop."""
+        quieten_ray()
+        from raylog.api.cli.ray_session import stop_cluster
+
+        return stop_cluster(self.name, timeout, must_run=must_run)
+
+    def stop_ray(self) -> None:
+        """The one that `raylog start` has started."""
+        import ray
+
+        from raylog.api.cli.ray_session import stop_ray
+
+        others = [name for name in self.cluster_names() if name != self.name] if ray.is_initialized() else []
+        problem = stop_ray(others)
+        if problem:
+            raise click.ClickException(problem)
+
+    # --- names that may have been meant ---------------------------------------------------------------------------
+
+    def topic_names(self) -> list[str]:
+        return list(self.cluster.list_topics(internal=True, timeout=_NAMES_SECONDS))
+
+    def group_names(self) -> list[str]:
+        return [each.group_id for each in self.cluster.list_groups(timeout=_NAMES_SECONDS)]
+
+    def cluster_names(self) -> list[str]:
+        """Of all clusters on the Ray that was joined."""
+        from ray.util import list_named_actors
+
+        spaces = {entry["namespace"] for entry in list_named_actors(all_namespaces=True)}
+        return sorted(each.removeprefix(_NAMESPACES) for each in spaces if each.startswith(_NAMESPACES))
+
+
+def quieten_ray() -> None:
+    """Before it is imported."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray tells of a change to come
+    logging.basicConfig(level=logging.WARNING, format="raylog: %(message)s")
+
+
+# --- the options that lead to it ----------------------------------------------------------------------------------
+
+
+def _noted(attribute: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def note(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(context.ensure_object(Session), attribute, value)
+
+    return note
+
+
+def _set_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        os.environ["RAY_ADDRESS"] = value
+
+
+def connects(command: Callable[..., Any]) -> Callable[..., Any]:
+    """For commands that talk to a cluster: the options that say which, and how long."""
+    for decorate in (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            expose_value=False,
+            callback=_noted("timeout"),
+            help=f"How long an answer is waited for.  [default: {DEFAULT_SECONDS:g}]",
+        ),
+        click.option(
+            "--ray-address",
+            metavar="HOST:PORT",
+            expose_value=False,
+            callback=_set_address,
+            help="The Ray it runs on, as in RAY_ADDRESS.  [default: the one that runs on this machine]",
+        ),
+        click.option(
+            "--cluster",
+            metavar="NAME",
+            envvar="RAYLOG_CLUSTER",
+            expose_value=False,
+            callback=_noted("name"),
+            help=f"The cluster's name, as in RAYLOG_CLUSTER.  [default: {DEFAULT_CLUSTER}]",
+        ),
+    ):
+        command = decorate(command)
+    return command

@@ -1,0 +1,279 @@
+"""Commands on a cluster in memory: what they print, what they ask for, and what they end with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
+from raylog.api.records import TopicPartition
+from raylog.errors import AdminTimedOut, RayUnreachable
+from tests.unit.api.cli.fake_cluster import FakeCluster, FakeSession, run, run_json
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    made.fill("clicks", 2, 10)
+    return made
+
+
+def test_topics_are_created_listed_described_and_deleted() -> None:
+    cluster = FakeCluster()
+    made = run(cluster, "topic", "create", "clicks", "-p", "3", "-r", "2", "-c", "retention.ms=5")
+    assert made.stdout.splitlines() == ["TOPIC   PARTITIONS  REPLICAS  STATUS", "clicks           3         2  created"]
+    assert run_json(cluster, "topic", "list") == [
+        {"topic": "clicks", "partitions": 3, "replicas": 2, "under_replicated": 0, "internal": False}
+    ]
+    (found,) = run_json(cluster, "topic", "describe", "clicks")
+    assert found["config"] == {"retention.ms": "5"}
+    assert found["partition_list"][1]["replicas"] == [1, 2]
+    assert found["partition_list"][1]["size_bytes"] == 2048
+    assert "retention.ms  5" in run(cluster, "topic", "describe", "clicks").stdout
+    assert run(cluster, "topic", "delete", "clicks").stdout == "clicks is deleted.\n"
+    assert run_json(cluster, "topic", "list") == []
+
+
+def test_a_topic_that_is_there_fails_unless_it_may_be(cluster: FakeCluster) -> None:
+    assert run(cluster, "topic", "create", "clicks").exit_code == FAILED
+    assert "was there" in run(cluster, "topic", "create", "clicks", "--if-not-exists").stdout
+
+
+def test_topics_are_changed(cluster: FakeCluster) -> None:
+    assert run(cluster, "topic", "alter", "clicks", "-c", "a=b", "-d", "c", "-r", "2").exit_code == 0
+    assert run(cluster, "topic", "add-partitions", "clicks", "-n", "2").stdout == "clicks has 4 partitions.\n"
+    assert cluster.calls == [
+        ("alter", {"a": "b", "c": None}),
+        ("replicas", ("clicks", 2)),
+        ("partitions", ("clicks", 4)),
+    ]
+
+
+def test_records_are_trimmed_by_offset_end_and_time(cluster: FakeCluster) -> None:
+    assert [each["log_start_offset"] for each in run_json(cluster, "topic", "trim", "clicks", "-o", "end")] == [5, 5]
+    assert run_json(cluster, "topic", "trim", "clicks", "-o", "3", "-p", "1") == [
+        {"topic": "clicks", "partition": 1, "log_start_offset": 3}
+    ]
+    assert [
+        each["log_start_offset"]
+        for each in run_json(cluster, "topic", "trim", "clicks", "-o", "@1970-01-01T00:00:01.004")
+    ] == [2, 2]
+
+
+def test_lines_become_records_and_records_lines(cluster: FakeCluster) -> None:
+    run(cluster, "topic", "create", "words")
+    made = run(cluster, "produce", "words", "-K", ":", "-H", "from=test", stdin=b"a:1\nb:2\nc:")
+    assert made.stderr == "3 records written to words.\n"
+    assert made.stdout == ""
+    shown = run(cluster, "consume", "words", "-e", "-f", "%t %p %o %k=%v %h")
+    assert shown.stdout == "words 0 0 a=1 from=test\nwords 0 1 b=2 from=test\nwords 0 2 c= from=test\n"
+    first = json.loads(run(cluster, "consume", "words", "-n", "1", "-f", "json").stdout)
+    assert first["headers"] == [{"key": "from", "value": "test"}]
+
+
+def test_files_are_read_line_by_line_or_whole(cluster: FakeCluster, tmp_path: Path) -> None:
+    run(cluster, "topic", "create", "files")
+    (tmp_path / "one").write_bytes(b"1\n2\n")
+    (tmp_path / "two").write_bytes(b"3")
+    files = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert run(cluster, "produce", "files", *files, "-v", "-q").stdout == "files\t0\t0\nfiles\t0\t1\nfiles\t0\t2\n"
+    run(cluster, "produce", "files", "--whole", "-k", "name", *files)
+    assert [each.value for each in cluster.logs[TopicPartition("files", 0)]] == [b"1", b"2", b"3", b"1\n2\n", b"3"]
+    run(cluster, "produce", "files", "-Z", stdin=b"\n")
+    assert cluster.logs[TopicPartition("files", 0)][-1].value is None
+
+
+def test_a_line_that_is_not_as_the_pattern_says_is_named(cluster: FakeCluster) -> None:
+    result = run(cluster, "produce", "clicks", "-f", "%k:%v", stdin=b"a:1\nnothing\n")
+    assert result.exit_code == FAILED
+    assert result.stderr == "raylog: stdin, record 2: it has no b':' behind %k.\n"
+
+
+def test_options_of_the_producer_arrive(cluster: FakeCluster) -> None:
+    session = FakeSession(cluster)
+    run(cluster, "produce", "clicks", "--acks", "1", "-z", "lz4", session=session)
+    assert session.producers[0].options == {"acks": 1, "compression_type": "lz4"}
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        (["-e"], "0 2 4 6 8 1 3 5 7 9"),
+        (["-n", "3"], "0 2 4"),
+        (["-o", "-1", "-e"], "8 9"),
+        (["-o", "+1:3"], "2 4 3 5"),
+        (["-o", "4:", "-p", "1"], "9"),
+        (["-o", "@1970-01-01T00:00:01.007Z:end"], "8 7 9"),
+    ],
+)
+def test_what_is_asked_for_is_read(cluster: FakeCluster, options: list[str], values: str) -> None:
+    result = run(cluster, "consume", "clicks", *options)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.split() == values.split()
+
+
+def test_a_group_commits_what_was_printed(cluster: FakeCluster) -> None:
+    assert run(cluster, "consume", "clicks", "-g", "billing", "-n", "3").stdout.split() == ["0", "2", "4"]
+    assert cluster.committed["billing"] == {TopicPartition("clicks", 0): 3}
+    interrupted = run(cluster, "consume", "clicks", "-g", "billing")
+    assert interrupted.exit_code == INTERRUPTED
+    assert interrupted.stderr == "raylog: interrupted\n"
+    assert cluster.committed["billing"] == {TopicPartition("clicks", 0): 5, TopicPartition("clicks", 1): 5}
+    assert run(cluster, "consume", "clicks", "-g", "billing", "-e").stdout == ""
+
+
+def test_groups_are_shown_moved_and_deleted(cluster: FakeCluster) -> None:
+    cluster.committed["billing"] = {TopicPartition("clicks", 0): 3}
+    assert run_json(cluster, "group", "list") == [{"group": "billing", "state": "Empty", "members": 0}]
+    (found,) = run_json(cluster, "group", "describe", "billing")
+    assert found["lag"] == 2
+    assert "clicks          0          3    5    2" in run(cluster, "group", "describe", "billing").stdout
+    moved = run_json(cluster, "group", "seek", "billing", "--to", "-2", "--dry-run")
+    assert moved["partitions"] == [{"topic": "clicks", "partition": 0, "before": 3, "after": 0}]
+    run(cluster, "group", "seek", "billing", "--to", "end", "-t", "clicks")
+    first, second = (dict(call) for name, call in cluster.calls if name == "reset")
+    assert (first["shift"], first["dry_run"]) == (-2, True)
+    assert (second["to"], second["topics"], second["dry_run"]) == ("latest", ("clicks",), False)
+    assert run(cluster, "group", "delete", "billing").exit_code == 0
+    assert cluster.committed == {}
+
+
+def test_brokers_are_shown_drained_and_evened_out() -> None:
+    cluster = FakeCluster(brokers=2)
+    cluster.fill("clicks", 4, 0)
+    cluster.brokers = 3
+    assert [each["replicas"] for each in run_json(cluster, "cluster", "describe")["broker_list"]] == [4, 4, 0]
+    planned = run_json(cluster, "cluster", "rebalance", "--dry-run")["moves"]
+    assert len([each for each in planned if 2 in each["after"]]) == 2
+    assert run(cluster, "cluster", "rebalance").exit_code == 0
+    assert ("elect", "preferred") in cluster.calls
+    assert run(cluster, "cluster", "drain", "1", "--force").stdout == "Broker 1 holds nothing any more.\n"
+
+
+def test_start_stop_and_status(cluster: FakeCluster) -> None:
+    session = FakeSession(cluster)
+    started = run(cluster, "start", "/data", "-b", "3", "--form", "--ray-port", "7000", session=session)
+    assert "brokers 0,1,2 on a Ray of its own at 10.0.0.1:6379" in started.stdout
+    run(cluster, "stop", "--ray", session=session)
+    assert session.started == [
+        ("ray", "/data", 3, False, 7000, None, False, 60.0),
+        ("cluster", "/data", 3, True, 60.0),
+        ("stop", False),
+        ("stop ray",),
+    ]
+    assert run_json(cluster, "status")["healthy"] is True
+    assert run(cluster, "status", "--healthy").exit_code == 0
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("topc list", "There is no command 'topc'. Did you mean 'topic'?"),
+        ("topic creat", "topic: There is no command 'creat'. Did you mean 'create'?"),
+        ("topic create", "topic create: Missing argument"),
+        ("topic create a -p 0", "Invalid value for '-p'"),
+        ("topic create a -c x", "-c is KEY=VALUE, and not 'x'."),
+        ("topic alter clicks", "Say what to change"),
+        ("topic add-partitions clicks", "Say either -n or --total."),
+        ("topic trim clicks -o soon", "-o is an offset, end or @TIME"),
+        ("produce clicks -f %k%v", "nothing stands between %k and %v"),
+        ("produce clicks -H x", "-H is NAME=VALUE"),
+        ("produce clicks /nothing/there", "does not exist"),
+        ("consume clicks -o soon", "'soon' is no place"),
+        ("consume clicks -f %y", "%y is nothing in the pattern"),
+        ("consume clicks -p 1-", "Partitions are given as 0,2,5-7"),
+        ("consume clicks -g g -p 1", "-p does not go with -g"),
+        ("consume clicks -g g -o 3:4", "With -g, -o is start or end"),
+        ("group seek g --to soon", "--to: 'soon' is no place"),
+        ("status --wait 3", "--wait goes with --healthy"),
+        ("completion tcsh", "Invalid value"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_ends_with_2(cluster: FakeCluster, arguments: str, message: str) -> None:
+    result = run(cluster, *arguments.split())
+    assert result.exit_code == USAGE
+    assert message in result.stderr
+    assert result.stderr.startswith("raylog: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("topic describe clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
+        ("topic delete other", "raylog: There is no topic 'other'. `raylog topic list` shows what there is.\n"),
+        ("consume clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
+        ("produce clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
+        ("consume clicks -p 7", "raylog: Topic 'clicks' has no partition 7"),
+        ("group describe bilings", "raylog: There is no group 'bilings'. Did you mean 'billing'?\n"),
+        ("status --cluster othr", "raylog: No raylog cluster 'othr' is running; --cluster may name: 'default'.\n"),
+    ],
+)
+def test_names_that_are_not_there(cluster: FakeCluster, arguments: str, message: str) -> None:
+    cluster.committed["billing"] = {}
+    result = run(cluster, *arguments.split())
+    assert result.exit_code == FAILED
+    assert result.stderr.startswith(message)
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_fails_is_told_in_one_line(cluster: FakeCluster) -> None:
+    cluster.failure = RayUnreachable("this machine", "none is running.")
+    told = run(cluster, "topic", "list")
+    assert (told.exit_code, told.stderr.count("\n")) == (FAILED, 1)
+    assert "No Ray is running on this machine" in told.stderr
+    cluster.failure = AdminTimedOut("list_topics", 5)
+    assert run(cluster, "topic", "list").exit_code == FAILED
+
+
+def test_an_error_that_nobody_expected_is_no_traceback(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(cluster, "list_groups", fail)
+    result = run(cluster, "group", "list")
+    assert result.exit_code == FAILED
+    assert result.stderr == "raylog: unexpected ZeroDivisionError: by zero. RAYLOG_TRACEBACK=1 shows where.\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["consume", "--help"], ["start", "-h"]])
+def test_help_fits_into_80_columns(cluster: FakeCluster, arguments: list[str]) -> None:
+    result = run(cluster, *arguments)
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+# --- the process --------------------------------------------------------------------------------------------------
+
+_MODULES = "from raylog.api.cli.program import run; import sys; code = run({arguments!r}); {then}"
+
+
+def test_help_and_wrong_usage_import_neither_ray_nor_asyncio_nor_rich() -> None:
+    for arguments in (["--help"], ["topic", "create"], ["consume", "x", "-o", "soon"]):
+        then = "print([n for n in ('ray', 'asyncio', 'rich', 'msgpack') if n in sys.modules], file=sys.stderr)"
+        program = _MODULES.format(arguments=arguments, then=then)
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert ran.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_has_left_is_no_failure() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    program = _MODULES.format(arguments=["--help"], then="sys.exit(code)")
+    ran = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (CLOSED_PIPE, b"")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(cluster: FakeCluster, shell: str) -> None:
+    assert "_RAYLOG_COMPLETE" in run(cluster, "completion", shell).stdout
