@@ -71,7 +71,7 @@ def start(
     DATA_DIR may also stand in RAYLOG_DATA_DIR. The same command after a crash or a stop brings all data back.
     """
     session.is_looking = False
-    timeout = max(session.timeout, _START_SECONDS)
+    timeout = session.timeout_or(_START_SECONDS)
     started = session.start_ray(data_dir, brokers, join, ray_port, num_cpus, dashboard, timeout)
     try:
         with working(f"starting the cluster {session.name!r}"):
@@ -104,7 +104,7 @@ def stop(session: Session, with_ray: bool) -> None:
     With --ray the Ray it ran on is ended too, if `raylog start` started it here; a Ray that somebody else started is
     left alone, and so is one on which other clusters run.
     """
-    timeout = max(session.timeout, _STOP_SECONDS)
+    timeout = session.timeout_or(_STOP_SECONDS)
     with working(f"stopping the cluster {session.name!r}"):
         was_running = session.stop_cluster(timeout, must_run=not with_ray)
     if was_running:

@@ -30,9 +30,17 @@ class Session:
 
     def __init__(self) -> None:
         self.name = DEFAULT_CLUSTER
-        self.timeout = DEFAULT_SECONDS
+        self.asked_timeout: float | None = None
         self.is_looking = True  # for a cluster that is there; `raylog start` is not
         self._cluster: Cluster | None = None
+
+    @property
+    def timeout(self) -> float:
+        return self.timeout_or(DEFAULT_SECONDS)
+
+    def timeout_or(self, usual: float) -> float:
+        """What was asked for; without that, what is usual."""
+        return usual if self.asked_timeout is None else self.asked_timeout
 
     @property
     def cluster(self) -> Cluster:
@@ -162,8 +170,8 @@ def connects(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
             expose_value=False,
-            callback=_noted("timeout"),
-            help=f"How long an answer is waited for.  [default: {DEFAULT_SECONDS:g}]",
+            callback=_noted("asked_timeout"),
+            help=f"How long an answer is waited for.  [default: {DEFAULT_SECONDS:g}; start, stop: 60]",
         ),
         click.option(
             "--ray-address",

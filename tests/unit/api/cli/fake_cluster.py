@@ -120,7 +120,7 @@ class FakeCluster:
     ) -> dict[tuple[str, int], int]:
         ends = {each: len(self.logs[TopicPartition(*each)]) for each in before}
         self.starts = {TopicPartition(*each): ends[each] if to < 0 else to for each, to in before.items()}
-        return dict(self.starts)  # type: ignore[arg-type]  # a TopicPartition is a pair
+        return {(each.topic, each.partition): at for each, at in self.starts.items()}
 
     def describe_cluster(self, *, timeout: float = 1) -> ClusterDescription:
         self._may_fail()
