@@ -37,6 +37,7 @@ from raylog.errors import (
 )
 from raylog.storage.data_directory import Claim
 from raylog.storage.partition_log import PartitionLog
+from tests.simulation.kept_promises import KeptPromises
 from tests.simulation.machines import Machine, Process, SimEnvironment
 from tests.simulation.simulated_coordinators import SimulatedCoordinators
 from tests.simulation.world import World
@@ -130,6 +131,7 @@ class SimulatedCluster:
     loses_orders: bool = True  # to start a replica; each is repeated after half a minute
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
+    _promises: KeptPromises = field(default_factory=KeptPromises)
     _runs: int = 0
     _is_formed: bool = False
 
@@ -165,6 +167,8 @@ class SimulatedCluster:
     def start_broker(self, home: BrokerHome) -> None:
         self._runs += 1
         name = f"broker-{home.broker_id}"
+        if home.broker is not None:
+            self._promises.process_ended(home.broker)
         home.broker = None
         home.process = home.machine.start(name, self._broker_main, home, f"run-{self._runs}", on_exit=self._broker_gone)
 
@@ -179,6 +183,7 @@ class SimulatedCluster:
             home.needs_reboot = isinstance(error, DiskFailed)
             return
         home.broker = broker
+        self._promises.process_began(broker)
         self._keep_housekeeper(home)
         ends: list[asyncio.Future[Any]] = [broker.failed, broker.stopped]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
