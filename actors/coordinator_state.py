@@ -17,9 +17,15 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 COORDINATORS: Final = 3  # of each kind: partitions of a topic that is made because somebody asks for its coordinators
 
+# A group of many members is one record, so batches are large.
 # Small segments, so that a new coordinator has little to replay: what is compacted is never in the growing one.
 COORDINATED_SETTINGS: Final[Mapping[str, ConfigValue]] = MappingProxyType(
-    {"cleanup.policy": "compact", "segment.bytes": 16 * MIB, "min.cleanable.dirty.ratio": 0.3}
+    {
+        "cleanup.policy": "compact",
+        "segment.bytes": 16 * MIB,
+        "min.cleanable.dirty.ratio": 0.3,
+        "max.message.bytes": 8 * MIB,
+    }
 )
 
 FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's number, see `transaction_family.py`

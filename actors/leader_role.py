@@ -139,6 +139,9 @@ class LeaderRole:
             return Response(Done())
         return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS), began)
 
+    def open_transactions(self) -> Answer:
+        return Response(self._transactions.still_open())
+
     def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | LaterAnswer:
         counters, payload = self._counters, request.payload
         began = counters.clock()

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.hosted_log import HostedLog
-from raylog.actors.replication_messages import AppendTransactional, WriteMarker
+from raylog.actors.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
 from raylog.actors.stream_interface import Answer, LaterAnswer
 from raylog.actors.transaction_messages import AddPartition
 from raylog.errors import (
@@ -93,6 +93,15 @@ class LeaderTransactions:
         kind = MarkerType.COMMIT if message.commits else MarkerType.ABORT
         marker = Marker(kind, message.coordinator_epoch)
         return encode_marker(marker, message.producer_id, message.producer_epoch, now_ms)
+
+    def still_open(self) -> OpenTransactions:
+        producers = self._hosted.log.producers
+        found = []
+        for producer_id, first_offset in producers.open_transactions().items():
+            known = producers.get(producer_id)
+            assert known is not None
+            found.append((producer_id, known.epoch, first_offset, known.last_seen_ms, known.coordinator_epoch))
+        return OpenTransactions(tuple(found))
 
     def end(self, error: RaylogError) -> None:
         """This replica does not lead any more."""

@@ -152,6 +152,20 @@ class WriteMarker(Message):
     timeout_ms: int
 
 
+@message(kind=28)
+@dataclass(frozen=True, slots=True)
+class ListOpenTransactions(Message):
+    """Those that have no marker in this partition yet."""
+
+
+@message(kind=29)
+@dataclass(frozen=True, slots=True)
+class OpenTransactions(Message):
+    """(producer id, epoch, first offset, when it wrote last, epoch of the coordinator that ended its last one; −1)."""
+
+    transactions: tuple[tuple[int, int, int, int, int], ...]
+
+
 # --- between replicas ---------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,7 @@ from raylog.actors.transaction_state import (
     add_partition,
     completed,
     end_transaction,
+    identity_in_use,
     init_producer,
     is_expired,
     timed_out,
@@ -64,6 +65,7 @@ from raylog.errors import (
     InvalidTransactionState,
     MessageUnknown,
     RaylogError,
+    TransactionTooLarge,
     UnknownTransactionalId,
 )
 
@@ -72,6 +74,7 @@ _SWEEP_SECONDS: Final = 3600.0
 _PRODUCER_ID_SECONDS: Final = 10.0
 _TRY_AGAIN_MS: Final = 1000
 _NOT_NEEDED: Final = -1
+_MOST_BYTES: Final = 900_000  # of one transaction; all that becomes of it later is hardly longer
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +159,7 @@ class TransactionCoordinator:
         if record is None:
             await self._log.settled()  # what put it there may not be committed yet
         else:
+            _check_size(record)
             await self._change(record)
         return None
 
@@ -175,11 +179,13 @@ class TransactionCoordinator:
     async def _abort(self, asked: AbortTransaction) -> Answer:
         fresh = await self._fresh_id(asked.transactional_id)
         known = self._known.get(asked.transactional_id)
-        record = aborted_by_operator(known, asked.transactional_id, self.now_ms(), fresh)
-        self._used(record.producer_id)
-        _log.warning("The transaction of %r is aborted by an operator.", asked.transactional_id)
-        await self._change(record)
+        record = aborted_by_operator(known, asked, self.now_ms(), fresh)
+        if record is not None:
+            self._used(record.producer_id)
+            _log.warning("The transaction of %r is aborted by an operator.", asked.transactional_id)
+            await self._change(record)
         await self.until_ended(asked.transactional_id)
+        await self._log.settled()
         return None
 
     async def _describe(self, asked: DescribeTransaction) -> Answer:
@@ -191,7 +197,7 @@ class TransactionCoordinator:
 
     async def _list(self, _: ListTransactions) -> Answer:
         found = [
-            (each.transactional_id, each.producer_id, each.epoch, each.phase, _begun(each))
+            (each.transactional_id, *identity_in_use(each), each.phase, _begun(each))
             for each in self._known.values()
         ]
         await self._log.settled()
@@ -331,6 +337,13 @@ class TransactionCoordinator:
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
     """For `coordinator_process.py`."""
     return TransactionCoordinator(env, spec, log, link)
+
+
+def _check_size(record: TransactionRecord) -> None:
+    """Of what has to fit into a batch of the log: a record that does not would end this coordinator, and the next."""
+    size = len(transaction_entry(record)[1] or b"")
+    if size > _MOST_BYTES:
+        raise TransactionTooLarge(record.transactional_id, size, _MOST_BYTES)
 
 
 def _begun(record: TransactionRecord) -> int:

@@ -97,7 +97,10 @@ class ListTransactions(Message):
 @message(kind=127)
 @dataclass(frozen=True, slots=True)
 class TransactionsListed(Message):
-    """(transactional id, producer id, epoch, phase, when it began, −1: none is open)."""
+    """(transactional id, producer id, epoch, phase, when it began, −1: none is open).
+
+    The identity is that of the transaction that is open or being ended; where there is none, of the next.
+    """
 
     transactions: tuple[tuple[str, int, int, int, int], ...]
 
@@ -113,9 +116,11 @@ class DescribeTransaction(Message):
 @message(kind=129)
 @dataclass(frozen=True, slots=True)
 class AbortTransaction(Message):
-    """From an operator: end what is open, and fence its producer. Answered once every partition has its marker."""
+    """From an operator: end this transaction, and fence its producer. Answered once every partition has its marker."""
 
     transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 # --- what is kept -------------------------------------------------------------------------------------------------
@@ -127,7 +132,8 @@ class TransactionRecord(Message):
     """All that is known of a transactional id. `transaction_state.py` says what its phases are.
 
     `producer_id`, `epoch`: of the transaction that is open, or of the next. `ended_id`, `ended_epoch`: of the one that
-    ended last, if its producer may ask again how. `marker_id`, `marker_epoch`: what its markers carry.
+    ended last, if its producer may ask again how. `marker_id`, `marker_epoch`: what its markers carry. `timed_out`: it
+    was aborted because its time was over.
     """
 
     transactional_id: str
@@ -143,3 +149,4 @@ class TransactionRecord(Message):
     ended_epoch: int
     marker_id: int
     marker_epoch: int
+    timed_out: bool = False

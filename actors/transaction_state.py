@@ -13,7 +13,7 @@ What must stay true:
   next transaction (rule 20). So does an abort where nothing was added: its first batch may still be on its way. The
   largest epoch is for markers only; behind it comes another producer id.
 - Whoever speaks under any identity but the present one is fenced, except that the holder may ask again how its last
-  transaction ended.
+  transaction ended. Where its time was over it hears so, aborts, and goes on; after an operator's abort it is fenced.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from raylog.actors.transaction_messages import (
+    AbortTransaction,
     AddGroup,
     AddPartition,
     EndTransaction,
@@ -36,6 +37,7 @@ from raylog.errors import (
     InvalidTransactionState,
     InvalidTransactionTimeout,
     ProducerFenced,
+    TransactionTimedOut,
     UnknownTransactionalId,
 )
 
@@ -106,7 +108,10 @@ def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms
 
 
 def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms: int) -> TransactionRecord | None:
-    """None: it is in the transaction already. ProducerFenced, ConcurrentTransaction, UnknownTransactionalId."""
+    """None: it is in the transaction already.
+
+    TransactionTimedOut, ProducerFenced, ConcurrentTransaction, UnknownTransactionalId.
+    """
     partition = request.topic, request.topic_id, request.partition
     open_ = _opened(known, request, now_ms)
     if partition in open_.partitions:
@@ -123,7 +128,7 @@ def add_group(known: TransactionRecord | None, request: AddGroup, now_ms: int) -
 
 
 def end_transaction(known: TransactionRecord | None, request: EndTransaction, now_ms: int, fresh_id: int) -> Ended:
-    """ProducerFenced, UnknownTransactionalId; InvalidTransactionState: it ended the other way."""
+    """ProducerFenced, UnknownTransactionalId; TransactionTimedOut, InvalidTransactionState: it ended the other way."""
     known = _known(known, request.transactional_id)
     identity = request.producer_id, request.epoch
     if identity == (known.ended_id, known.ended_epoch):
@@ -155,6 +160,8 @@ def _asked_again(known: TransactionRecord, request: EndTransaction) -> Ended:
     if known.phase in (Phase.EMPTY, Phase.ONGOING):
         raise InvalidTransactionState(f"The next transaction of {known.transactional_id!r} has begun already.")
     if request.commits != (known.phase in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)):
+        if known.timed_out:
+            raise TransactionTimedOut(known.transactional_id, known.timeout_ms)
         ended = "aborted" if request.commits else "committed"
         raise InvalidTransactionState(f"The transaction of {known.transactional_id!r} was {ended} before.")
     if Phase(known.phase).is_prepared:
@@ -169,15 +176,21 @@ def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int, heard_ms: in
     """Aborted, if it has been open for too long. `heard_ms`: when its driver, if it has one, was heard last."""
     if known.phase != Phase.ONGOING or now_ms - max(known.begun_ms, heard_ms) < known.timeout_ms:
         return None
-    return _prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)
+    return replace(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id), timed_out=True)
 
 
-def aborted_by_operator(known: TransactionRecord | None, name: str, now_ms: int, fresh_id: int) -> TransactionRecord:
-    """UnknownTransactionalId; InvalidTransactionState: nothing is open."""
-    known = _known(known, name)
-    if known.phase != Phase.ONGOING:
-        raise InvalidTransactionState(f"{name!r} has no open transaction.")
-    return _prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)
+def aborted_by_operator(
+    known: TransactionRecord | None, request: AbortTransaction, now_ms: int, fresh_id: int
+) -> TransactionRecord | None:
+    """None: it is being aborted, or was. UnknownTransactionalId; InvalidTransactionState: it is not open."""
+    known = _known(known, request.transactional_id)
+    if identity_in_use(known) == (request.producer_id, request.epoch) and known.phase == Phase.ONGOING:
+        return _held_by_nobody(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id))
+    is_last = (request.producer_id, request.epoch) == (known.marker_id, known.marker_epoch - 1)
+    if is_last and known.phase in (Phase.PREPARE_ABORT, Phase.COMPLETE_ABORT):
+        return None
+    asked = f"of producer {request.producer_id}, epoch {request.epoch}"
+    raise InvalidTransactionState(f"{request.transactional_id!r} has no open transaction {asked}.")
 
 
 def completed(known: TransactionRecord, now_ms: int) -> TransactionRecord:
@@ -218,6 +231,13 @@ def is_expired(known: TransactionRecord, now_ms: int, after_ms: int) -> bool:
 # --- identities ---------------------------------------------------------------------------------------------------
 
 
+def identity_in_use(known: TransactionRecord) -> tuple[int, int]:
+    """Of the transaction that is open or being ended; where there is none, of the next."""
+    if Phase(known.phase).is_prepared:
+        return known.marker_id, known.marker_epoch - 1
+    return known.producer_id, known.epoch
+
+
 def _blank(request: InitProducer, fresh_id: int, now_ms: int) -> TransactionRecord:
     return TransactionRecord(
         request.transactional_id, fresh_id, 0, request.timeout_ms, int(Phase.EMPTY), (), (), -1, now_ms,
@@ -235,13 +255,18 @@ def _prepare(known: TransactionRecord, phase: Phase, now_ms: int, fresh_id: int)
         known,
         producer_id=producer_id, epoch=epoch, phase=int(phase), changed_ms=now_ms,
         ended_id=known.producer_id, ended_epoch=known.epoch,
-        marker_id=known.producer_id, marker_epoch=min(known.epoch + 1, MARKER_EPOCH),
+        marker_id=known.producer_id, marker_epoch=min(known.epoch + 1, MARKER_EPOCH), timed_out=False,
     )  # fmt: skip
 
 
 def _held_by(record: TransactionRecord, request: InitProducer) -> TransactionRecord:
     """It may ask again, be the answer lost or to come later, under what it had; whoever else had the id may not."""
     return replace(record, ended_id=request.producer_id, ended_epoch=request.epoch)
+
+
+def _held_by_nobody(record: TransactionRecord) -> TransactionRecord:
+    """Whoever had it is fenced, and asks in vain how it ended."""
+    return replace(record, ended_id=_NOBODY, ended_epoch=_NOBODY)
 
 
 def _check_holder(known: TransactionRecord, producer_id: int, epoch: int) -> None:
@@ -259,7 +284,10 @@ def _known(known: TransactionRecord | None, name: str) -> TransactionRecord:
 def _opened(known: TransactionRecord | None, request: AddPartition | AddGroup, now_ms: int) -> TransactionRecord:
     """With its transaction open, under the identity of the request."""
     known = _known(known, request.transactional_id)
-    if (request.producer_id, request.epoch) != (known.producer_id, known.epoch):
+    identity = request.producer_id, request.epoch
+    if identity == (known.ended_id, known.ended_epoch) and known.timed_out:
+        raise TransactionTimedOut(known.transactional_id, known.timeout_ms)
+    if identity != (known.producer_id, known.epoch):
         raise ProducerFenced(request.producer_id, request.epoch, known.epoch)
     if Phase(known.phase).is_prepared:
         raise ConcurrentTransaction(known.transactional_id)

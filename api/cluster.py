@@ -13,6 +13,7 @@ from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
+from raylog.api.cluster_transactions import ClusterTransactions
 from raylog.api.controller_calls import ControllerCalls
 from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
 from raylog.errors import RaylogError
@@ -22,7 +23,7 @@ SHUTDOWN_SECONDS: Final = 60.0
 _INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
-class Cluster(ClusterGroups):
+class Cluster(ClusterGroups, ClusterTransactions):
     """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
 
     def __init__(self, name: str) -> None:

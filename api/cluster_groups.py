@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.api.group_descriptions import GroupDescription, GroupListing
+from raylog.api.link_calls import call_over_link
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -112,18 +113,6 @@ class ClusterGroups:
 
     def _administer(self, call: Callable[[GroupAdministration], Coroutine[Any, Any, _T]], timeout: float) -> _T:
         """On the loop of this process's clients; nothing stays open."""
-        from raylog.api.client_access import link_address
-        from raylog.api.client_runtime import client_runtime
         from raylog.api.group_administration import GroupAdministration
 
-        runtime = client_runtime()
-        address = link_address(self, timeout)  # type: ignore[arg-type]  # a Cluster is one of these
-
-        async def ask() -> _T:
-            link = await runtime.acquire_link(address)
-            try:
-                return await call(GroupAdministration(link, timeout))
-            finally:
-                await runtime.release_link(link)
-
-        return runtime.run(ask(), timeout + 1.0)
+        return call_over_link(self, lambda link: call(GroupAdministration(link, timeout)), timeout)

@@ -7,21 +7,31 @@ so neither a partition without a leader nor a broken network makes a loop spin.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.api.records import TopicPartition
 from raylog.errors import (
+    ClusterUnreachable,
     CorruptBatch,
+    NotLeader,
     OffsetNotAvailable,
+    PeerNotAdmitted,
     RaylogError,
     TooManyBytesInFlight,
     UnknownLeaderEpoch,
     UnknownPartition,
+    UnknownTopic,
 )
 
+_Answer = TypeVar("_Answer")
+
 _LEADERLESS_SECONDS: Final = 1.0
+_MOST_PAUSE_SECONDS: Final = 0.5
+_SAYS_SOMETHING_SECONDS: Final = 1.0
+_FINAL: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
 _FIRST_PAUSE_SECONDS: Final = 0.005
 # The leader itself says that it is the right one, and busy: newer metadata would not help.
 _SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch)
@@ -41,6 +51,43 @@ async def leader_of(link: ClusterLink, partition: TopicPartition, timeout: float
     await link.changed(min(_LEADERLESS_SECONDS, timeout))
     leader = link.leader(*partition)
     return leader if leader is not None and leader.broker >= 0 else None
+
+
+async def ask_until_answered(
+    link: ClusterLink,
+    partition: TopicPartition,
+    ask: Callable[[PartitionLeader, float], Awaitable[_Answer]],
+    timeout: float,
+) -> _Answer:
+    """Whoever leads it. `ask` is called again until it returns.
+
+    UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    last: RaylogError = NotLeader(*partition, -1, -1)
+    failures = 0
+    while (left := deadline - loop.time()) > 0:
+        leader = None
+        try:
+            leader = await leader_of(link, partition, left)
+            if leader is None:
+                continue
+            return await ask(leader, max(0.0, deadline - loop.time()))
+        except _FINAL:
+            raise
+        except RaylogError as error:
+            last = error
+        failures += 1
+        left = max(0.0, deadline - loop.time())
+        pause = min(left, pause_after(failures, _MOST_PAUSE_SECONDS, link.env.random.random()))
+        try:
+            await after_failure(link, leader, last, pause, left)
+        except ClusterUnreachable:
+            if left < _SAYS_SOMETHING_SECONDS:  # nobody could have answered in what was left
+                raise last from None
+            raise
+    raise last
 
 
 async def after_failure(

@@ -143,14 +143,10 @@ class TransactionRequests:
             asked = EndTransaction(self._name, writer.producer_id, writer.epoch, commits)
             try:
                 answer = await call.ask(asked, TransactionEnded)
-            except InvalidTransactionState as error:
-                if not commits:
-                    transaction.doomed(error)
-                    raise
-                timed_out = TransactionTimedOut(self._name, self._sender.options.transaction_timeout_ms)
-                transaction.ended_by_coordinator(timed_out)
-                raise timed_out from None
-            except (ProducerFenced, UnknownTransactionalId) as error:
+            except TransactionTimedOut as error:
+                transaction.ended_by_coordinator(error)
+                raise
+            except (InvalidTransactionState, ProducerFenced, UnknownTransactionalId) as error:
                 transaction.doomed(error)
                 raise
             writer = Writer(answer.producer_id, answer.epoch, True)

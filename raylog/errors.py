@@ -37,8 +37,8 @@ What stays true here:
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
     │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
-    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, OffsetsRefused,
-    │                             FamilyFenced, FamilyTooLarge
+    │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, TransactionTooLarge,
+    │                             OffsetsRefused, FamilyFenced, FamilyTooLarge
     │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
@@ -1134,7 +1134,7 @@ class TransactionAborted(ProducerError):
 
 
 class TransactionTimedOut(ProducerError):
-    """Its coordinator, or an operator, has aborted the transaction before it was committed."""
+    """Its coordinator has aborted the transaction: it was open for too long."""
 
     abortable = True
     advice = "Call abort_transaction and begin anew; transaction_timeout_ms says how long one may stay open."
@@ -1145,10 +1145,25 @@ class TransactionTimedOut(ProducerError):
         self.timeout_ms = timeout_ms
 
     def describe(self) -> str:
-        return (
-            f"The transaction of {self.transactional_id!r} was aborted by its coordinator: it was open for more than "
-            f"{self.timeout_ms} ms, or an operator ended it."
-        )
+        what = f"The transaction of {self.transactional_id!r}"
+        return f"{what} was aborted: it was open for more than {self.timeout_ms} ms."
+
+
+class TransactionTooLarge(ProducerError):
+    """A transaction has more partitions and groups than its coordinator can write down in one record."""
+
+    abortable = True
+    advice = "Call abort_transaction, and write to fewer partitions in one transaction."
+
+    def __init__(self, transactional_id: str, size: int, maximum: int) -> None:
+        super().__init__(transactional_id, size, maximum)
+        self.transactional_id = transactional_id
+        self.size = size
+        self.maximum = maximum
+
+    def describe(self) -> str:
+        what = f"The partitions of the transaction of {self.transactional_id!r} take {self.size} bytes"
+        return f"{what} to write down, and {self.maximum} are the limit."
 
 
 class FamilyFenced(ProducerError):

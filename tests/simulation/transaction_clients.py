@@ -36,6 +36,7 @@ from raylog.errors import (
     ProducerFenced,
     RaylogError,
     StreamError,
+    TransactionTimedOut,
     UnknownTransactionalId,
 )
 from raylog.storage.batch_codec import decode_checked, encode_batch
@@ -44,7 +45,7 @@ _ASK_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
 _TIMEOUT_MS = 4_000
 _ACKS_ALL = -1
-_FINAL = (ProducerFenced, InvalidTransactionState, UnknownTransactionalId, FamilyFenced)
+_FINAL = (ProducerFenced, InvalidTransactionState, TransactionTimedOut, UnknownTransactionalId, FamilyFenced)
 _FETCH_BYTES = 1 << 20
 
 

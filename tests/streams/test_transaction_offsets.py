@@ -32,6 +32,7 @@ from raylog.errors import (
     OffsetsRefused,
     ProducerFenced,
     RaylogError,
+    RequestTimedOut,
     TransactionAborted,
     TransactionPending,
     UnstableOffset,
@@ -71,7 +72,10 @@ class TransactionLink:
         if leader is not _PLACE:
             return await self._ask(leader, message, payload, timeout=timeout)
         answer = self._core.handle(cast(Any, SimpleNamespace(message=message)))
-        return cast(Any, await asyncio.wait_for(answer, timeout)) or Response(Done())
+        try:
+            return cast(Any, await asyncio.wait_for(answer, timeout)) or Response(Done())
+        except asyncio.TimeoutError:
+            raise RequestTimedOut("the coordinator", round(1000 * timeout)) from None
 
     async def producer_id(self, _timeout: float) -> int:
         self._ids += 1

@@ -59,6 +59,10 @@ def test_readers_see_whole_transactions(cluster: Cluster) -> None:
         producer.begin_transaction()
         written += write(producer, "open")
         producer.flush(20)
+        told = cluster.describe_transaction("transfers")
+        assert (told.state, told.partitions) == ("Ongoing", tuple((_TOPIC, each) for each in range(3)))
+        assert "transfers" in {each.transactional_id for each in cluster.list_transactions()}
+        assert cluster.find_hanging_transactions(topics=[_TOPIC]) == ()
         with raylog.Producer(cluster=cluster, transactional_id="transfers") as second:
             second.init_transactions()
             with second.transaction():
@@ -112,7 +116,7 @@ def test_offsets_count_with_what_was_written(cluster: Cluster) -> None:
     copied = 0
     with raylog.Producer(cluster=cluster, transactional_id="copier") as producer:
         producer.init_transactions()
-        for number in range(6):
+        for number in range(5):
             with consumer_of_group(cluster) as consumer:
                 records = some_of(consumer, 40)
                 producer.begin_transaction()
@@ -123,6 +127,11 @@ def test_offsets_count_with_what_was_written(cluster: Cluster) -> None:
                 if number == 3:
                     kill_coordinators(TRANSACTIONS_TOPIC)
                     kill_coordinators(OFFSETS_TOPIC)
+                if number == 4:
+                    cluster.abort_transaction("copier")
+                    with pytest.raises(ProducerFenced):
+                        producer.commit_transaction()
+                    break
                 if number % 2:
                     producer.commit_transaction()
                     copied += len(records)

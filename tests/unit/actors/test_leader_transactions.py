@@ -10,7 +10,7 @@ from typing import Any, cast
 from raylog.actors.hosted_log import PartitionName
 from raylog.actors.leader_transactions import LeaderTransactions
 from raylog.actors.messages import Done
-from raylog.actors.replication_messages import AppendTransactional
+from raylog.actors.replication_messages import AppendTransactional, OpenTransactions
 from raylog.actors.stream_interface import Answer, LaterAnswer, Response
 from raylog.errors import (
     BatchTooLarge,
@@ -21,7 +21,9 @@ from raylog.errors import (
     RaylogError,
 )
 from raylog.storage.batch_codec import encode_batch
+from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.producer_state import ProducerStates
+from raylog.storage.record_batch import read_header
 
 PRODUCER = 7
 ASKED = AppendTransactional(-1, -1, 1000, "mover")
@@ -152,5 +154,20 @@ def test_nothing_that_waits_is_appended_after_the_leadership() -> None:
         leader.joined.set_result(None)
         await leader.over()
         assert not leader.appended
+
+    run(work)
+
+
+def test_what_has_no_marker_yet_is_told() -> None:
+    async def work(leader: Leader) -> None:
+        producers = leader.transactions._hosted.log.producers
+        for producer_id, epoch in ((7, 3), (8, 0)):
+            batch = encode_batch(
+                [b"v"], timestamps=1, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+            )
+            producers.apply(read_header(batch), 50)
+        ended = encode_marker(Marker(MarkerType.ABORT, 9), 8, 1, 60)
+        producers.apply_marker(read_header(ended), Marker(MarkerType.ABORT, 9), 60)
+        assert leader.transactions.still_open() == OpenTransactions(((7, 3, 0, 50, -1),))
 
     run(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,13 @@ from raylog.actors.transaction_messages import (
     TransactionRecord,
 )
 from raylog.actors.transaction_state import Phase
-from raylog.errors import ClusterUnreachable, CoordinatorStopped, ProducerFenced, UnknownTransactionalId
+from raylog.errors import (
+    ClusterUnreachable,
+    CoordinatorStopped,
+    ProducerFenced,
+    TransactionTooLarge,
+    UnknownTransactionalId,
+)
 from tests.simulation.world import World
 from tests.unit.actors.transaction_stand_ins import HandLink, HandLog, OneProcess
 
@@ -133,3 +140,25 @@ def test_its_metrics_say_how_many_ids_are_in_each_state(coordinator: Coordinator
     coordinator.ask(add(held.producer_id))
     told = {each.tags: each.value for each in coordinator.core.readings()}
     assert told == {("2", phase.name.lower()): phase in (Phase.EMPTY, Phase.ONGOING) for phase in Phase}
+
+
+def test_what_does_not_fit_into_the_log_is_refused_before_it_is_decided(coordinator: Coordinator) -> None:
+    """Else the record ends this coordinator, and the same request the next."""
+    held = coordinator.ask(init())
+    coordinator.ask(add(held.producer_id))
+    record = coordinator.core.known("mover")
+    assert record is not None
+    many = tuple(("t" * 249, number.to_bytes(16, "big"), 5) for number in range(3_280))
+    coordinator.core.apply(replace(record, partitions=many))
+
+    def fill() -> None:
+        for number in range(100):
+            coordinator.ask(AddPartition("mover", held.producer_id, 0, "u" * 249, number.to_bytes(16, "big"), 5))
+
+    with pytest.raises(TransactionTooLarge) as raised:
+        fill()
+    assert raised.value.abortable
+    sizes = [len(value or b"") for _, value in coordinator.log.entries]
+    assert 880_000 < max(sizes) <= 900_000
+    assert coordinator.ask(init("another")).epoch == 0
+    assert coordinator.log.gave_up is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.transaction_messages import (
+    AbortTransaction,
     AddGroup,
     AddPartition,
     EndTransaction,
@@ -32,6 +33,7 @@ from raylog.errors import (
     InvalidTransactionState,
     InvalidTransactionTimeout,
     ProducerFenced,
+    TransactionTimedOut,
     UnknownTransactionalId,
 )
 
@@ -50,6 +52,10 @@ def add(epoch: int, partition: int = 0, producer_id: int = PRODUCER) -> AddParti
 
 def end(epoch: int, *, commits: bool = True, producer_id: int = PRODUCER) -> EndTransaction:
     return EndTransaction(ID, producer_id, epoch, commits)
+
+
+def abort(epoch: int) -> AbortTransaction:
+    return AbortTransaction(ID, PRODUCER, epoch)
 
 
 def begun() -> TransactionRecord:
@@ -156,7 +162,7 @@ def test_what_was_never_initialised_is_unknown() -> None:
     with pytest.raises(UnknownTransactionalId):
         end_transaction(None, end(0), 10, FRESH)
     with pytest.raises(UnknownTransactionalId):
-        aborted_by_operator(None, ID, 10, FRESH)
+        aborted_by_operator(None, abort(0), 10, FRESH)
 
 
 # --- holders ------------------------------------------------------------------------------------------------------
@@ -218,18 +224,53 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_may_go_on() -> No
     ended = timed_out(known, 20 + 1000, FRESH)
     assert ended is not None
     assert ended.phase == Phase.PREPARE_ABORT
+    for known in (ended, completed(ended, 1100)):
+        for late in (add(0), add(0, partition=5)):
+            with pytest.raises(TransactionTimedOut) as raised:
+                add_partition(known, late, 1200)
+            assert raised.value.abortable
+        with pytest.raises(TransactionTimedOut):
+            add_group(known, AddGroup(ID, PRODUCER, 0, "readers"), 1200)
+        with pytest.raises(TransactionTimedOut):
+            end_transaction(known, end(0), 1200, FRESH)
     done = completed(ended, 1100)
-    with pytest.raises(InvalidTransactionState):
-        end_transaction(done, end(0), 1200, FRESH)
     assert end_transaction(done, end(0, commits=False), 1200, FRESH).answer == TransactionEnded(PRODUCER, 1)
 
 
 def test_only_what_is_open_times_out_or_is_aborted() -> None:
     assert timed_out(begun(), 10**9, FRESH) is None
     assert timed_out(prepared(), 10**9, FRESH) is None
+    for known in (begun(), prepared(), completed(prepared(), 40)):
+        for epoch in (0, 1):
+            with pytest.raises(InvalidTransactionState):
+                aborted_by_operator(known, abort(epoch), 50, FRESH)
+
+
+def test_after_an_abort_by_an_operator_the_producer_is_fenced_and_the_same_abort_changes_nothing() -> None:
+    aborting = aborted_by_operator(ongoing(), abort(0), 30, FRESH)
+    assert aborting is not None
+    assert aborting.phase == Phase.PREPARE_ABORT
+    done = completed(aborting, 40)
+    for known in (aborting, done):
+        assert aborted_by_operator(known, abort(0), 50, FRESH) is None
+        for commits in (True, False):
+            with pytest.raises(ProducerFenced):
+                end_transaction(known, end(0, commits=commits), 50, FRESH)
+        with pytest.raises(ProducerFenced):
+            add_partition(known, add(0), 50)
+    again = init_producer(done, init(), 60, FRESH)
+    assert again.answer == ProducerInitialised(PRODUCER, 2)
+    next_ = ongoing(again.record)
     with pytest.raises(InvalidTransactionState):
-        aborted_by_operator(begun(), ID, 10, FRESH)
-    assert aborted_by_operator(ongoing(), ID, 30, FRESH).phase == Phase.PREPARE_ABORT
+        aborted_by_operator(next_, abort(0), 70, FRESH)
+    assert aborted_by_operator(next_, abort(2), 70, FRESH) is not None
+
+
+def test_only_its_time_makes_an_abort_a_time_out() -> None:
+    aborted = end_transaction(ongoing(), end(0, commits=False), 30, FRESH).record
+    assert aborted is not None
+    with pytest.raises(InvalidTransactionState):
+        end_transaction(completed(aborted, 40), end(0), 50, FRESH)
 
 
 def test_idle_ids_are_forgotten_and_others_are_not() -> None:

@@ -210,7 +210,7 @@ def test_a_commit_without_an_answer_can_only_be_asked_again(coordinator: _Coordi
 
 
 def test_a_transaction_that_its_coordinator_has_aborted(coordinator: _Coordinator, producer: Producer) -> None:
-    coordinator.errors.append(InvalidTransactionState("It was aborted before."))
+    coordinator.errors.append(TransactionTimedOut(ID, 60_000))
     with pytest.raises(TransactionTimedOut) as raised, producer.transaction():
         producer.send(TOPIC, b"value")
     assert raised.value.abortable

@@ -1,0 +1,189 @@
+"""Looking at transactions and ending them from outside, over a link. For `cluster_transactions.py`.
+
+    list, describe, abort    the coordinators, each of its own transactional ids
+    find hanging             leaders: what is open ──► coordinators: whose is it? ──► leaders: is it still open?
+
+What must stay true:
+- Looking makes nothing: where nobody has used transactions yet, their topic is not made for it.
+- A transaction hangs where its partition has it open and no coordinator has it as open or being ended with that
+  partition. Leaders are asked before and after the coordinators: one that ended in between does not count. An identity
+  that is over never comes back, so what hangs once hangs for good, and may be ended where it is.
+- An abort names the transaction that was seen open; asked twice, it ends no later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.messages import Done, Message
+from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
+from raylog.actors.topic_cache import PartitionLeader, TopicView
+from raylog.actors.transaction_messages import (
+    AbortTransaction,
+    DescribeTransaction,
+    ListTransactions,
+    TransactionRecord,
+    TransactionsListed,
+)
+from raylog.actors.transaction_state import Phase, identity_in_use
+from raylog.api.coordinator_calls import ask_coordinator
+from raylog.api.leader_search import ask_until_answered
+from raylog.api.records import TopicPartition
+from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
+from raylog.errors import InvalidTransactionState, UnknownTopic, UnknownTransactionalId
+
+_Answer = TypeVar("_Answer", bound=Message)
+_ASK_SECONDS: Final = 5.0
+_NO_TIME: Final = -1
+_Key: TypeAlias = tuple[TopicPartition, int, int, int]
+
+
+class _Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class TransactionAdministration:
+    """Made on the link's loop, for one call."""
+
+    def __init__(self, link: ClusterLink, timeout: float) -> None:
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    async def list_transactions(self) -> tuple[TransactionListing, ...]:
+        """Of all coordinators."""
+        return tuple(sorted(await self._listings(), key=lambda each: each.transactional_id))
+
+    async def describe(self, transactional_id: str) -> TransactionDescription:
+        """UnknownTransactionalId."""
+        record = await self._record(transactional_id)
+        producer_id, epoch = identity_in_use(record)
+        partitions = sorted(TopicPartition(topic, number) for topic, _, number in record.partitions)
+        return TransactionDescription(
+            record.transactional_id, _state(record.phase), producer_id, epoch, record.timeout_ms,
+            record.begun_ms if record.phase == Phase.ONGOING else None, record.changed_ms,
+            tuple(partitions), tuple(sorted(record.groups)),
+        )  # fmt: skip
+
+    async def _listings(self) -> list[TransactionListing]:
+        view = await self._coordinators()
+        if view is None:
+            return []
+        answers = await asyncio.gather(
+            *(self._ask(number, ListTransactions(), TransactionsListed) for number in range(len(view.partitions)))
+        )
+        return [
+            TransactionListing(name, _state(phase), producer_id, epoch, None if begun == _NO_TIME else begun)
+            for answer in answers
+            for name, producer_id, epoch, phase, begun in answer.transactions
+        ]
+
+    async def _record(self, transactional_id: str) -> TransactionRecord:
+        if await self._coordinators() is None:
+            raise UnknownTransactionalId(transactional_id)
+        hashed = coordinator_hash(transactional_id)
+        return await self._ask(hashed, DescribeTransaction(transactional_id), TransactionRecord)
+
+    async def _coordinators(self) -> TopicView | None:
+        try:
+            return await self._link.find_topic(TRANSACTIONS_TOPIC, self._left())
+        except UnknownTopic:
+            return None
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    async def abort(self, transactional_id: str) -> None:
+        """UnknownTransactionalId; InvalidTransactionState: none is open."""
+        record = await self._record(transactional_id)
+        if record.phase != Phase.ONGOING:
+            state = _state(record.phase)
+            raise InvalidTransactionState(f"{transactional_id!r} has no open transaction: its state is {state}.")
+        message = AbortTransaction(transactional_id, record.producer_id, record.epoch)
+        await self._ask(coordinator_hash(transactional_id), message, Done)
+
+    async def abort_hanging(self, hanging: HangingTransaction) -> None:
+        """A marker at its partition alone. InvalidTransactionState: it does not hang there."""
+        if _key(hanging) not in map(_key, await self.find_hanging([hanging.partition.topic])):
+            raise InvalidTransactionState(f"{hanging} does not hang (any more).")
+        message = WriteMarker(
+            hanging.producer_id, hanging.epoch + 1, hanging.coordinator_epoch, False, round(1000 * _ASK_SECONDS)
+        )
+        await self._ask_leader(hanging.partition, message, Done)
+
+    # --- hanging ones ---------------------------------------------------------------------------------------------
+
+    async def find_hanging(self, topics: Collection[str] | None) -> tuple[HangingTransaction, ...]:
+        """In these topics; None: in all. UnknownTopic."""
+        before = await self._open_in(await self._partitions(topics))
+        if not before:
+            return ()
+        orphans = await self._without_coordinator(before)
+        after = await self._open_in({each.partition for each in orphans})
+        return tuple(sorted((each for each in after if _key(each) in set(map(_key, orphans))), key=_key))
+
+    async def _partitions(self, topics: Collection[str] | None) -> list[TopicPartition]:
+        if topics is None:
+            views: Iterable[TopicView] = await self._link.list_topics(self._left())
+        else:
+            views = [await self._link.find_topic(topic, self._left()) for topic in topics]
+        return [TopicPartition(view.name, number) for view in views for number in range(len(view.partitions))]
+
+    async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
+        async def of(partition: TopicPartition) -> list[HangingTransaction]:
+            answer = await self._ask_leader(partition, ListOpenTransactions(), OpenTransactions)
+            return [HangingTransaction(partition, *each) for each in answer.transactions]
+
+        return [each for found in await asyncio.gather(*map(of, partitions)) for each in found]
+
+    async def _without_coordinator(self, found: Iterable[HangingTransaction]) -> list[HangingTransaction]:
+        living = {
+            _Identity(each.producer_id, each.epoch): each.transactional_id
+            for each in await self._listings()
+            if each.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+        }
+        orphans = []
+        for each in found:
+            name = living.get(_Identity(each.producer_id, each.epoch))
+            if name is None or not await self._has(name, each):
+                orphans.append(each)
+        return orphans
+
+    async def _has(self, transactional_id: str, found: HangingTransaction) -> bool:
+        """Or it had: one that has ended meanwhile is seen by asking the leader again."""
+        record = await self._record(transactional_id)
+        if identity_in_use(record) != (found.producer_id, found.epoch):
+            return True
+        view = await self._link.find_topic(found.partition.topic, self._left())
+        return (view.name, view.topic_id, found.partition.partition) in record.partitions
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _left(self) -> float:
+        return max(0.0, self._deadline - self._loop.time())
+
+    async def _ask(self, hashed: int, message: Message, expected: type[_Answer]) -> _Answer:
+        return await ask_coordinator(self._link, TRANSACTIONS_TOPIC, hashed, message, expected, self._left())
+
+    async def _ask_leader(self, partition: TopicPartition, message: Message, expected: type[_Answer]) -> _Answer:
+        async def ask(leader: PartitionLeader, timeout: float) -> _Answer:
+            answer = (await self._link.ask(leader, message, timeout=min(timeout, _ASK_SECONDS))).message
+            assert isinstance(answer, expected), answer
+            return answer
+
+        return await ask_until_answered(self._link, partition, ask, self._left())
+
+
+def _key(hanging: HangingTransaction) -> _Key:
+    """What is the same however often it is looked at."""
+    return hanging.partition, hanging.first_offset, hanging.producer_id, hanging.epoch
+
+
+def _state(phase: int) -> str:
+    return "".join(word.capitalize() for word in Phase(phase).name.split("_"))
