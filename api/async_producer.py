@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,13 +21,14 @@ from raylog.api.interceptors import ProducerRecord
 from raylog.api.producer import Producer
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture
-from raylog.api.records import GroupMetadata, OffsetAndMetadata, RecordMetadata
+from raylog.api.records import GroupMetadata, RecordMetadata
 from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from raylog.api.producer_options import ProducerSettings
+    from raylog.api.transaction_offsets import Offsets
 
 _NOT_STARTED: Final = "it was not started (`await producer.start()`, or `async with`)"
 _YIELD_EVERY: Final = 256  # records, after which others on the loop have a turn although nothing was waited for
@@ -142,7 +143,7 @@ class AsyncProducer:
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        offsets: Offsets,
         group_metadata: GroupMetadata,
         timeout: float | None = None,
     ) -> None:

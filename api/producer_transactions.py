@@ -10,7 +10,7 @@ needs are laid when a transaction begins, and taken up when it takes no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import refuse_on_serving_thread
-from raylog.api.records import GroupMetadata, OffsetAndMetadata
-from raylog.api.transaction_offsets import GivenOffsets
+from raylog.api.records import GroupMetadata
+from raylog.api.transaction_offsets import GivenOffsets, Offsets
 from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import InvalidTransactionState, RaylogError
 
@@ -56,7 +56,7 @@ class ProducerTransactions:
 
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        offsets: Offsets,
         group_metadata: GroupMetadata,
         timeout: float | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.messages import Done
@@ -30,13 +30,17 @@ from raylog.groups.group_messages import NO_EPOCH, OffsetsCommitted, OffsetToCom
 from raylog.groups.group_settings import check_group_id
 from raylog.groups.partition_refusals import error_of
 
+Offsets: TypeAlias = (
+    "Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]"
+)
+
 
 class GivenOffsets(NamedTuple):
     offsets: dict[TopicPartition, OffsetAndMetadata]
     group: GroupMetadata
 
     @classmethod
-    def checked(cls, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], group: object) -> GivenOffsets:
+    def checked(cls, offsets: Offsets, group: object) -> GivenOffsets:
         """TypeError, InvalidGroupId: this can be nobody's offsets."""
         if not isinstance(group, GroupMetadata):
             raise TypeError(f"group_metadata is what consumer.group_metadata() returns, and not {group!r}.")

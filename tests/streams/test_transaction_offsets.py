@@ -24,7 +24,7 @@ from raylog.api.async_producer import AsyncProducer
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.consumer import Consumer
 from raylog.api.producer import Producer
-from raylog.api.records import GroupMetadata, OffsetAndMetadata
+from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     CoordinatorNotReady,
     InvalidGroupId,
@@ -126,7 +126,8 @@ def test_offsets_count_with_the_transaction_or_not_at_all(cluster: Cluster, prod
     for commits, known in ((False, 1), (True, 8)):
         producer.begin_transaction()
         producer.send_offsets_to_transaction({P0: 5}, one.group_metadata())
-        producer.send_offsets_to_transaction({P0: OffsetAndMetadata(8, "a note"), P1: 3}, one.group_metadata())
+        given: dict[TopicPartition, int | OffsetAndMetadata] = {P0: OffsetAndMetadata(8, "a note"), P1: 3}
+        producer.send_offsets_to_transaction(given, one.group_metadata())
         with pytest.raises(UnstableOffset) as raised:
             one.committed(P0, timeout_ms=300)
         assert raised.value.retriable

@@ -1,0 +1,83 @@
+"""Read, process, write, exactly once: whatever fails, each order is counted in one receipt, and in no second one.
+
+    python examples/read_process_write.py
+
+Joins the raylog cluster that runs, or starts one whose data stays in ./data. What is read is committed in the same
+transaction as what is written, so after a crash the next run goes on where the last whole transaction ended.
+"""
+
+from __future__ import annotations
+
+import raylog
+from raylog.errors import ClusterNotFound, ProducerError
+
+ORDERS, RECEIPTS = "orders", "receipts"
+GROUP = "cashiers"
+
+
+def copy(consumer: raylog.Consumer, producer: raylog.Producer, target: str, idle_polls: int = 3) -> None:
+    """Until nothing has come for so many polls, one transaction for each poll. A fatal error ends it: start it anew."""
+    producer.init_transactions()  # from here on whoever had this transactional id before writes nothing more
+    idle = 0
+    while idle < idle_polls:
+        polled = consumer.poll(timeout_ms=1000)
+        idle = 0 if polled else idle + 1
+        if not polled:
+            continue
+        try:
+            with producer.transaction():
+                for records in polled.values():
+                    for record in records:
+                        producer.send(target, process(record.value), key=record.key)
+                read = {partition: records[-1].offset + 1 for partition, records in polled.items()}
+                producer.send_offsets_to_transaction(read, consumer.group_metadata())
+        except ProducerError as error:
+            if not error.abortable:
+                raise
+            rewind(consumer)  # it was aborted, so what was polled has not been processed
+
+
+def process(value: bytes | None) -> bytes:
+    return (value or b"").upper()
+
+
+def rewind(consumer: raylog.Consumer) -> None:
+    """To where the group stands."""
+    for partition, committed in consumer.committed_offsets(consumer.assignment()).items():
+        if committed is None:
+            consumer.seek_to_beginning(partition)
+        else:
+            consumer.seek(partition, committed)
+
+
+def main() -> None:
+    try:
+        cluster = raylog.connect()
+    except ClusterNotFound:
+        cluster = raylog.start("data", brokers=3)
+    for topic in (ORDERS, RECEIPTS):
+        if topic not in cluster.list_topics():
+            cluster.create_topic(topic, partitions=3)
+    with raylog.Producer() as customers:
+        for number in range(30):
+            customers.send(ORDERS, b"order %d" % number, key=b"customer %d" % (number % 5))
+    with (
+        raylog.Consumer(
+            ORDERS,
+            group_id=GROUP,
+            enable_auto_commit=False,  # the producer commits
+            isolation_level="read_committed",  # orders of transactions that were aborted are none
+            auto_offset_reset="earliest",
+        ) as consumer,
+        raylog.Producer(transactional_id="cashier-1") as producer,  # a name that stays the same from run to run
+    ):
+        copy(consumer, producer, RECEIPTS)
+    with raylog.Consumer(
+        RECEIPTS, isolation_level="read_committed", auto_offset_reset="earliest", consumer_timeout_ms=2000
+    ) as receipts:
+        for record in receipts:
+            print(record.key, record.value)
+
+
+if __name__ == "__main__":
+    main()
