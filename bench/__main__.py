@@ -27,6 +27,7 @@ from bench import (
     stream_bench,
     sustained_bench,
     timer_bench,
+    transaction_bench,
 )
 from bench.measuring import Figure
 
@@ -41,6 +42,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "housekeeping": housekeeping_bench.run,
     "groups": group_bench.run,
     "produce": produce_bench.run,
+    "transactions": transaction_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 
