@@ -41,6 +41,7 @@ from raylog.errors import (
     UnknownTransactionalId,
 )
 
+FIRST_EPOCH: Final = 0  # of a producer id; the simulator begins near the last
 LAST_EPOCH: Final = 32_766  # of a transaction
 MARKER_EPOCH: Final = 32_767
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -240,13 +241,13 @@ def identity_in_use(known: TransactionRecord) -> tuple[int, int]:
 
 def _blank(request: InitProducer, fresh_id: int, now_ms: int) -> TransactionRecord:
     return TransactionRecord(
-        request.transactional_id, fresh_id, 0, request.timeout_ms, int(Phase.EMPTY), (), (), -1, now_ms,
+        request.transactional_id, fresh_id, FIRST_EPOCH, request.timeout_ms, int(Phase.EMPTY), (), (), -1, now_ms,
         _NOBODY, _NOBODY, _NOBODY, _NOBODY,
     )  # fmt: skip
 
 
 def _next_identity(known: TransactionRecord, fresh_id: int) -> tuple[int, int]:
-    return (known.producer_id, known.epoch + 1) if known.epoch < LAST_EPOCH else (fresh_id, 0)
+    return (known.producer_id, known.epoch + 1) if known.epoch < LAST_EPOCH else (fresh_id, FIRST_EPOCH)
 
 
 def _prepare(known: TransactionRecord, phase: Phase, now_ms: int, fresh_id: int) -> TransactionRecord:

@@ -71,6 +71,10 @@ class Copier:
         process.stdin.close()
         return process
 
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(10.0)
@@ -146,7 +150,7 @@ class Chain:
 
     def close(self) -> None:
         for each in self._copiers:
-            each.kill()
+            each.close()
 
     def _keep_running(self) -> None:
         self.report.restarts += sum(each.keep_running() for each in self._copiers)

@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from raylog.actors import transaction_core
+from raylog.actors import transaction_core, transaction_state
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.actors.environment import Environment
+from raylog.actors.transaction_state import LAST_EPOCH
 from tests.simulation.family_drivers import FamilyDriver
 from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
@@ -34,7 +35,9 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(7))
-def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
+def test_a_transaction_is_there_whole_or_not_at_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_epoch = LAST_EPOCH - 4 if seed % 2 else 0  # of every producer id: so they run out again and again
+    monkeypatch.setattr(transaction_state, "FIRST_EPOCH", first_epoch)
     with World(seed) as world:
         random = Random(world.random.getrandbits(64))
         cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: transaction_core.make})
@@ -55,6 +58,8 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
         cluster.is_over = True
         assert len(outcomes.committed) > before + 20, [writer.last_error for writer in writers]
         assert not found.open
+        assert isinstance(writers[0], TransactionWriter)
+        assert writers[0]._identity[1] >= first_epoch
         assert not outcomes.problems(found.found)
         for writer in writers:
             if isinstance(writer, FamilyDriver):
@@ -78,11 +83,11 @@ def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[Transa
     return writers
 
 
-def _read(cluster: SimulatedCluster) -> CommittedReader:
+def _read(cluster: SimulatedCluster, topic: str = _TOPIC, partitions: int = _PARTITIONS) -> CommittedReader:
     readers: list[CommittedReader] = []
 
     async def read(env: Environment) -> None:
-        reader = CommittedReader(env, cluster.broker_endpoints(), _TOPIC, _PARTITIONS)
+        reader = CommittedReader(env, cluster.broker_endpoints(), topic, partitions)
         readers.append(reader)
         await reader.run()
 
