@@ -55,7 +55,7 @@ class TransactionLink:
         self.asked: list[Message] = []
         self.errors: dict[type[Message], list[RaylogError]] = {}
         self._ids = 1000
-        spec, log = SimpleNamespace(term=1), HandLog()
+        spec, log = SimpleNamespace(term=1, partition=0), HandLog()
         self._core = TransactionCoordinator(link.env, cast(Any, spec), cast(Any, log), cast(Any, link))
         self._find, self._ask = link.find_coordinator, link.ask
         patched = cast(Any, link)

@@ -84,7 +84,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.init(renews=False)
 
     def start(self) -> None:
-        spec = cast(Any, SimpleNamespace(term=0))
+        spec = cast(Any, SimpleNamespace(term=0, partition=0))
         self.core = self.one.make(
             lambda: TransactionCoordinator(self.one.env, spec, cast(Any, self.log), cast(Any, self.link))
         )
