@@ -1,11 +1,12 @@
 """Many records at once: columns in, batches out, one future for the lot.
 
-    columns ──check──► chunks ──partition of each key──► columns of each partition ──cut to size──► batches
+    columns ──check──► chunks ──partition of each key──► columns of each partition ──cut, gathered──► batches
 
 No step is Python per record; each works on a column at a time. What must stay true:
 - Wrong types are refused before any record is taken.
 - Records of a partition keep the order that they have in the columns.
 - A batch is cut so that it keeps below `batch_size` on the wire, unless one record alone is larger.
+- What is gathered for batches that are not full yet is bounded for all partitions together.
 - Every record is in exactly one piece, and every piece in a batch, or failed with the reason why it was not taken.
 """
 
@@ -21,20 +22,20 @@ from typing import Any, Final, NamedTuple
 
 from raylog.api.batch_accumulator import BatchAccumulator
 from raylog.api.bulk_partitioning import known_partitions, partitions_of, split
-from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch, Writer
+from raylog.api.joined_columns import WIRE_BYTES, Gathering, JoinedBatch, Positions, join_records
+from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture, told_on_this_loop, wait_for
 from raylog.api.serializers import check_headers, column
 from raylog.api.topic_lane import TopicLane
 from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarge
-from raylog.storage.batch_codec import encode_raw
-from raylog.storage.columns import NULL_LENGTH, Headers, join
 
-_CHUNK: Final = 8_192  # records that are split at once, so few that they stay in the processor's caches meanwhile
+# Records that are split at once: so few that they stay in the processor's caches meanwhile, and that pieces of them
+# fill batches well; but enough that there are some for each partition.
+_CHUNK: Final = 4_096
+_CHUNK_PER_PARTITION: Final = 1_024
+_GATHERED_SHARE: Final = 4  # of `buffer_memory`, of which it is no part
 _SAMPLE: Final = 64
-_WIRE_BYTES: Final = 16  # of a record beside key and value: two lengths and a timestamp
-
-Positions = Callable[[], Sequence[int]]
 
 
 class DeliveredRange(NamedTuple):
@@ -193,6 +194,7 @@ class BulkSend:
         self._accumulator = accumulator
         self._wait_for_room = wait_for_room
         self._error: RaylogError | None = None
+        self._gathering = [Gathering() for _ in range(lane.partitions)]
 
     def add(self, partition: int, content: Encodable, size: int, positions: Positions) -> None:
         """One batch, once there is room for it."""
@@ -215,13 +217,14 @@ class BulkSend:
 
     def columns(self, given: Columns, partition: int | None) -> None:
         """Columns whose values have been checked; keys are here, for those that were met before need no look."""
-        lane, chunks = self.lane, range(0, len(given), _CHUNK)
+        lane = self.lane
         partition = 0 if lane.partitions == 1 else partition
         if given.keys is not None and lane.is_cached and partition is None:
-            keys = given.keys
-            looked_up = [self._look_up(keys[start : start + _CHUNK]) for start in chunks]  # all before any is taken
-            for start, (parts, some) in zip(chunks, looked_up, strict=True):
-                self._split(replace(_part(given, start, start + _CHUNK), keys=some), parts, start)
+            keys, chunks = given.keys, self._chunks(given)
+            looked_up = [self._look_up(keys[rows.start : rows.stop]) for rows in chunks]  # all before any is taken
+            for rows, (parts, some) in zip(chunks, looked_up, strict=True):
+                self._split(replace(_part(given, rows.start, rows.stop), keys=some), parts, rows.start)
+            self._end_gathering()
             return
         if given.keys is not None:
             given = replace(given, keys=column("key", given.keys, lane.topic, None))
@@ -230,9 +233,15 @@ class BulkSend:
         elif lane.is_cached:
             self._pieces(given, lane.next_partition, _same)
         else:
-            for start in chunks:
-                chunk = _part(given, start, start + _CHUNK)
-                self._split(chunk, [lane.choose(key) for key in chunk.keys or [None] * len(chunk)], start)
+            for rows in self._chunks(given):
+                chunk = _part(given, rows.start, rows.stop)
+                self._split(chunk, [lane.choose(key) for key in chunk.keys or [None] * len(chunk)], rows.start)
+            self._end_gathering()
+
+    def _chunks(self, given: Columns) -> list[range]:
+        """The chunks."""
+        count, step = len(given), max(_CHUNK, _CHUNK_PER_PARTITION * self.lane.partitions)
+        return [range(start, min(start + step, count)) for start in range(0, count, step)]
 
     def _look_up(self, keys: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes | None]]:
         """The partition of each key, and the keys as bytes. TypeError."""
@@ -245,7 +254,7 @@ class BulkSend:
         parts = partitions_of(there, lane.partitions, lane.numbers)
         if len(there) < len(keys):
             numbers = iter(parts)
-            sticky = lane.next_partition(_WIRE_BYTES * len(keys))
+            sticky = lane.next_partition(WIRE_BYTES * len(keys))
             parts = [sticky if key is None else next(numbers) for key in keys]
         return parts, keys
 
@@ -258,21 +267,47 @@ class BulkSend:
         headers: Sequence[Any] = none if chunk.headers is None else split(chunk.headers, parts, count)
         stamps: Any = chunk.timestamps
         timestamps = [stamps] * count if isinstance(stamps, int) else split(stamps, parts, count)
+        record_size = _record_size(chunk)
         for partition in range(count):
             if values[partition]:
                 some = Columns(keys[partition], values[partition], headers[partition], timestamps[partition])
-                self._pieces(some, _always(partition), partial(_places, parts, partition, start))
+                self._gather(some, partition, partial(_places, parts, partition, start), record_size)
+
+    def _gather(
+        self, some: Columns, partition: int, places: Callable[[range], Sequence[int]], record_size: int
+    ) -> None:
+        """Put these records behind those of their partition that wait for more."""
+        gathering, most = self._gathering[partition], self.options.batch_size
+        piece = join_records(some) if record_size * len(some) <= most else None
+        if piece is None or gathering.size + piece.size > most:
+            self._let_go(partition, gathering)
+        if piece is None or piece.size > most:
+            self._pieces(some, _always(partition), places)
+            return
+        gathering.add(piece, partial(places, range(len(some))))
+        if sum(each.size for each in self._gathering) > self.options.buffer_memory // _GATHERED_SHARE:
+            self._end_gathering()
+
+    def _let_go(self, partition: int, gathering: Gathering) -> None:
+        batch = gathering.take()
+        if batch is not None:
+            content, places = batch
+            self.add(partition, content, content.size, places)
+
+    def _end_gathering(self) -> None:
+        for partition, gathering in enumerate(self._gathering):
+            self._let_go(partition, gathering)
 
     def _pieces(self, some: Columns, partition: Callable[[int], int], places: Callable[[range], Sequence[int]]) -> None:
         """Batches of these records; `partition` is asked for each, with its size."""
-        step = _step(some, self.options.batch_size)
+        step = max(1, self.options.batch_size // _record_size(some))
         for start in range(0, len(some), step):
             self._piece(some, range(start, min(start + step, len(some))), partition, places)
 
     def _piece(
         self, some: Columns, rows: range, partition: Callable[[int], int], places: Callable[[range], Sequence[int]]
     ) -> None:
-        content = join_records(_part(some, rows.start, rows.stop))
+        content = JoinedBatch([join_records(_part(some, rows.start, rows.stop))])
         if content.size > self.options.batch_size and len(rows) > 1:  # these are larger than most
             middle = len(rows) // 2
             self._piece(some, rows[:middle], partition, places)
@@ -281,50 +316,14 @@ class BulkSend:
             self.add(partition(content.size), content, content.size, partial(places, rows))
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedColumns:
-    """Records whose bytes are copied and joined already, so that they are bounded by what was reserved for them."""
-
-    count: int
-    key_lengths: bytes
-    keys: bytes
-    value_lengths: bytes
-    values: bytes
-    headers: Sequence[Headers | None] | None
-    timestamps: Sequence[int] | int
-    size: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
-        return encode_raw(
-            self.count, self.key_lengths, self.keys, self.value_lengths, self.values, self.timestamps, self.headers,
-            codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
-            transactional=writer.is_transactional,
-        )  # fmt: skip
-
-
-def join_records(some: Columns) -> JoinedColumns:
-    count, stamps = len(some), some.timestamps
-    key_lengths, keys = (NULL_LENGTH * count, b"") if some.keys is None else join(some.keys)
-    value_lengths, values = join(some.values)
-    size = len(keys) + len(values) + _WIRE_BYTES * count
-    for record in some.headers or ():
-        size += sum(len(name) + len(value or b"") for name, value in record or ())
-    timestamps: Any = stamps
-    return JoinedColumns(count, key_lengths, keys, value_lengths, values, some.headers, timestamps, size)
-
-
-def _step(some: Columns, batch_size: int) -> int:
-    """About how many records make a batch, judging by some of them."""
+def _record_size(some: Columns) -> int:
+    """About how many bytes a record takes in a batch, judging by some of them."""
     every = max(1, len(some) // _SAMPLE)
     sample = [len(value) for value in some.values[::every] if value is not None]
     if some.keys is not None:
         sample += [len(key) for key in some.keys[::every] if key is not None]
     looked_at = -(-len(some) // every)
-    each = _WIRE_BYTES + sum(sample) // max(1, looked_at) + 1
-    return max(1, batch_size // each)
+    return WIRE_BYTES + sum(sample) // max(1, looked_at) + 1
 
 
 def _same(rows: range) -> Sequence[int]:

@@ -13,7 +13,15 @@ from typing import NamedTuple, TypeAlias, cast
 
 from raylog.errors import InvalidBatch
 from raylog.storage import kafka_records
-from raylog.storage.columns import ColumnPayload, Headers, encode_columns, join_columns, pack_timestamps
+from raylog.storage.columns import (
+    Column,
+    ColumnPayload,
+    Headers,
+    column_size,
+    encode_columns,
+    join_columns,
+    pack_timestamps,
+)
 from raylog.storage.compression import DEFAULT_UNPACK_LIMIT, compress, decompress
 from raylog.storage.record_batch import (
     CONTROL_BIT,
@@ -85,10 +93,10 @@ def encode_batch(
 
 def encode_raw(
     count: int,
-    key_lengths: Bytes,
-    keys: Bytes,
-    value_lengths: Bytes,
-    values: Bytes,
+    key_lengths: Column,
+    keys: Column,
+    value_lengths: Column,
+    values: Column,
     timestamps: Sequence[int] | TimestampRuns | int,
     headers: Sequence[Headers | None] | None = None,
     *,
@@ -99,7 +107,7 @@ def encode_raw(
     transactional: bool = False,
 ) -> bytearray:
     """One columnar batch of columns that are joined already, with their lengths as little-endian int32."""
-    if count == 0 or len(key_lengths) != 4 * count or len(value_lengths) != 4 * count:
+    if count == 0 or column_size(key_lengths) != 4 * count or column_size(value_lengths) != 4 * count:
         raise InvalidBatch(f"The columns are not those of {count} records.")
     base, newest, deltas = _timestamp_column(timestamps, count)
     payload = join_columns(key_lengths, value_lengths, keys, values, deltas, headers=headers)

@@ -36,6 +36,7 @@ from raylog.errors import InvalidBatch, InvalidTimestamp
 from raylog.storage.record_batch import Bytes
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+Column: TypeAlias = "Bytes | list[bytes]"  # in one, or as pieces that follow each other
 
 _BINARY_COLUMNS: Final = 6  # the seventh holds the headers
 _ARRAY_OF_SEVEN: Final = b"\x97"
@@ -73,22 +74,27 @@ def encode_columns(
     )
 
 
+def column_size(column: Column) -> int:
+    return sum(map(len, column)) if isinstance(column, list) else len(column)
+
+
 def join_columns(
-    key_lengths: Bytes,
-    value_lengths: Bytes,
-    joined_keys: Bytes,
-    joined_values: Bytes,
+    key_lengths: Column,
+    value_lengths: Column,
+    joined_keys: Column,
+    joined_values: Column,
     timestamp_deltas: Bytes,
     offset_deltas: Sequence[int] | None = None,
     headers: Sequence[Headers | None] | None = None,
 ) -> list[Bytes]:
     """The payload of columns that are joined already. Lengths that do not fit are the reader's to refuse."""
-    columns: list[Bytes] = [key_lengths, value_lengths, joined_keys, joined_values, timestamp_deltas]
+    columns: list[Column] = [key_lengths, value_lengths, joined_keys, joined_values, timestamp_deltas]
     if offset_deltas is not None:
         columns.append(pack_int32(offset_deltas))
     parts: list[Bytes] = [_ARRAY_OF_SEVEN]
     for column in columns:
-        parts += (_BIN32.pack(_BIN32_TAG, len(column)), column)
+        parts.append(_BIN32.pack(_BIN32_TAG, column_size(column)))
+        parts += column if isinstance(column, list) else [column]
     if offset_deltas is None:
         parts.append(_NIL)
     parts.append(_NIL if headers is None else _encode_headers(headers))

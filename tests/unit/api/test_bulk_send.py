@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raylog.api import bulk_send
 from raylog.api.bulk_partitioning import partitions_of, split
 from raylog.api.partitioners import partition_of_key
 from raylog.errors import BulkSendFailed, InvalidTimestamp, RecordTooLarge, ResultNotReady, UnknownPartition
@@ -78,6 +79,62 @@ def test_records_arrive_in_order_and_positions_fit(patch: pytest.MonkeyPatch, pa
             assert all(keys[p] is None or partition_of_key(keys[p] or b"", partitions) == partition for p in places)
         for batch in (batch for batches in link.batches for batch in batches):
             assert batch.header.size <= batch_size + 200 or len(batch) == 1
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten records, so that a batch is made of many pieces."""
+    monkeypatch.setattr(bulk_send, "_CHUNK", 10)
+    monkeypatch.setattr(bulk_send, "_CHUNK_PER_PARTITION", 1)
+
+
+@pytest.mark.parametrize("stamps", [None, [5, 5, 9] * 1_000])
+def test_pieces_of_many_chunks_fill_batches(
+    patch: pytest.MonkeyPatch, small_chunks: None, stamps: list[int] | None
+) -> None:
+    keys = [b"key-%d" % (number % 40) for number in range(3_000)]
+    values = [b"%d" % number + bytes(700 if number % 500 == 3 else 7) for number in range(3_000)]
+    headers = None if stamps is None else [[("n", b"%d" % each)] if each > 2_000 else None for each in range(3_000)]
+    with producer_of(patch, 3, batch_size=4_000) as (producer, link):
+        result = producer.send_many(TOPIC, values, keys, stamps, headers).result(10)
+        assert sum(each.record_count for each in result.ranges) == 3_000
+        records = dict(zip(values, keys, strict=True))
+        for partition, batches in enumerate(link.batches):
+            rows = link.records(partition)
+            mine = [value for value in values if partition_of_key(records[value], 3) == partition]
+            assert rows == [(records[value], value) for value in mine]
+            sizes = [batch.header.size for batch in batches]
+            assert all(size <= 4_200 + (headers is not None) * 400 for size in sizes)
+            assert sum(sizes) / len(sizes) > 3_000
+            got = [stamp for batch in batches for stamp in batch.timestamps]
+            assert stamps is None or got == [stamps[values.index(value)] for value in mine]
+            names = [list(some) for batch in batches for some in batch.headers]
+            assert headers is None or names == [headers[values.index(value)] or [] for value in mine]
+
+
+def test_a_gathered_batch_that_fails_tells_the_places_of_its_records(
+    patch: pytest.MonkeyPatch, small_chunks: None
+) -> None:
+    with producer_of(patch, 3, batch_size=2_000, max_in_flight=1) as (producer, link):
+        link.errors.append(InvalidTimestamp("too old"))
+        values = [b"%04d" % number for number in range(1_000)]
+        keys = [b"key-%d" % (number % 40) for number in range(1_000)]
+        future = producer.send_many(TOPIC, values, keys)
+        assert isinstance(future.exception(10), BulkSendFailed)
+        (failure,) = future.failures()
+        assert len(failure.positions) > 50
+        kept = set(link.all_values())
+        assert [values[place] for place in failure.positions] == [value for value in values if value not in kept]
+
+
+def test_what_is_gathered_is_bounded_for_all_partitions_together(
+    patch: pytest.MonkeyPatch, small_chunks: None
+) -> None:
+    values, keys = [bytes(500)] * 1_000, [b"%d" % number for number in range(1_000)]
+    with producer_of(patch, 50, batch_size=100_000, max_request_size=1_000, buffer_memory=65_536) as (producer, link):
+        producer.send_many(TOPIC, values, keys).result(10)
+        sizes = [batch.header.size for batches in link.batches for batch in batches]
+        assert len(sizes) > 500, "no more than a quarter of the buffer is gathered: 31 records"
 
 
 def test_without_keys_batches_go_to_several_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -196,10 +253,9 @@ def test_arrow_text_headers_and_wrong_columns(patch: pytest.MonkeyPatch) -> None
 def test_sizes_are_guessed_well_enough(seed: int) -> None:
     from random import Random
 
-    from raylog.api.bulk_send import _step
+    from raylog.api.bulk_send import _record_size
     from raylog.api.pending_batch import Columns
 
     random = Random(seed)
     values = [bytes(random.choice([1, 10, 500])) for _ in range(random.randint(1, 3000))]
-    step = _step(Columns(None, values, None, 5), 10_000)
-    assert 1 <= step <= 10_000
+    assert 17 < _record_size(Columns(None, values, None, 5)) <= 517
