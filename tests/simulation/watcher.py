@@ -4,6 +4,7 @@
 - A leader's high watermark does not go back within its epoch, and no log's does as long as it is not cut (rule 3).
 - The same bytes below the high watermark: whatever any replica has had below its high watermark, every other one has
   there too, now and ever after.
+- The same of the metadata log: see `metadata_watch.py`.
 
 It looks now and then, at each log only at what is new.
 """
@@ -19,6 +20,7 @@ from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import HEADER_BYTES, read_header, split_batches
 from tests.simulation.history import InvariantBroken
+from tests.simulation.metadata_watch import MetadataWatch
 from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
 
 _LOOK_SECONDS = 0.2
@@ -56,6 +58,9 @@ class Watcher:
     _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._metadata = MetadataWatch(self.cluster)
+
     def begin(self) -> None:
         self._look_again()
 
@@ -65,6 +70,7 @@ class Watcher:
             self.cluster.world.after(_LOOK_SECONDS, self._look_again)
 
     def look(self) -> None:
+        self._metadata.look()
         for running in self.cluster.replicas:
             if running.process.is_alive:
                 self._check_leader(running)
