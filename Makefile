@@ -16,6 +16,7 @@ STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+METRICS := $(VENV)/with-metrics
 
 # Without its compiled files each process of an actor compiles raylog anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,8 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
-.PHONY: simulate mutations soak bench clean
+.PHONY: help install lint test test-long-ones test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
+.PHONY: simulate mutations soak bench clean docs
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +47,14 @@ lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the fold
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: lint test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging ## lint, then every test folder
+test: lint test-unit test-long-ones test-streams test-cluster test-spark test-metrics ## lint, then every test folder
+
+# What installs packages waits for network and disk half of its time, and so runs beside what needs nothing but processors.
+test-long-ones: $(STAMP)
+	@$(MAKE) --no-print-directory test-packaging $(METRICS)/.installed > $(VENV)/packaging.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null' INT TERM; \
+	$(MAKE) --no-print-directory test-thorough test-simulated; status=$$?; \
+	wait $$beside || status=$$?; cat $(VENV)/packaging.log; exit $$status
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
 	$(PYTEST) -n $(WORKERS) -m 'not thorough' tests/unit
@@ -70,6 +78,19 @@ test-spark: $(STAMP) ## tests that start Spark on a real Ray: two to three minut
 	$(PYTEST) tests/spark/test_session.py
 	$(PYTEST) tests/spark --ignore=tests/spark/test_session.py
 
+# Ray has the endpoint only with what its extra `default` brings, and every Ray that finds that starts more processes.
+# So there is an environment of its own for it, on top of the other one.
+$(METRICS)/.installed: $(STAMP)
+	@$(BIN)/python -m venv --without-pip $(METRICS)
+	@for site in $(METRICS)/lib/python3*/site-packages; do \
+	    echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	    > $$site/below.pth; done
+	$(METRICS)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt 'raylog[metrics]'
+	@touch $@
+
+test-metrics: $(METRICS)/.installed ## what Ray's Prometheus endpoint tells of a real cluster
+	$(METRICS)/bin/python -m pytest tests/metrics
+
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging
 
@@ -82,6 +103,10 @@ mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched
 
 soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
+
+
+docs: $(STAMP) ## write docs/configuration.md anew, from the definitions
+	$(BIN)/python -m raylog.api.configuration_reference > docs/configuration.md
 
 bench: $(STAMP) ## measure the storage layer, as ratios against raw limits of this machine
 	$(BIN)/python -m bench
