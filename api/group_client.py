@@ -86,8 +86,13 @@ class GroupClient:
             self.membership.nudge()
 
     def gave_up(self, number: int) -> None:
+        """As soon as all commits that were asked for before have an outcome: later ones would come too late."""
         if self.membership is not None:
-            self.membership.gave_up(number)
+            self._tasks.start(self._give_up(self.membership, number))
+
+    async def _give_up(self, membership: GroupMembership, number: int) -> None:
+        await self.offsets.settled(self._timeout)
+        membership.gave_up(number)
 
     async def leave(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
         """With these offsets, where they can still be committed."""

@@ -4,7 +4,7 @@
 
 What must stay true:
 - What is committed was handed out before this poll began: the program is through with it, or has said so itself.
-- A partition that is asked back is committed (with `enable_auto_commit`), told to the listener, and read no more,
+- A partition that is asked back is told to the listener, read no more, and committed (with `enable_auto_commit`),
   before the group hears that it is free. A listener that raises stops none of that.
 - Partitions that stay are never paused, whatever moves.
 - A producer that commits offsets in its transaction speaks as the member that its program was handed the records as:
@@ -190,10 +190,13 @@ class GroupDesk:
         partitions = event.partitions
         self._reads_as = event.member_id, event.epoch
         _log.info("Group %s: assigned %s.", self.group, _shown(partitions))
+        for partition in partitions:
+            self._committed.pop(partition, None)  # others may have committed since
         self._locate(sorted(partitions))
         self._call_listener("on_partitions_assigned", partitions)
 
     def _asked_back(self, event: AskedBack) -> None:
+        """Nobody waits for the commit here: what is polled meanwhile are partitions that stay."""
         held = frozenset(each for each in event.partitions if each in self._desk.positions)
         _log.info("Group %s: gives up %s.", self.group, _shown(held))
         try:
@@ -202,9 +205,6 @@ class GroupDesk:
             self._call_listener("on_partitions_revoked", held)
         finally:
             self._let_go(held)
-            # What is not waited for would come too late otherwise.
-            seconds = self._options.request_timeout_ms / 1000
-            self._runtime.run(self.client.offsets.settled(seconds), seconds + 1.0)
             self._order(lambda client: client.gave_up(event.number))
 
     def _taken(self, partitions: frozenset[TopicPartition]) -> None:
@@ -319,10 +319,12 @@ class GroupDesk:
 
     def _commit_before_letting_go(self, partitions: frozenset[TopicPartition]) -> None:
         unsaved = {each: at for each, at in self._unsaved().items() if each in partitions}
-        try:
-            self.commit(unsaved, self._options.request_timeout_ms / 1000)
-        except RaylogError as error:
-            _log.warning("Group %s: gives %s up without a commit: %s", self.group, _shown(unsaved), error)
+        if unsaved:
+            self.commit_async(unsaved, self._let_go_without)
+
+    def _let_go_without(self, offsets: dict[TopicPartition, OffsetAndMetadata], error: Any) -> None:
+        if error is not None:
+            _log.warning("Group %s: gives %s up without a commit: %s", self.group, _shown(offsets), error)
 
     def _to_commit_at_end(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._unsaved() if self._options.enable_auto_commit else {}

@@ -14,6 +14,7 @@ What must stay true:
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _CLOSE_SECONDS: Final = 30.0
 _LEAVE_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
+_LOOK_SHARE: Final = 5  # that part of max_poll_interval_ms, where it is less
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class ParallelConsumer:
         self._is_torn = False  # records were polled, and perhaps not taken
         self._running = threading.Lock()  # held by the thread of `run`, or of `close`
         self._commit_at = 0.0
+        self._look_seconds = min(_LOOK_SECONDS, options.consumer.max_poll_interval_ms / 1000 / _LOOK_SHARE)
         self._consumer = Consumer(**for_consumer)
         self._dead_letters: DeadLetters | None = None
         try:
@@ -192,8 +195,8 @@ class ParallelConsumer:
             if (until is not None and now >= until) or now - busy_at >= idle_seconds:
                 return
             if not has_found:
-                end = min(now + _LOOK_SECONDS, self._commit_at, busy_at + idle_seconds, until or now + _LOOK_SECONDS)
-                self._floor.progress.wait(end - now)
+                end = min(self._commit_at, busy_at + idle_seconds, math.inf if until is None else until)
+                self._floor.progress.wait(min(self._look_seconds, end - now))
         self._check()
 
     def _take(self) -> bool:
@@ -276,7 +279,7 @@ class ParallelConsumer:
             except RaylogError as error:
                 _log.warning("The group has ended before its records were done: %s", error)
                 return
-            floor.progress.wait(min(_LOOK_SECONDS, deadline - time.monotonic()))
+            floor.progress.wait(min(self._look_seconds, deadline - time.monotonic()))
 
 
 class _Listener:

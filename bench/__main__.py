@@ -23,6 +23,7 @@ from bench import (
     housekeeping_bench,
     log_bench,
     produce_bench,
+    rebalance_bench,
     replication_bench,
     stream_bench,
     sustained_bench,
@@ -41,6 +42,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "consume": consume_bench.run,
     "housekeeping": housekeeping_bench.run,
     "groups": group_bench.run,
+    "rebalance": rebalance_bench.run,
     "produce": produce_bench.run,
     "transactions": transaction_bench.run,
 }

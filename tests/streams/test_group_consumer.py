@@ -239,6 +239,25 @@ def test_a_commit_that_nobody_waits_for_is_made_before_its_partition_moves(clust
     assert [each.result(0.0) for each in outcomes] == [None] * 16, "its listener may commit to the end"
 
 
+def test_partitions_that_stay_are_read_while_others_are_committed_and_move(cluster: Cluster) -> None:
+    cluster.fill(10)
+    one = cluster.consumer("t")
+    found = poll_until(lambda: len(one.assignment()) == 4, one)
+    found += poll_until(lambda: all(one.position(each) == 10 for each in one.assignment()), one)
+    cluster.link.commit_seconds = 1.0
+    two = cluster.consumer("t")
+    longest, deadline = 0.0, time.monotonic() + 15.0
+    while len(two.assignment()) < 2:
+        assert time.monotonic() < deadline
+        began = time.monotonic()
+        one.poll(timeout_ms=10)
+        longest = max(longest, time.monotonic() - began)
+        two.poll(timeout_ms=10)
+    assert longest < 0.5
+    assert len(found) == 40
+    assert poll_until(lambda: all(two.position(each) == 10 for each in two.assignment()), two) == []
+
+
 def test_an_offset_beyond_the_end_is_refused(cluster: Cluster) -> None:
     cluster.fill(10)
     one = cluster.consumer("t", enable_auto_commit=False)

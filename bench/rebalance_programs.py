@@ -1,0 +1,88 @@
+"""The processes of `rebalance_bench.py`: one that sends, members of a group, and a reader without a group.
+
+    python -m bench.rebalance_programs send|member|reader FILE ACCESS
+
+Each record holds when it was sent; whoever reads appends what it is handed to FILE, by one write a poll, so that what
+was read before a SIGKILL is there. Times are of the monotonic clock, which is one for all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import struct
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import raylog
+from raylog.actors.cluster_access import ClusterAccess
+
+TOPIC: Final = "moving"
+GROUP: Final = "movers"
+PARTITIONS: Final = 12
+SESSION_MS: Final = 3_000
+SEND_EVERY: Final = 0.02
+
+_ENTRY: Final = struct.Struct("<iqdd")
+_STAMP: Final = struct.Struct("<d")
+
+
+class Delivery(NamedTuple):
+    partition: int
+    offset: int
+    sent: float
+    handed_out: float
+
+
+def deliveries(path: Path) -> Iterable[Delivery]:
+    data = path.read_bytes() if path.exists() else b""
+    whole = len(data) // _ENTRY.size * _ENTRY.size
+    return (Delivery(*entry) for entry in _ENTRY.iter_unpack(data[:whole]))
+
+
+def _send(access: ClusterAccess) -> None:
+    with raylog.Producer(cluster=access) as producer:
+        due = time.monotonic()
+        while True:
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, _STAMP.pack(time.monotonic()), partition=partition)
+            due = max(due + SEND_EVERY, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _read(consumer: raylog.Consumer, path: str) -> None:
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    while True:
+        found = consumer.poll(timeout_ms=200)
+        now = time.monotonic()
+        if found:
+            entries = [
+                _ENTRY.pack(record.partition, record.offset, _STAMP.unpack(record.value)[0], now)
+                for records in found.values()
+                for record in records
+            ]
+            os.write(out, b"".join(entries))
+
+
+def main() -> None:
+    role, path, access = sys.argv[1], sys.argv[2], pickle.loads(base64.b64decode(sys.argv[3]))
+    if role == "send":
+        _send(access)
+    elif role == "member":
+        with raylog.Consumer(
+            TOPIC, cluster=access, group_id=GROUP, auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS, heartbeat_interval_ms=SESSION_MS // 3, auto_commit_interval_ms=500,
+        ) as consumer:  # fmt: skip
+            _read(consumer, path)
+    else:
+        with raylog.Consumer(cluster=access, auto_offset_reset="latest") as reader:
+            reader.assign([raylog.TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+            _read(reader, path)
+
+
+if __name__ == "__main__":
+    main()
