@@ -140,3 +140,7 @@ TRANSACTIONS: Final = _gauge(
     (*_PROCESS, "partition", "state"),
     "Transactional ids by state, of those kept in this partition of __transaction_state",
 )
+_GROUP: Final = (*_PROCESS, "group", "topic", "partition")
+GROUP_LAG: Final = _gauge("raylog_group_lag", _GROUP, "Records from a group's committed offset to the log's end")
+GROUP_OFFSET: Final = _gauge("raylog_group_offset", _GROUP, "Offset that a group has committed")
+GROUP_MEMBERS: Final = _gauge("raylog_group_members", (*_PROCESS, "group"), "Members that a group has")

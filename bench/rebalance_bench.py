@@ -4,13 +4,14 @@
 one is stopped past its session and goes on, and the coordinators are killed. Beside them one reads all partitions
 without a group: its gaps are not the group's doing, nor are those of the sender, which are taken from the records.
 
-A gap is the time between two deliveries of one partition, by whichever member. What has moved is what another member
-delivers at the end of a phase than at its beginning; its gap is its time without an owner too.
+A gap is the time between two deliveries of one partition, by whichever member. What stays is what one member delivers
+all through a phase, and before it.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import os
 import pickle
 import signal
@@ -18,18 +19,29 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import ray
 import ray.util
 
 from bench.measuring import Figure
 from bench.real_cluster import real_cluster
-from bench.rebalance_programs import GROUP, PARTITIONS, SESSION_MS, TOPIC, Delivery, deliveries
+from bench.rebalance_programs import (
+    ASSIGNED,
+    EVENTS,
+    GROUP,
+    PARTITIONS,
+    REVOKED,
+    SESSION_MS,
+    TOPIC,
+    Delivery,
+    deliveries,
+)
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.api.cluster import Cluster
 
@@ -78,15 +90,13 @@ def run() -> Iterator[Figure]:
             phases, killed_at = _disturb(cluster, crew)
         finally:
             crew.end()
-        members = {number: list(deliveries(path)) for number, path in enumerate(crew.paths)}
-        reader = list(deliveries(Path(folder) / "reader"))
+        told = _told(crew)
     for phase in phases:
-        yield from _figures(phase, members, reader)
-    moved = _moved_at(members, phases[2], killed_at)
+        yield from _figures(phase, told)
+    moved = _moved_at(told, phases[2], killed=0)
     yield Figure(
-        "from a kill to the last that moved",
-        [1000 * (max(moved) - killed_at)] if moved else [float("nan")], "ms", SESSION_MS + 1000, True,
-        f"{len(moved)} partitions, a session of {SESSION_MS} ms",
+        "from a kill to the last that moved", [1000 * (max(moved, default=math.nan) - killed_at)], "ms",
+        SESSION_MS + 1000, True, f"{len(moved)} partitions, a session of {SESSION_MS} ms",
     )  # fmt: skip
 
 
@@ -151,64 +161,89 @@ def _coordinator_pids() -> list[int]:
 # --- what is found ------------------------------------------------------------------------------------------------
 
 
-def _figures(phase: _Phase, members: dict[int, list[Delivery]], reader: list[Delivery]) -> Iterator[Figure]:
-    stay, move, late = [], [], []
-    for partition in range(PARTITIONS):
-        found = _within(phase, members, partition)
-        if len(found) < 2:
-            move.append(phase.end - phase.begin)
-            continue
-        gap = _longest([each.handed_out for _, each in found])
-        if found[0][0] == found[-1][0]:
-            stay.append(gap)
-            late += [each.handed_out - each.sent for _, each in found]
+class Told(NamedTuple):
+    """All that was delivered, and who got and gave up what, by time."""
+
+    by_partition: list[list[tuple[int, Delivery]]]  # member, delivery
+    events: list[list[tuple[int, Delivery]]]
+    reader: list[Delivery]
+
+
+def _told(crew: _Crew) -> Told:
+    delivered: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
+    events: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
+    for number, path in enumerate(crew.paths):
+        for each in deliveries(path):
+            delivered[each.partition].append((number, each))
+        for each in deliveries(path.with_name(path.name + EVENTS)):
+            events[each.partition].append((number, each))
+    for found in (*delivered, *events):
+        found.sort(key=lambda each: each[1].handed_out)
+    return Told(delivered, events, list(deliveries(crew.folder / "reader")))
+
+
+class Gap(NamedTuple):
+    seconds: float
+    begin: float
+    end: float
+
+
+def gap_in(phase: _Phase, delivered: Sequence[tuple[int, Delivery]]) -> tuple[Gap, bool]:
+    """The longest time without a delivery that overlaps with the phase, and whether another member delivered then."""
+    times = [each.handed_out for _, each in delivered]
+    first = max(bisect_left(times, phase.begin) - 1, 0)  # the last one before it
+    last = bisect_left(times, phase.end)
+    among = delivered[first:last]
+    found = [each.handed_out for _, each in among] or [phase.begin]
+    ends = pairwise([*found, max(phase.end, found[-1])])
+    longest = max((Gap(after - before, before, after) for before, after in ends), default=Gap(0.0, 0.0, 0.0))
+    return longest, len({member for member, _ in among}) > 1
+
+
+def _figures(phase: _Phase, told: Told) -> Iterator[Figure]:
+    stay: list[Gap] = []
+    move: list[tuple[Gap, int]] = []
+    for partition, delivered in enumerate(told.by_partition):
+        gap, has_moved = gap_in(phase, delivered)
+        if has_moved:
+            move.append((gap, partition))
         else:
-            move.append(gap)
-    control = [
-        _longest([each.handed_out for each in reader if each.partition == number and _is_in(phase, each)])
-        for number in range(PARTITIONS)
-    ]
-    sent = _longest(sorted(each.sent for each in reader if each.partition == 0 and _is_in(phase, each)))
-    note = (
-        f"{len(stay)} partitions, records late by {_ms(max(late, default=0.0)):.0f}; "
-        f"without a group {_ms(max(control)):.0f}, sender {_ms(sent):.0f}"
-    )
+            stay.append(gap)
+    seen = [each for each in told.reader if phase.begin <= each.handed_out < phase.end]
+    control = max(_longest([each.handed_out for each in seen if each.partition == part]) for part in range(PARTITIONS))
+    sent = _longest(sorted(each.sent for each in seen if each.partition == 0))
+    note = f"{len(stay)} partitions; without a group {1000 * control:.0f}, the sender {1000 * sent:.0f}"
     if stay:
-        goal = _GOAL_MS
-        yield Figure(f"{phase.name}: longest gap, stay", [_ms(max(stay))], "ms", goal, True, note)
+        yield Figure(f"{phase.name}: stay", [1000 * max(stay).seconds], "ms", _GOAL_MS, True, note)
     if move:
-        yield Figure(f"{phase.name}: longest gap, move", [_ms(max(move))], "ms", note=f"{len(move)} partitions")
+        gap, partition = max(move)
+        yield Figure(f"{phase.name}: move", [1000 * gap.seconds], "ms", note=f"{len(move)} partitions; "
+                     + _parts(gap, told.events[partition]))  # fmt: skip
 
 
-def _within(phase: _Phase, members: dict[int, list[Delivery]], partition: int) -> list[tuple[int, Delivery]]:
-    found = [
-        (number, each)
-        for number, delivered in members.items()
-        for each in delivered
-        if each.partition == partition and _is_in(phase, each)
-    ]
-    return sorted(found, key=lambda each: each[1].handed_out)
+def _parts(gap: Gap, events: Sequence[tuple[int, Delivery]]) -> str:
+    """What the longest one was made of."""
+    within = [each for _, each in events if gap.begin <= each.handed_out <= gap.end]
+    given_up = [each.handed_out for each in within if each.offset == REVOKED]
+    taken = [each.handed_out for each in within if each.offset == ASSIGNED]
+    told = []
+    if given_up:
+        told.append(f"given up after {1000 * (given_up[0] - gap.begin):.0f}")
+    if taken:
+        told.append(f"taken after {1000 * (taken[-1] - gap.begin):.0f}")
+    return ", ".join([*told, f"read after {1000 * gap.seconds:.0f}"])
 
 
-def _moved_at(members: dict[int, list[Delivery]], phase: _Phase, since: float) -> list[float]:
-    """When those that moved were delivered again, by somebody else."""
+def _moved_at(told: Told, phase: _Phase, killed: int) -> list[float]:
+    """When those that the killed member had were delivered by somebody else."""
     found = []
-    for partition in range(PARTITIONS):
-        delivered = [each for each in _within(phase, members, partition) if each[1].handed_out >= since]
-        if delivered and delivered[0][0] != delivered[-1][0]:
-            found.append(next(each.handed_out for number, each in delivered if number == delivered[-1][0]))
-        elif delivered and delivered[0][1].handed_out - since > SESSION_MS / 3000:
-            found.append(delivered[0][1].handed_out)
+    for delivered in told.by_partition:
+        before = [member for member, each in delivered if each.handed_out < phase.begin]
+        after = [each.handed_out for member, each in delivered if each.handed_out >= phase.begin and member != killed]
+        if before and before[-1] == killed:
+            found.append(after[0] if after else math.inf)
     return found
-
-
-def _is_in(phase: _Phase, delivery: Delivery) -> bool:
-    return phase.begin <= delivery.handed_out < phase.end
 
 
 def _longest(times: Sequence[float]) -> float:
     return max((after - before for before, after in pairwise(times)), default=0.0)
-
-
-def _ms(seconds: float) -> float:
-    return 1000 * seconds

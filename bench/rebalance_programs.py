@@ -27,6 +27,10 @@ PARTITIONS: Final = 12
 SESSION_MS: Final = 3_000
 SEND_EVERY: Final = 0.02
 
+EVENTS: Final = ".events"
+ASSIGNED: Final = -1  # in place of an offset
+REVOKED: Final = -2
+
 _ENTRY: Final = struct.Struct("<iqdd")
 _STAMP: Final = struct.Struct("<d")
 
@@ -54,6 +58,23 @@ def _send(access: ClusterAccess) -> None:
             time.sleep(max(0.0, due - time.monotonic()))
 
 
+class _Noted:
+    """When partitions came, as entries without an offset."""
+
+    def __init__(self, path: str) -> None:
+        self._out = os.open(path + EVENTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def on_partitions_assigned(self, partitions: Iterable[raylog.TopicPartition]) -> None:
+        self._note(partitions, ASSIGNED)
+
+    def on_partitions_revoked(self, partitions: Iterable[raylog.TopicPartition]) -> None:
+        self._note(partitions, REVOKED)
+
+    def _note(self, partitions: Iterable[raylog.TopicPartition], what: int) -> None:
+        now = time.monotonic()
+        os.write(self._out, b"".join(_ENTRY.pack(each.partition, what, now, now) for each in partitions))
+
+
 def _read(consumer: raylog.Consumer, path: str) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
@@ -74,9 +95,10 @@ def main() -> None:
         _send(access)
     elif role == "member":
         with raylog.Consumer(
-            TOPIC, cluster=access, group_id=GROUP, auto_offset_reset="earliest",
+            cluster=access, group_id=GROUP, auto_offset_reset="earliest",
             session_timeout_ms=SESSION_MS, heartbeat_interval_ms=SESSION_MS // 3, auto_commit_interval_ms=500,
         ) as consumer:  # fmt: skip
+            consumer.subscribe([TOPIC], listener=_Noted(path))
             _read(consumer, path)
     else:
         with raylog.Consumer(cluster=access, auto_offset_reset="latest") as reader:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -87,6 +87,18 @@ class GroupCoordinator:
     @property
     def is_serving(self) -> bool:
         return self.serving.done() and not self._ended.done()
+
+    def committed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Of all groups: group, topic, partition, offset; without topics that are gone."""
+        for group in self._shard.state.groups.values():
+            for (topic_id, number), value in group.offsets.items():
+                known = self._topics.by_id(topic_id)
+                if known is not None and number < known.partitions:
+                    yield group.group_id, known.name, number, value.offset
+
+    def members(self) -> Iterator[tuple[str, int]]:
+        """Of all groups: group, how many members it has."""
+        return ((group.group_id, len(group.members)) for group in self._shard.state.groups.values())
 
     # --- its life -------------------------------------------------------------------------------------------------
 

@@ -10,20 +10,22 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink, TopicView
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
-from raylog.actors.metric_definitions import Reading
+from raylog.actors.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import CoordinatorReplaced, CoordinatorStopped, ProducerFenced
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_records import EncodedRecord
 from raylog.groups.group_settings import GroupSettings
+from raylog.groups.log_ends import LogEnds, Place
 from raylog.groups.offsets_log import KnownTopic, OffsetsLog
 
 _TOPICS_SECONDS: Final = 60.0
@@ -132,6 +134,8 @@ class GroupCore:
         self._log = log
         self._topics = LinkTopics(link)
         self._coordinator = GroupCoordinator(offsets_log, self._topics, spec.term, env.wall_ms, settings)
+        self._ends = LogEnds(link, self._places)
+        self._tasks = BackgroundTasks(self._mistaken)
         self._running: asyncio.Task[BaseException] | None = None
         self._stop_following: Callable[[], None] | None = None
 
@@ -143,6 +147,7 @@ class GroupCore:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self._coordinator.serving.done():
             raise self._running.result()
+        self._tasks.start(self._ends.follow())
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         answer = self._coordinator.answer(request.message)
@@ -150,22 +155,35 @@ class GroupCore:
             return Response(answer)
         return _responded(answer)
 
-    def readings(self) -> Iterable[Reading]:
-        return ()
+    def readings(self) -> Iterator[Reading]:
+        for group, count in self._coordinator.members():
+            yield Reading(GROUP_MEMBERS, (group,), count)
+        for group, topic, number, offset in self._coordinator.committed():
+            tags = group, topic, str(number)
+            yield Reading(GROUP_OFFSET, tags, offset)
+            end = self._ends.end((topic, number))
+            if end is not None:
+                yield Reading(GROUP_LAG, tags, max(0, end - offset))
+
+    def _places(self) -> Iterator[Place]:
+        return ((topic, number) for _, topic, number, _ in self._coordinator.committed())
 
     async def close(self) -> None:
+        await self._tasks.close()
         if self._stop_following is not None:
             self._stop_following()
         if self._running is not None:
             self._coordinator.stop()
             await asyncio.wait([self._running], timeout=_CLOSE_SECONDS)
 
+    def _mistaken(self, error: BaseException) -> None:
+        if not self._log.ended.done():
+            self._log.give_up(error)
+
     def _over(self, running: asyncio.Task[BaseException]) -> None:
         if running.cancelled():
             return
-        error = running.exception() or running.result()
-        if not self._log.ended.done():
-            self._log.give_up(error)
+        self._mistaken(running.exception() or running.result())
 
 
 async def _responded(answer: Awaitable[Message]) -> Response:
