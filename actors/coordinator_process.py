@@ -26,7 +26,7 @@ from raylog.actors.metric_definitions import Reading
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
-from raylog.errors import CoordinatorNotReady, RaylogError, RemoteFailed, StaleCoordinator
+from raylog.errors import CoordinatorNotReady, RaylogError, RemoteFailed, StaleCoordinator, StreamNotOpen
 
 _FIND_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
@@ -129,7 +129,12 @@ class CoordinatorProcess:
         return self._handle_when_sure(request)
 
     async def _handle_when_sure(self, request: Request) -> Answer:
+        """Requests that waited in sockets while this process stood still come in any order. Whose stream has ended
+        meanwhile is dead, or will ask again: its request, a join say, must not undo what its successor has asked for.
+        """
         await self._partition_log.confirm()
+        if request.stream.closed.done():
+            raise StreamNotOpen(request.stream.peer, "it ended before its request was handled")
         answer = self._core.handle(request)
         return await answer if isinstance(answer, Awaitable) else answer
 
