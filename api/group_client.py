@@ -18,7 +18,7 @@ from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.group_calls import GroupCalls, may_be_repeated
 from raylog.api.group_events import Committed, Ended, GroupEvent
 from raylog.api.group_membership import GroupMembership
-from raylog.api.group_offsets import GroupOffsets
+from raylog.api.group_offsets import GroupOffsets, Speaker
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupError, GroupRequestTimedOut, RaylogError
 from raylog.groups.group_messages import PartitionId, Profile
@@ -52,10 +52,15 @@ class GroupClient:
         self._tasks = BackgroundTasks(self._broke)
         self._calls = GroupCalls(link, options.group_id)
         self.membership: GroupMembership | None = None
+        self._leaving: asyncio.Future[None] | None = None
+        self._join_next: tuple[tuple[str, ...], str] | None = None
         self.offsets = GroupOffsets(link, self._calls, self._member, self._id_of, known_end)
 
     def join(self, topics: tuple[str, ...], pattern: str) -> None:
         """Subscribe to these, in place of those before."""
+        if self._leaving is not None:
+            self._join_next = topics, pattern
+            return
         options = self._options
         profile = Profile(
             instance_id=options.group_instance_id or "",
@@ -94,13 +99,42 @@ class GroupClient:
         await self.offsets.settled(self._timeout)
         membership.gave_up(number)
 
-    async def leave(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
-        """With these offsets, where they can still be committed."""
+    def start_leaving(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None
+    ) -> asyncio.Future[None]:
+        """With these offsets, where they can still be committed. Who joins meanwhile does so when this is over."""
+        self._join_next = None
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_future()
+            self._tasks.start(self._leave_and_join(self._leaving, offsets, timeout, speaker))
+        return self._leaving
+
+    async def _leave_and_join(
+        self,
+        left: asyncio.Future[None],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        timeout: float,
+        speaker: Speaker | None,
+    ) -> None:
+        try:
+            await self._leave(offsets, timeout, speaker)
+        finally:
+            left.set_result(None)
+            self._leaving = None
+        self._join_as_wished()
+
+    def _join_as_wished(self) -> None:
+        if self._join_next is not None:
+            self.join(*self._join_next)
+
+    async def _leave(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
             if offsets:
-                await self.offsets.commit(offsets, timeout)
+                await self.offsets.commit(offsets, timeout, speaker)
             else:
                 await self.offsets.settled(timeout)
         except RaylogError as error:
@@ -109,8 +143,10 @@ class GroupClient:
         if membership is not None:
             await membership.leave(max(deadline - loop.time(), 0.1))
 
-    async def close(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
-        await self.leave(offsets, timeout)
+    async def close(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None = None
+    ) -> None:
+        await asyncio.wait([self.start_leaving(offsets, timeout, speaker)], timeout=timeout)
         await self._tasks.close()
 
     # --- within ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from raylog.api.consumer_desk import ConsumerDesk
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.group_client import GroupClient
 from raylog.api.group_events import AskedBack, Committed, Ended, Granted, GroupEvent, Taken
+from raylog.api.group_offsets import Speaker
 from raylog.api.positions import UNKNOWN
 from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.errors import ConflictingSubscription, ListenerFailed, RaylogError
@@ -34,6 +35,7 @@ from raylog.groups.topic_patterns import check_pattern
 
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], Any], object]
 _SHOWN: Final = 5
+_NOBODY: Final = ("", JOINING)
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class GroupDesk:
         self._events: deque[GroupEvent] = deque()
         self._callbacks: deque[Callable[[], object]] = deque()  # of commits that are done
         self._committed: dict[TopicPartition, int] = {}  # what this consumer has committed last
-        self._reads_as = ("", JOINING)  # member id, and the epoch of its last grant
+        self._reads_as = _NOBODY  # member id, and the epoch of its last grant
         self._polled_at = time.monotonic()
         self._commit_at = time.monotonic() + options.auto_commit_interval_ms / 1000
         self._is_following = False
@@ -128,7 +130,9 @@ class GroupDesk:
             self._desk.remove(list(self._desk.positions))
             self._events.clear()
             self._committed.clear()
-            self._runtime.submit(self.client.leave(offsets, self._options.request_timeout_ms / 1000))
+            speaker, self._reads_as = self._speaker(), _NOBODY
+            seconds = self._options.request_timeout_ms / 1000
+            self._order(lambda client: client.start_leaving(offsets, seconds, speaker))
 
     def close(self, seconds: float, *, commit: bool) -> None:
         """Commit, where that is done by itself, tell the listener, leave."""
@@ -139,7 +143,7 @@ class GroupDesk:
             self._call_listener("on_partitions_revoked", held)
         finally:
             self.forget()
-            self._runtime.run(self.client.close(offsets, seconds), seconds + 1.0)
+            self._runtime.run(self.client.close(offsets, seconds, self._speaker()), seconds + 1.0)
             self._run_callbacks()
 
     # --- with each poll -------------------------------------------------------------------------------------------
@@ -209,7 +213,7 @@ class GroupDesk:
 
     def _taken(self, partitions: frozenset[TopicPartition]) -> None:
         held = frozenset(each for each in partitions if each in self._desk.positions)
-        self._reads_as = ("", JOINING)
+        self._reads_as = _NOBODY
         _log.warning("Group %s: lost %s.", self.group, _shown(held))
         self._let_go(held)
         self._call_listener("on_partitions_lost", held)
@@ -269,7 +273,7 @@ class GroupDesk:
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, seconds: float) -> None:
         given = self.consumed() if offsets is None else dict(offsets)
         if given:
-            self._runtime.run(self.client.offsets.commit(given, seconds))
+            self._runtime.run(self.client.offsets.commit(given, seconds, self._speaker()))
             self._note_committed(given)
 
     def commit_async(
@@ -277,7 +281,7 @@ class GroupDesk:
     ) -> concurrent.futures.Future[None]:
         given = self.consumed() if offsets is None else dict(offsets)
         seconds = self._options.request_timeout_ms / 1000
-        future = self._runtime.submit(self.client.offsets.commit(given, seconds))
+        future = self._runtime.submit(self.client.offsets.commit(given, seconds, self._speaker()))
         future.add_done_callback(lambda done: self._commit_done(done, given, callback))
         return future
 
@@ -298,6 +302,10 @@ class GroupDesk:
     def _run_callbacks(self) -> None:
         while self._callbacks:
             self._callbacks.popleft()()
+
+    def _speaker(self) -> Speaker | None:
+        """Whose commits these are: what waits its turn must not be taken for what is read after a loss."""
+        return self._reads_as if self._reads_as[0] else None
 
     def _note_committed(self, given: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._committed.update({each: offset.offset for each, offset in given.items()})
@@ -344,7 +352,7 @@ class GroupDesk:
             return GroupMetadata(self.group, "", JOINING, instance)
         return GroupMetadata(self.group, member_id, epoch, instance)
 
-    def _order(self, order: Callable[[GroupClient], None]) -> None:
+    def _order(self, order: Callable[[GroupClient], object]) -> None:
         self._runtime.loop.call_soon_threadsafe(order, self.client)
 
 

@@ -14,6 +14,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -37,6 +38,7 @@ _PAUSE_SECONDS: Final = 0.1
 _LEAVE_STEP_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)
+_numbers = itertools.count(1)  # of what is asked back, by whichever membership: an answer to another's finds nothing
 
 
 class _News(NamedTuple):
@@ -75,7 +77,6 @@ class GroupMembership:
         self._names: dict[bytes, str] = {}
         self._ids: dict[TopicPartition, PartitionId] = {}  # of what was granted
         self._asked_back: dict[int, set[PartitionId]] = {}  # by number, what is still held of it
-        self._number = 0
         self._last_error = ""
         self._tasks = BackgroundTasks(self._broke)
         self.member = GroupMember(calls.group, profile, max_poll_interval_ms, lambda: _draw_id(link), self._now_ms())
@@ -191,9 +192,9 @@ class GroupMembership:
                 asked.difference_update(changes.lost)
             self._tell(Taken(self._named(changes.lost)))
         if changes.revoke:
-            self._number += 1
-            self._asked_back[self._number] = set(changes.revoke)
-            self._tell(AskedBack(self._named(changes.revoke), self._number))
+            number = next(_numbers)
+            self._asked_back[number] = set(changes.revoke)
+            self._tell(AskedBack(self._named(changes.revoke), number))
         if changes.assigned:
             known = [each for each in changes.assigned if each[0] in self._names]
             self._ids.update((TopicPartition(self._names[each[0]], each[1]), each) for each in known)

@@ -3,7 +3,8 @@
 What must stay true:
 - Commits of one consumer reach the coordinator one after the other, in the order in which they were asked for: an older
   one that is repeated never overwrites a newer one.
-- A commit is made once, as the member that this is at that moment; what is repeated is the same request (rule 24).
+- A commit is made once, as the member that read the records, at most at the epoch that it was told then; what is
+  repeated is the same request (rule 24).
 - An offset that a transaction has staged is not known before that has ended (rule 22): it is asked for again.
 """
 
@@ -11,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.replication_messages import LATEST
 from raylog.api.group_calls import GroupCalls
 from raylog.api.offset_lookup import look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
-from raylog.errors import GroupError, OffsetBeyondEnd, UnstableOffset
+from raylog.errors import GroupError, GroupRequestTimedOut, OffsetBeyondEnd, UnknownMember, UnstableOffset
 from raylog.groups.group_messages import (
     NO_EPOCH,
     NO_OFFSET,
@@ -33,6 +34,8 @@ from raylog.groups.group_messages import (
 )
 from raylog.groups.member import GroupMember
 from raylog.groups.partition_refusals import error_of
+
+Speaker: TypeAlias = tuple[str, int]  # member id and epoch
 
 _UNSTABLE_PAUSE_SECONDS: Final = 0.1
 
@@ -59,16 +62,21 @@ class GroupOffsets:
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float) -> None:
-        """UnknownTopic, OffsetBeyondEnd, errors of the group, GroupRequestTimedOut; the first of several refusals."""
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None = None
+    ) -> None:
+        """UnknownTopic, OffsetBeyondEnd, errors of the group, GroupRequestTimedOut; the first of several refusals.
+
+        `speaker`: as which member, from which epoch on, the program read these; None: as whoever this is then.
+        """
         deadline = self._loop.time() + timeout
-        async with self._turn:
+        async with self._in_turn(timeout):
             await self._check_ends(offsets, deadline)
             entries: list[OffsetToCommit] = []
             for partition, given in sorted(offsets.items()):
                 topic_id, number = await self._id_of(partition, deadline)
                 entries.append((topic_id, number, given.offset, given.leader_epoch, given.metadata))
-            request = self._request(entries)
+            request = self._request(entries, speaker)
             try:
                 answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
             except GroupError:
@@ -80,11 +88,23 @@ class GroupOffsets:
             self._doubt()
             raise error_of(refusal)
 
+    @contextlib.asynccontextmanager
+    async def _in_turn(self, timeout: float) -> AsyncIterator[None]:
+        """After all commits that were asked for before. GroupRequestTimedOut: they took too long."""
+        try:
+            await asyncio.wait_for(self._turn.acquire(), timeout)
+        except asyncio.TimeoutError:
+            raise GroupRequestTimedOut(self._calls.group, round(timeout * 1000)) from None
+        try:
+            yield
+        finally:
+            self._turn.release()
+
     async def settled(self, timeout: float) -> None:
         """Until all commits that were asked for before have an outcome, or the time is over."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._turn.acquire(), timeout)
-            self._turn.release()
+        with contextlib.suppress(GroupRequestTimedOut):
+            async with self._in_turn(timeout):
+                return
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
         """Of those beyond what is known their leaders are asked: the coordinator knows no ends."""
@@ -138,13 +158,22 @@ class GroupOffsets:
         view = await self._link.find_topic(partition.topic, max(0.0, deadline - self._loop.time()))
         return view.topic_id, partition.partition
 
-    def _request(self, entries: list[OffsetToCommit]) -> CommitOffsets:
+    def _request(self, entries: list[OffsetToCommit], speaker: Speaker | None) -> CommitOffsets:
+        """A commit that has waited is one of the member that the records were read by, at its epoch, or none: the
+        partition may have been another's since, which has come further (rule 24).
+        """
         member = self._member()
         if member is None:
+            if speaker is not None:
+                raise UnknownMember(self._calls.group, *speaker, -1, "it has left")
             return CommitOffsets(self._calls.group, "", NO_EPOCH, tuple(entries))
         if not member.is_member:
             raise member.absence(int(self._loop.time() * 1000))
-        return member.commit(entries)
+        if speaker is None:
+            return member.commit(entries)
+        if speaker[0] != member.member_id:
+            raise UnknownMember(member.group, *speaker, -1, f"it has joined anew since, as {member.member_id!r}")
+        return CommitOffsets(member.group, member.member_id, min(speaker[1], member.epoch), tuple(entries))
 
     def _doubt(self) -> None:
         member = self._member()

@@ -22,6 +22,7 @@ from raylog.api.consumer import Consumer
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     ConflictingSubscription,
+    GroupRequestTimedOut,
     GroupRequired,
     InvalidConfig,
     InvalidGroupId,
@@ -256,6 +257,52 @@ def test_partitions_that_stay_are_read_while_others_are_committed_and_move(clust
     assert longest < 0.5
     assert len(found) == 40
     assert poll_until(lambda: all(two.position(each) == 10 for each in two.assignment()), two) == []
+
+
+def test_a_commit_waits_for_others_no_longer_than_it_may(cluster: Cluster) -> None:
+    cluster.fill(9)
+    one = cluster.consumer("t", enable_auto_commit=False)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    cluster.link.commit_seconds = 3.0
+    slow = one.commit_async({P0: 1})
+    began = time.monotonic()
+    with pytest.raises(GroupRequestTimedOut):
+        one.commit({P0: 2}, timeout_ms=200)
+    assert time.monotonic() - began < 2.0
+    slow.result(5.0)
+
+
+def test_a_commit_that_has_waited_is_none_of_a_later_membership(cluster: Cluster) -> None:
+    """Another member may have come further since."""
+    cluster.fill(9)
+    one = cluster.consumer("t", enable_auto_commit=False, max_poll_interval_ms=500)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    cluster.link.commit_seconds = 1.5
+    first, late = one.commit_async({P0: 1}), one.commit_async({P0: 2})
+    time.sleep(0.7)
+    poll_until(lambda: len(one.assignment()) == 4 and bool(one.group_metadata().member_id), one)
+    poll_until(late.done, one)
+    assert first.done()
+    with pytest.raises(UnknownMember, match="joined anew"):
+        late.result()
+    cluster.link.commit_seconds = 0.0
+    one.commit({P0: 3})
+
+
+def test_who_leaves_may_join_again_at_once(cluster: Cluster) -> None:
+    cluster.fill(5)
+    one = cluster.consumer("t")
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    poll_until(lambda: all(one.position(each) == 5 for each in one.assignment()), one)
+    cluster.link.commit_seconds = 0.3
+    one.unsubscribe()
+    one.subscribe(["t"])
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    assert poll_until(lambda: all(one.position(each) == 5 for each in one.assignment()), one) == []
+    one.unsubscribe()
+    one.subscribe(["t"])
+    one.unsubscribe()
+    poll_until(lambda: not one.group_metadata().member_id, one)
 
 
 def test_an_offset_beyond_the_end_is_refused(cluster: Cluster) -> None:
