@@ -108,6 +108,8 @@ class RaylogError(Exception):
 class ConfigError(RaylogError, ValueError):
     """A setting cannot be used."""
 
+    fatal = True
+
 
 class UnknownConfig(ConfigError):
     """A setting of this name does not exist."""

@@ -166,8 +166,12 @@ def test_a_producer_without_transactions_has_none(coordinator: _Coordinator) -> 
     with pytest.raises(InvalidConfig):
         Producer(transactional_id=ID, enable_idempotence=False)
     for name in ("", "é" * 600):
-        with pytest.raises(InvalidConfig):
+        with pytest.raises(InvalidConfig) as raised:
             Producer(transactional_id=name)
+        assert raised.value.fatal
+    for timeout_ms in (0, 15 * 60 * 1000 + 1):
+        with pytest.raises(InvalidConfig):
+            Producer(transactional_id=ID, transaction_timeout_ms=timeout_ms)
 
 
 def test_a_record_that_fails_makes_its_transaction_abortable(coordinator: _Coordinator, producer: Producer) -> None:
