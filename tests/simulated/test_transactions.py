@@ -9,21 +9,25 @@ from random import Random
 import pytest
 
 from raylog.actors import transaction_core, transaction_state
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_process import MakeCore
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.environment import Environment
 from raylog.actors.transaction_state import LAST_EPOCH
+from raylog.groups import group_core
 from tests.simulation.family_drivers import FamilyDriver
 from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.transaction_clients import CommittedReader, Outcomes, TransactionWriter
-from tests.simulation.transactional_producers import ProducerWriter
+from tests.simulation.transactional_producers import OffsetWriter, ProducerWriter, committed_offset
 from tests.simulation.world import World
 
 _TOPIC = "accounts"
 _PARTITIONS = 3
 _FAULT_SECONDS = 20.0
 _QUIET_SECONDS = 25.0
-_WRITERS = (("a", TransactionWriter), ("b", ProducerWriter), ("c", ProducerWriter), ("job", FamilyDriver))
+_MAKERS: dict[str, MakeCore] = {TRANSACTIONS_TOPIC: transaction_core.make, OFFSETS_TOPIC: group_core.make}
+_WRITERS = (("a", TransactionWriter), ("b", ProducerWriter), ("c", OffsetWriter), ("job", FamilyDriver))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +44,7 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int, monkeypatch: pyte
     monkeypatch.setattr(transaction_state, "FIRST_EPOCH", first_epoch)
     with World(seed) as world:
         random = Random(world.random.getrandbits(64))
-        cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: transaction_core.make})
+        cluster = SimulatedCluster(world, coordinator_makers=_MAKERS)
         cluster.form(3)
         cluster.create_topic(_TOPIC, _PARTITIONS, 3, {})
         outcomes = Outcomes()
@@ -55,6 +59,7 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int, monkeypatch: pyte
             writer.is_stopped = True
         world.run_for(_QUIET_SECONDS / 2)
         found = _read(cluster)
+        offsets = {each: _committed(cluster, each.group.group_id) for each in writers if isinstance(each, OffsetWriter)}
         cluster.is_over = True
         assert len(outcomes.committed) > before + 20, [writer.last_error for writer in writers]
         assert not found.open
@@ -65,6 +70,8 @@ def test_a_transaction_is_there_whole_or_not_at_all(seed: int, monkeypatch: pyte
             if isinstance(writer, FamilyDriver):
                 assert writer.last_batch > 10, writer.last_error
                 assert not writer.problems(found.found)
+            elif isinstance(writer, OffsetWriter):
+                assert not writer.problems(found.found, offsets[writer])
 
 
 def _start_writers(cluster: SimulatedCluster, outcomes: Outcomes) -> list[TransactionWriter | ProducerWriter]:
@@ -94,6 +101,19 @@ def _read(cluster: SimulatedCluster, topic: str = _TOPIC, partitions: int = _PAR
     process = cluster.world.add_machine("reader").start("reader", read)
     assert cluster.world.run_until_idle_or(lambda: not process.is_alive, 30.0)
     return readers[0]
+
+
+def _committed(cluster: SimulatedCluster, group: str) -> int:
+    offsets: list[int] = []
+
+    async def look(env: Environment) -> None:
+        link = ClusterLink(env, cluster.broker_endpoints())
+        offsets.append(await committed_offset(link, group))
+        await link.close()
+
+    cluster.world.add_machine(group).start("reader", look)
+    assert cluster.world.run_until_idle_or(lambda: bool(offsets), 30.0)
+    return offsets[0]
 
 
 def _disturb(cluster: SimulatedCluster, random: Random) -> None:

@@ -8,12 +8,17 @@ from collections.abc import Awaitable, Callable
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.environment import Environment
 from raylog.actors.stream_interface import Endpoint
+from raylog.api.group_calls import GroupCalls
+from raylog.api.records import GroupMetadata
+from raylog.api.transaction_offsets import GivenOffsets
 from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import ProducerError, RaylogError, TransactionPending
+from raylog.groups.group_messages import NO_EPOCH, FetchOffsets, OffsetsFetched
 from tests.simulation.transaction_clients import Outcomes
 from tests.unit.api.producer_world import LoopProducer
 
 _CALL_SECONDS = 3.0
+_FETCH_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 _TIMEOUT_MS = 4_000
 _OPTIONS = {
@@ -107,3 +112,49 @@ class ProducerWriter:
                 return
             except TransactionPending as error:
                 self.last_error = str(error)
+
+
+class OffsetWriter(ProducerWriter):
+    """Commits with each transaction its number, as an offset of a group of its own. Some are staged in vain."""
+
+    @property
+    def group(self) -> GroupMetadata:
+        return GroupMetadata(f"offsets of {self._name}", "", NO_EPOCH)
+
+    def problems(self, found: dict[int, list[str]], committed: int) -> list[str]:
+        """`committed`: the group's offset. It is the number of the last transaction that can be read."""
+        mine = [name for names in found.values() for name in names if name.startswith(f"{self._name}/")]
+        last = max((int(name.split("/")[1].split(".")[0]) for name in mine), default=-1)
+        return [] if committed == last else [f"{self._name} has committed offset {committed} with transaction {last}"]
+
+    async def _send(self, name: str) -> None:
+        await super()._send(name)
+        if self._env.random.random() < 0.2:
+            await self._stage(self._count + 1_000_000)  # what is staged last counts, and only if it is committed
+
+    async def _commit(self) -> bool:
+        if not await self._stage(self._count):
+            return False
+        return await super()._commit()
+
+    async def _stage(self, offset: int) -> bool:
+        """False: it has to be aborted."""
+        given = GivenOffsets.checked({(self._topic, 0): offset}, self.group)
+        try:
+            await self._calls.send_offsets(given, self._env.random.choice((0.01, _CALL_SECONDS)))
+        except TransactionPending:
+            return True  # the commit makes good for it
+        except ProducerError as error:
+            if not error.abortable:
+                raise
+            self.last_error = str(error)
+            return False
+        return True
+
+
+async def committed_offset(link: ClusterLink, group: str) -> int:
+    """−1: none."""
+    answer = await GroupCalls(link, group).ask_until(FetchOffsets(group, "", NO_EPOCH, None), _FETCH_SECONDS)
+    assert isinstance(answer, OffsetsFetched)
+    assert not answer.refused, "a transaction is still open"
+    return max((offset for _, _, offset, _, _ in answer.offsets), default=-1)
