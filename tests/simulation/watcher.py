@@ -4,7 +4,8 @@
 - A leader's high watermark does not go back within its epoch, and no log's does as long as it is not cut (rule 3).
 - The same bytes below the high watermark: whatever any replica has had below its high watermark, every other one has
   there too, now and ever after.
-- The same of the metadata log: see `metadata_watch.py`.
+- The same of the metadata log: see `metadata_watch.py`. Whoever may be elected holds all that is committed: see
+  `candidate_watch.py`.
 
 It looks now and then, at each log only at what is new.
 """
@@ -19,6 +20,7 @@ from zlib import crc32
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import HEADER_BYTES, read_header, split_batches
+from tests.simulation.candidate_watch import CandidateWatch
 from tests.simulation.history import InvariantBroken
 from tests.simulation.metadata_watch import MetadataWatch
 from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
@@ -60,6 +62,7 @@ class Watcher:
 
     def __post_init__(self) -> None:
         self._metadata = MetadataWatch(self.cluster)
+        self._candidates = CandidateWatch(self.cluster, self.forgiven)
 
     def begin(self) -> None:
         self._look_again()
@@ -71,6 +74,7 @@ class Watcher:
 
     def look(self) -> None:
         self._metadata.look()
+        self._candidates.look()
         for running in self.cluster.replicas:
             if running.process.is_alive:
                 self._check_leader(running)
@@ -96,6 +100,7 @@ class Watcher:
 
     def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
         """All machines lost their power, and no disk held anything from there on."""
+        self._candidates.was_lost_from(topic, partition, offset)
         committed = self._committed.get((topic, partition), {})
         self._committed[topic, partition] = {at: found for at, found in committed.items() if at < offset}
 

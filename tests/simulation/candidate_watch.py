@@ -1,0 +1,66 @@
+"""Looks at whoever may be elected, in a simulated cluster, for one that does not hold all that is committed.
+
+An election of such a one loses records, but it comes to that only where all others fail in the right order. So it is
+looked at what each of them has, as long as the controller takes it for a candidate: every member of the ISR, and every
+eligible leaver, holds all that any high watermark has ever passed (rules 3, 5 and 7).
+
+Left out are processes that the controller has not registered yet, and controllers that have been replaced: what these
+believe is let out to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raylog.actors.controller import Controller
+from raylog.actors.partition_state import PartitionId
+from raylog.storage.partition_log import PartitionLog
+from tests.simulation.history import InvariantBroken
+from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
+
+
+@dataclass
+class CandidateWatch:
+    """`look` now and then. `forgiven`: partitions of which more was lost than was promised to survive."""
+
+    cluster: SimulatedCluster
+    forgiven: set[tuple[str, int]]
+    _highest: dict[PartitionId, int] = field(default_factory=dict)
+    _names: dict[PartitionId, tuple[str, int]] = field(default_factory=dict)
+    _epoch: int = -1  # of the newest controller that was seen to serve
+
+    def look(self) -> None:
+        open_logs = [(running, running.log) for running in self.cluster.replicas if running.process.is_alive]
+        for running, log in open_logs:
+            if log is not None:
+                partition = running.spec.topic_id, running.spec.partition
+                self._highest[partition] = max(self._highest.get(partition, 0), log.high_watermark)
+                self._names[partition] = running.spec.topic, running.spec.partition
+        controller = self.cluster.serving()
+        if controller is None or controller._changes.epoch < self._epoch:
+            return
+        self._epoch = controller._changes.epoch
+        for running, log in open_logs:
+            if log is not None and log.offline_because is None:
+                self._check(controller, running, log)
+
+    def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
+        for found, name in self._names.items():
+            if name == (topic, partition):
+                self._highest[found] = min(self._highest[found], offset)
+
+    def _check(self, controller: Controller, running: RunningReplica, log: PartitionLog) -> None:
+        spec, state = running.spec, controller._changes.state
+        partition = spec.topic_id, spec.partition
+        known = state.partitions.get(partition)
+        registered = state.replicas.get((*partition, spec.broker_id))
+        if known is None or registered is None or registered.incarnation != spec.incarnation:
+            return
+        if self._names[partition] in self.forgiven or spec.broker_id not in known.last_members:
+            return
+        if log.log_end_offset < self._highest[partition]:
+            broken = (
+                f"{spec} may be elected (ISR {known.isr}, eligible {known.elr}) and ends at {log.log_end_offset}, "
+                f"but {self._highest[partition]} is committed"
+            )
+            self.cluster.world.fail("The watcher of candidates", InvariantBroken(broken))
