@@ -63,8 +63,15 @@ class PartitionFetcher:
     """`run` is the task."""
 
     def __init__(
-        self, link: ClusterLink, options: ConsumerOptions, partition: TopicPartition, start: Start, outlet: Outlet
+        self,
+        link: ClusterLink,
+        options: ConsumerOptions,
+        partition: TopicPartition,
+        start: Start,
+        outlet: Outlet,
+        topic_id: bytes = b"",
     ) -> None:
+        """`topic_id`: of the topic that the position is of; empty: whichever has that name first."""
         self._link = link
         self._options = options
         self._partition = partition
@@ -74,7 +81,7 @@ class PartitionFetcher:
         self._look_for = start.look_for
         self._outlet = outlet
         self._loop = asyncio.get_running_loop()
-        self._topic_id = b""
+        self._topic_id = topic_id
         self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.avoids_files else 0.0
         self._failures = 0
         self._failing_since = 0.0

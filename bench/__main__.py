@@ -25,6 +25,7 @@ from bench import (
     produce_bench,
     rebalance_bench,
     replication_bench,
+    spark_bench,
     stream_bench,
     sustained_bench,
     timer_bench,
@@ -44,6 +45,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "groups": group_bench.run,
     "rebalance": rebalance_bench.run,
     "produce": produce_bench.run,
+    "spark": spark_bench.run,
     "transactions": transaction_bench.run,
 }
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}

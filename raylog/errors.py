@@ -73,7 +73,9 @@ What stays true here:
     │   └── UnknownAssignor, AssignorFailed
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
-    │   ├── UnknownSparkOption, FrameNotWritable, RowNotWritable
+    │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, RowNotWritable
+    │   ├── SparkDataLoss, RangeNotRead, StreamFailed
+    │   ├── CheckpointOfOther, CheckpointInUse, CheckpointNotShared, CheckpointDamaged
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotStarted, RayNotAdmitted, RayClientRefused
@@ -2447,6 +2449,119 @@ class UnknownSparkOption(SparkError, ValueError):
 
     def describe(self) -> str:
         return f"There is no option {self.name!r}. There are: {self.known}."
+
+
+class InvalidSparkOptions(SparkError, ValueError):
+    """Options that do not go together, or not with what is read."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"These options cannot be used: {self.reason}."
+
+
+class SparkDataLoss(SparkError):
+    """Records that were to be read are not there any more, or are of another topic."""
+
+    advice = "With failOnDataLoss=false it goes on with what is there; to begin anew, use another checkpoint."
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Data of {self.place} was lost: {self.reason}."
+
+
+class RangeNotRead(SparkError):
+    """A task could not read its offsets in time; Spark tries again."""
+
+    retriable = True
+    advice = "Look whether the partition has a leader, and whether this executor reaches the brokers."
+
+    def __init__(self, place: str, offset: int, reason: str) -> None:
+        super().__init__(place, offset, reason)
+        self.place = place
+        self.offset = offset
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"{self.place} was read up to offset {self.offset}, and no further: {self.reason}."
+
+
+class StreamFailed(SparkError):
+    """What plans a stream cannot go on."""
+
+    advice = "Mend what it says, and start the query again: it goes on from its checkpoint."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The stream cannot go on: {self.reason.rstrip('.')}."
+
+
+class CheckpointOfOther(SparkError):
+    """This checkpoint belongs to a stream that reads something else."""
+
+    advice = (
+        "Use another checkpoint, or the topics it was begun with; two sources of one query need names of their own "
+        "(sourceName=)."
+    )
+
+    def __init__(self, path: str, belongs_to: str, wanted: str) -> None:
+        super().__init__(path, belongs_to, wanted)
+        self.path = path
+        self.belongs_to = belongs_to
+        self.wanted = wanted
+
+    def describe(self) -> str:
+        return f"{self.path} was begun for {self.belongs_to}, and not for {self.wanted}."
+
+
+class CheckpointInUse(SparkError):
+    """Another driver plans on the same checkpoint."""
+
+    advice = "Stop the other driver; a checkpoint belongs to one query."
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def describe(self) -> str:
+        return f"{self.path} was written by another driver meanwhile."
+
+
+class CheckpointNotShared(SparkError):
+    """Executors do not see the checkpoint's folder as the driver does."""
+
+    advice = "Put the checkpoint where all nodes see it: a shared folder, hdfs:// or s3a://."
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"Executors cannot read {self.path}: {self.reason}."
+
+
+class CheckpointDamaged(SparkError):
+    """What a stream has planned is not readable, or not all there."""
+
+    advice = "Restore the checkpoint, or begin a new one with startingOffsets at the offsets that were reached."
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The checkpoint {self.path} cannot be used: {self.reason}."
 
 
 class FrameNotWritable(SparkError, ValueError):

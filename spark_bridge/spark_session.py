@@ -82,6 +82,9 @@ def stop(spark: SparkSession) -> None:
     """End its executors, its driver's Java and its place on Ray. Ray, and what runs on it, stays. Twice is once."""
     import raydp
 
+    from raylog.spark_bridge.stream_read import stop_planners
+
+    stop_planners()
     gateway = spark.sparkContext._gateway
     raydp.stop_spark()
     _end_java(gateway)

@@ -25,6 +25,8 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 NEEDS_EXTRA = {
     "raylog.api.arrow_poll": "pyarrow",
     "raylog.api.arrow_send": "pyarrow",
+    "raylog.spark_bridge.range_reader": "pyarrow",
+    "raylog.spark_bridge.row_schema": "pyarrow",
     "raylog.spark_bridge.task_writer": "pyarrow",
     "raylog.storage.arrow_columns": "pyarrow",
 }

@@ -26,8 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            # Spark and RayDP warn of themselves, and leave sockets to the garbage collector.
-            item.add_marker(pytest.mark.filterwarnings("default"))
+            # PySpark warns of itself, and leaves sockets to the garbage collector.
+            for category in ("ResourceWarning", "DeprecationWarning", "FutureWarning", "UserWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
 
 
 @pytest.fixture(scope="session")
