@@ -10,7 +10,7 @@ from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_link import TopicView
 from raylog.api.offset_lookup import look_up
 from raylog.api.records import TopicPartition
-from raylog.errors import UnknownPartition
+from raylog.errors import UnknownPartition, UnknownTopic
 from raylog.spark_bridge.cluster_channel import Channel, channel_to
 from raylog.spark_bridge.read_options import Subscription
 
@@ -33,22 +33,25 @@ class LogQuestions:
         """Where its brokers are now: after a restart they may have other addresses."""
         self.access = _access_of(self._cluster)
 
-    def topics(self, subscription: Subscription) -> dict[TopicPartition, bytes]:
-        """The partitions that are read, each with its topic's id. UnknownTopic, UnknownPartition."""
+    def topics(self, subscription: Subscription, *, all_of_them: bool = True) -> dict[TopicPartition, bytes]:
+        """The partitions that are read, each with its topic's id.
+
+        UnknownTopic, UnknownPartition: one is not there; without `all_of_them` those that are there are told.
+        """
         channel = self._channel()
         if subscription.pattern:
             pattern = re.compile(subscription.pattern)
             views = channel.run(channel.link.list_topics(_SECONDS))
             return _all_of([each for each in views if _is_meant(pattern, each.name)])
-        if subscription.topics:
-            return _all_of([self._view(channel, topic) for topic in subscription.topics])
         found = {}
-        for topic, numbers in subscription.partitions.items():
-            known = _all_of([self._view(channel, topic)])
-            for place in (TopicPartition(topic, number) for number in numbers):
-                if place not in known:
+        for topic, numbers in (subscription.partitions or dict.fromkeys(subscription.topics)).items():
+            known = self._partitions(channel, topic, all_of_them)
+            wanted = known if numbers is None else [TopicPartition(topic, number) for number in numbers]
+            for place in wanted:
+                if place in known:
+                    found[place] = known[place]
+                elif all_of_them:
                     raise UnknownPartition(*place)
-                found[place] = known[place]
         return found
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -59,8 +62,13 @@ class LogQuestions:
         answers = channel.run(look_up(channel.link, wanted, self._reads_committed, _SECONDS))
         return {place: answer.offset for place, answer in answers.items()}
 
-    def _view(self, channel: Channel, topic: str) -> TopicView:
-        return channel.run(channel.link.find_topic(topic, _SECONDS))
+    def _partitions(self, channel: Channel, topic: str, has_to_be: bool) -> dict[TopicPartition, bytes]:
+        try:
+            return _all_of([channel.run(channel.link.find_topic(topic, _SECONDS))])
+        except UnknownTopic:
+            if has_to_be:
+                raise
+            return {}
 
     def _channel(self) -> Channel:
         return channel_to(self.access)

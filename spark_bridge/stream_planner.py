@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from raylog.api.records import TopicPartition
-from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError, UnknownTopic
+from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError
 from raylog.spark_bridge.read_bounds import starts
 from raylog.spark_bridge.read_options import EARLIEST, LATEST, ReadOptions
 from raylog.spark_bridge.running_queries import NOTHING, Reader, reader_of
@@ -97,6 +97,11 @@ class StreamPlanner:
     # --- beginning and ending -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        """What `settle` raises."""
+        self.settle()
+        self._thread.start()
+
+    def settle(self) -> None:
         """Take over what was planned before, or settle where the stream starts.
 
         CheckpointOfOther, CheckpointDamaged, CheckpointInUse, UnknownTopic, InvalidSparkOptions.
@@ -111,7 +116,6 @@ class StreamPlanner:
         else:
             self._oldest = 0
             self._write(Step((), (), self._first_cursor()))
-        self._thread.start()
 
     def stop(self) -> None:
         self._end.set()
@@ -207,10 +211,7 @@ class StreamPlanner:
             raise CheckpointOfOther(self.folder.path, f"the checkpoint {self._checkpoint}", reader.checkpoint)
 
     def _look(self) -> Mapping[TopicPartition, Position]:
-        try:
-            ids = self._questions.topics(self.options.subscription)
-        except UnknownTopic:
-            ids = {}
+        ids = self._questions.topics(self.options.subscription, all_of_them=False)
         offsets = self._questions.offsets(dict.fromkeys(ids, LATEST))
         self._ends = {place: Position(ids[place], offset) for place, offset in offsets.items()}
         return self._ends

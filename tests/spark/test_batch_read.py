@@ -24,14 +24,14 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def fill(cluster: Cluster, topic: str, count: int, partitions: int = 2, **options: object) -> None:
-    cluster.create_topic(topic, partitions=partitions)
+    cluster.create_topic(topic, partitions=partitions, replication_factor=1)
     with raylog.Producer(cluster=cluster, **options) as producer:  # type: ignore[arg-type]
         for number in range(count):
             producer.send(topic, b"value-%d" % number, key=b"key-%d" % number, partition=number % partitions)
 
 
 def test_rows_are_those_of_sparks_kafka_source(cluster: Cluster, spark: SparkSession) -> None:
-    cluster.create_topic("rows", partitions=2)
+    cluster.create_topic("rows", partitions=2, replication_factor=1)
     with raylog.Producer(cluster=cluster) as producer:
         producer.send("rows", b"a", key=b"k", partition=0, timestamp_ms=1_700_000_000_123, headers=[("h", b"1")])
         producer.send("rows", None, partition=1, timestamp_ms=1_700_000_001_000)
@@ -106,7 +106,7 @@ def test_what_is_not_there(cluster: Cluster, spark: SparkSession) -> None:
 
 
 def test_a_reader_of_committed_records_sees_no_aborted_ones(cluster: Cluster, spark: SparkSession) -> None:
-    cluster.create_topic("transactions", partitions=1)
+    cluster.create_topic("transactions", partitions=1, replication_factor=1)
     with raylog.Producer(cluster=cluster, transactional_id="spark-test") as producer:
         producer.init_transactions()
         for keep in (True, False, True):
@@ -152,7 +152,7 @@ def test_each_record_is_read_once_while_an_executor_and_a_leader_are_killed(
     job.join(120)
     total = count * (count - 1) // 2
     assert [tuple(row) for row in found[0]] == [(0, count, total), (1, count, total)]  # type: ignore[attr-defined]
-    until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3)
+    until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3, 90)
 
 
 def an_executor(spark: SparkSession) -> int:
