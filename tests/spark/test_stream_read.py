@@ -25,25 +25,22 @@ FAST = {"processingTime": "100 milliseconds"}
 
 
 class Seen:
-    """What the batches of a query held: (topic, partition, offset), by batch."""
+    """What the batches of a query held, and of its run `before`: (topic, partition, offset), by batch."""
 
-    def __init__(self, frame: DataFrame, checkpoint: Path, **trigger: Any) -> None:
-        self.batches: dict[int, list[tuple[str, int, int]]] = {}
+    def __init__(self, frame: DataFrame, checkpoint: Path, before: Seen | None = None, **trigger: Any) -> None:
+        self.batches: dict[int, list[tuple[str, int, int]]] = dict(before.batches) if before is not None else {}
         writer = frame.select("topic", "partition", "offset").writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(**(trigger or FAST))
         self.query: StreamingQuery = writer.start()
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        self.batches[batch] = sorted(map(tuple, frame.collect()))
+        """One that was not committed is repeated, and holds the same."""
+        records = sorted(map(tuple, frame.collect()))
+        assert self.batches.setdefault(batch, records) == records
 
     @property
     def records(self) -> list[tuple[str, int, int]]:
         return sorted(record for batch in self.batches.values() for record in batch)
-
-    def is_gone_on_with_by(self, later: Seen) -> None:
-        """A batch that was not committed is repeated, and holds the same. `later` has seen all then."""
-        for batch, records in self.batches.items():
-            assert later.batches.setdefault(batch, records) == records
 
     def until(self, count: int, seconds: float = 90) -> None:
         until(lambda: len(self.records) >= count or self.query.exception() is not None, seconds)
@@ -89,10 +86,9 @@ def test_a_stream_follows_is_limited_and_goes_on_from_its_checkpoint(
     # A topic that matches, and one more run of the same checkpoint.
     cluster.create_topic("streak", partitions=1, replication_factor=1)
     send("streak", 7)
-    second = Seen(spark_bridge.read_stream(spark, **options), tmp_path)
-    second.until(47)
+    second = Seen(spark_bridge.read_stream(spark, **options), tmp_path, first)
+    second.until(347)
     second.query.stop()
-    first.is_gone_on_with_by(second)
     numbers = {("stream", 0): 290, ("stream", 1): 30, ("stream", 2): 20, ("streak", 0): 7}
     expected = sorted((*place, offset) for place, count in numbers.items() for offset in range(count))
     assert second.records == expected
@@ -102,9 +98,8 @@ def test_a_stream_follows_is_limited_and_goes_on_from_its_checkpoint(
     frame = spark_bridge.read_stream(spark, **options)
     spark_bridge.plan_to_end(frame)
     send("stream", 1)
-    third = Seen(frame, tmp_path, availableNow=True)
+    third = Seen(frame, tmp_path, second, availableNow=True)
     assert third.query.awaitTermination(90)
-    second.is_gone_on_with_by(third)
     assert third.records == sorted([*expected, *(("stream", 0, 290 + number) for number in range(230))])
     assert max(map(len, third.batches.values())) <= 100
 
