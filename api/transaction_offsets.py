@@ -6,6 +6,7 @@ What must stay true:
 - A group is on its transaction's list before anything is staged with it (rule 21).
 - What was given is staged before the transaction is committed, also where the call that gave it ran out of time.
 - Requests are numbered, so that one that arrives late or again does not undo what came after it.
+- Nothing beyond the end of a log is staged: whoever went on there would pass over records that are still to come.
 - Who is no member any more stages nothing: the records are somebody else's to process (rules 23 and 24).
 
 It runs without threads and Ray, in the simulator as well.
@@ -19,13 +20,23 @@ from typing import NamedTuple, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.messages import Done
+from raylog.actors.replication_messages import LATEST
 from raylog.actors.transaction_messages import AddGroup
 from raylog.api.group_calls import GroupCalls
+from raylog.api.offset_lookup import look_up
 from raylog.api.pending_batch import Writer
 from raylog.api.producer_transaction import ProducerTransaction
 from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.api.transaction_call import TransactionCall
-from raylog.errors import AdminError, GroupError, OffsetsRefused, RaylogError, StaleTransaction, UnknownMember
+from raylog.errors import (
+    AdminError,
+    GroupError,
+    OffsetBeyondEnd,
+    OffsetsRefused,
+    RaylogError,
+    StaleTransaction,
+    UnknownMember,
+)
 from raylog.groups.group_messages import NO_EPOCH, OffsetsCommitted, OffsetToCommit, StageOffsets
 from raylog.groups.group_settings import check_group_id
 from raylog.groups.partition_refusals import error_of
@@ -57,6 +68,7 @@ class TransactionOffsets:
         self._given: deque[GivenOffsets] = deque()
         self._groups: set[str] = set()  # that are on the transaction's list
         self._sequence = 0
+        self._ends: dict[TopicPartition, int] = {}  # logs reach this far, and perhaps further
 
     def begin(self) -> None:
         """Another transaction."""
@@ -99,6 +111,7 @@ class TransactionOffsets:
         group = given.group
         if not group.member_id and group.member_epoch != NO_EPOCH:
             raise UnknownMember(group.group_id, "", group.member_epoch, -1, "it is not a member just now")
+        await self._check_ends(given, call)
         entries = [await self._entry(each, at, call) for each, at in sorted(given.offsets.items())]
         self._sequence += 1
         request = StageOffsets(
@@ -109,6 +122,18 @@ class TransactionOffsets:
         assert isinstance(answer, OffsetsCommitted), answer
         for refusal in answer.refused:
             raise error_of(refusal)
+
+    async def _check_ends(self, given: GivenOffsets, call: TransactionCall) -> None:
+        """OffsetBeyondEnd. A log that is known to reach far enough is not asked again: ends do not go back."""
+        beyond = [each for each, at in given.offsets.items() if at.offset > self._ends.get(each, 0)]
+        if not beyond:
+            return
+        ends = await look_up(self._link, dict.fromkeys(sorted(beyond), LATEST), False, call.left)
+        for partition, found in ends.items():
+            self._ends[partition] = found.offset
+            if given.offsets[partition].offset > found.offset:
+                asked = given.offsets[partition].offset
+                raise OffsetBeyondEnd(given.group.group_id, str(partition), asked, found.offset)
 
     async def _entry(self, partition: TopicPartition, at: OffsetAndMetadata, call: TransactionCall) -> OffsetToCommit:
         view = self._link.topic(partition.topic) or await self._link.find_topic(partition.topic, call.left)

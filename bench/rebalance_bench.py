@@ -44,10 +44,12 @@ from bench.rebalance_programs import (
 )
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.api.cluster import Cluster
+from raylog.errors import RaylogError
 
 _REPLICAS: Final = int(os.environ.get("RAYLOG_BENCH_REPLICAS", "3"))
 _SETTLE_SECONDS: Final = 90.0
 _START_SECONDS: Final = 180.0
+_ASK_SECONDS: Final = 10.0
 _CALM: Final = 6.0
 _GOAL_MS: Final = 200.0
 
@@ -143,12 +145,16 @@ def _begin(phases: list[_Phase], name: str) -> None:
 def _until_shared(cluster: Cluster, members: int) -> None:
     """So many members own all partitions."""
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while True:
-        told = cluster.describe_group(GROUP) if GROUP in {each.group_id for each in cluster.list_groups()} else None
-        if told is not None and told.state == "Stable" and len(told.members) == members:
-            return
-        assert time.monotonic() < deadline, f"the group did not settle: {told}"
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = cluster.describe_group(GROUP, timeout=_ASK_SECONDS)
+            if last.state == "Stable" and len(last.members) == members:
+                return
+        except RaylogError as error:  # no such group yet, or its coordinator is just being started
+            last = error
         time.sleep(0.2)
+    raise TimeoutError(f"The group did not settle: {last}")
 
 
 def _coordinator_pids() -> list[int]:

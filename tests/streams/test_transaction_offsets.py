@@ -211,6 +211,19 @@ def test_a_wrong_partition_aborts_it(cluster: Cluster, producer: Producer) -> No
     assert one.committed(P0) is None
 
 
+def test_an_offset_beyond_the_end_aborts_it(cluster: Cluster, producer: Producer) -> None:
+    one = member(cluster)
+    with producer.transaction():
+        producer.send_offsets_to_transaction({P0: 10, P1: 10}, one.group_metadata())
+    with pytest.raises(OffsetsRefused, match="offset 12 of t-0, whose log ends at 10"), producer.transaction():
+        producer.send_offsets_to_transaction({P1: 10, P0: 12}, one.group_metadata())
+    assert one.committed(P0) == 10
+    cluster.fill(5)
+    with producer.transaction():
+        producer.send_offsets_to_transaction({P0: 12}, one.group_metadata())
+    assert one.committed(P0) == 12
+
+
 def test_coordinators_are_asked_until_they_answer(
     cluster: Cluster, producer: Producer, transactions: TransactionLink
 ) -> None:
