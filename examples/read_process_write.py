@@ -9,7 +9,7 @@ transaction as what is written, so after a crash the next run goes on where the 
 from __future__ import annotations
 
 import raylog
-from raylog.errors import ClusterNotFound, ProducerError
+from raylog.errors import ClusterNotFound, ProducerError, RayUnreachable
 
 ORDERS, RECEIPTS = "orders", "receipts"
 GROUP = "cashiers"
@@ -52,9 +52,9 @@ def rewind(consumer: raylog.Consumer) -> None:
 
 def main() -> None:
     try:
-        cluster = raylog.connect()
-    except ClusterNotFound:
-        cluster = raylog.start("data", brokers=3)
+        cluster, is_mine = raylog.connect(), False
+    except (RayUnreachable, ClusterNotFound):
+        cluster, is_mine = raylog.start("data", brokers=3), True
     for topic in (ORDERS, RECEIPTS):
         if topic not in cluster.list_topics():
             cluster.create_topic(topic, partitions=3)
@@ -77,6 +77,8 @@ def main() -> None:
     ) as receipts:
         for record in receipts:
             print(record.key, record.value)
+    if is_mine:
+        cluster.shutdown()
 
 
 if __name__ == "__main__":
