@@ -17,9 +17,9 @@ from bench.real_cluster import real_cluster, topic
 from raylog.api.cluster import Cluster
 from raylog.api.producer import Producer
 
-_LARGE, _LARGE_COUNT = 50_000, 10
-_SMALL, _SMALL_COUNT = 1_000, 200
-_COMMITS = 300
+_LARGE, _LARGE_COUNT = 50_000, 6
+_SMALL, _SMALL_COUNT = 1_000, 100
+_COMMITS = 200
 _SECONDS = 120.0
 
 

@@ -172,8 +172,11 @@ class Chain:
         topic = self._random.choice((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
         prefix = f"coordinator-{topic}-"
         names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
+        if not names:
+            return "none: all coordinators are being replaced"
         chosen = self._random.choice(sorted(names, key=str))
-        with suppress(ray.exceptions.RayActorError, ValueError):  # it has ended meanwhile
+        # It may have ended meanwhile.
+        with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError, ValueError):
             actor = ray.get_actor(chosen["name"], namespace=chosen["namespace"])
             os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)
         return f"coordinator of {topic}"
