@@ -1,0 +1,113 @@
+"""The command itself, from start to stop: each step is a process of its own, as at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, OK
+from tests.cluster.conftest import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+_RAYLOG = [sys.executable, "-m", "raylog.api.cli"]
+
+
+def raylog(*arguments: str, stdin: str = "", code: int = OK) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run([*_RAYLOG, *arguments], input=stdin, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
+@pytest.fixture
+def started(ray_folder: Path, tmp_path: Path) -> Iterator[Path]:
+    """A cluster that goes on by itself, and with it the Ray that was started for it."""
+    told = json.loads(raylog("start", str(tmp_path), "--num-cpus", "2", "--format", "json").stdout)
+    assert told["started_ray"]
+    assert told["brokers"] == [0]
+    try:
+        yield tmp_path
+    finally:
+        ended = raylog("stop", "--ray")
+        assert ended.stdout.endswith("is ended.\n")
+        until(lambda: not _processes_of(ray_folder))
+
+
+def _processes_of(folder: Path) -> list[int]:
+    """Those that run in the session of this Ray."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"{folder}/ray/session".encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def interrupted(*arguments: str, after: str = "") -> subprocess.CompletedProcess[str]:
+    """Ctrl-C as soon as it has printed that line; without one, after a moment."""
+    process = subprocess.Popen(
+        [*_RAYLOG, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    if after:
+        assert any(line.rstrip("\n") == after for line in process.stdout)
+    else:
+        time.sleep(0.3)  # somewhere among its imports
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def test_from_start_to_stop(started: Path) -> None:
+    assert raylog("topic", "create", "clicks", "-p", "2").stderr == ""
+    lines = "".join(f"user-{number % 7}:{number}\n" for number in range(20_000))
+    assert raylog("produce", "clicks", "-K", ":", stdin=lines).stderr == "20000 records written to clicks.\n"
+
+    everything = raylog("consume", "clicks", "-e", "-f", "%k:%v")
+    assert everything.stderr == ""
+    assert sorted(everything.stdout.splitlines()) == sorted(lines.splitlines())
+
+    reader = subprocess.Popen([*_RAYLOG, "consume", "clicks"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stderr is not None
+    assert reader.stdout.readline().strip().isdigit()
+    reader.stdout.close()
+    assert reader.wait(30) == CLOSED_PIPE
+    assert reader.stderr.read() == b""
+    reader.stderr.close()
+
+    followed = interrupted("consume", "clicks", "-g", "billing", after="19999")
+    assert (followed.returncode, followed.stderr) == (INTERRUPTED, "raylog: interrupted\n")
+    (group,) = json.loads(raylog("group", "describe", "billing", "--format", "json").stdout)
+    read = sum(each["committed"] for each in group["partitions"])
+    assert read + group["lag"] == 20_000
+    rest = raylog("consume", "clicks", "-g", "billing", "-e").stdout.splitlines()
+    assert len(rest) == group["lag"]
+    assert read >= 1
+
+    assert "Did you mean 'clicks'?" in raylog("topic", "describe", "click", code=FAILED).stderr
+    assert "'default'" in raylog("status", "--cluster", "other", code=FAILED).stderr
+    os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
+    try:
+        assert raylog("status", code=FAILED).stderr.count("\n") == 1
+    finally:
+        del os.environ["RAY_ADDRESS"]
+
+
+def test_without_a_cluster_every_command_says_so(ray_folder: Path) -> None:
+    told = raylog("stop", code=FAILED)
+    assert told.stderr.startswith("raylog: No Ray is running on this machine")
+    early = interrupted("topic", "list")
+    assert early.returncode in (INTERRUPTED, FAILED), early.stderr
+    assert "Traceback" not in early.stderr
