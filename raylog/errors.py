@@ -62,7 +62,7 @@ What stays true here:
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
     │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
     │   ├── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
-    │   └── HandlerFailed, HandlerTimedOut, DeadLetterFailed
+    │   └── HandlerFailed, HandlerTimedOut, DeadLetterFailed, WorkloadFailed
     ├── GroupError
     │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
     │   ├── GroupRequestTimedOut                                                       outcome unknown
@@ -1985,6 +1985,18 @@ class WakeupError(ClientError):
 
     def describe(self) -> str:
         return "The consumer was woken up."
+
+
+class WorkloadFailed(ClientError):
+    """A benchmark came to no figure on one of the systems it measures."""
+
+    def __init__(self, system: str, reason: str) -> None:
+        super().__init__(system, reason)
+        self.system = system
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The benchmark has no figure for {self.system}: {self.reason}."
 
 
 # --- consumer groups ----------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ def _leave_stdout() -> None:
         "group": "groups:group",
         "cluster": "cluster_admin:cluster",
         "log": "logs:log",
+        "bench": "bench:bench",
         "completion": "completion:completion",
     },
     context_settings=_SETTINGS,

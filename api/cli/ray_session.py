@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import ray
@@ -13,7 +17,7 @@ from raylog.actors.actor_names import namespace
 from raylog.actors.directory_search import search
 from raylog.actors.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
 from raylog.actors.ray_nodes import living_nodes
-from raylog.actors.ray_runtime import join_ray
+from raylog.actors.ray_runtime import join_or_start_ray, join_ray
 from raylog.api.cluster import Cluster
 from raylog.api.cluster_shutdown import actor_names
 from raylog.api.formation import start
@@ -71,6 +75,26 @@ def start_cluster(
     name: str, data_dir: str, brokers: int | None, form: bool | None, timeout: float
 ) -> ClusterDescription:
     return start(data_dir, brokers, name=name, form=form, timeout=timeout).describe_cluster()
+
+
+@contextmanager
+def temporary_cluster(brokers: int) -> Iterator[Cluster]:
+    """On a Ray of its own that ends with this process, in folders that are removed."""
+    folder = tempfile.mkdtemp(prefix="raylog-bench-")
+    short = tempfile.mkdtemp(prefix="rb-")  # the paths of Ray's sockets have to be short
+    os.environ["RAY_TMPDIR"] = short
+    os.environ.pop("RAY_ADDRESS", None)
+    try:
+        join_or_start_ray(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            cluster = start(f"{folder}/data", brokers=brokers, name="bench")
+            yield cluster
+            cluster.shutdown()
+        finally:
+            ray.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(short, ignore_errors=True)
 
 
 def stop_cluster(name: str, timeout: float, *, must_run: bool) -> bool:

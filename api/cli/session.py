@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from raylog.api.cluster import Cluster
     from raylog.api.consumer import Consumer
     from raylog.api.producer import Producer
+    from raylog.api.workloads.driver import Target
 
 DEFAULT_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0  # for looking which name may have been meant
@@ -123,6 +125,26 @@ class Session:
         problem = stop_ray(others)
         if problem:
             raise click.ClickException(problem)
+
+    # --- benchmarks -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def bench_target(self, own: int | None) -> Iterator[Target]:
+        """The cluster that is measured; `own`: one of so many brokers, which is gone afterwards."""
+        from raylog.api.workloads.driver import RAYLOG, Target
+
+        with ExitStack() as stack:
+            if own is not None:
+                quieten_ray()
+                from raylog.api.cli.ray_session import temporary_cluster
+
+                self._cluster = stack.enter_context(temporary_cluster(own))
+            import raylog
+
+            yield Target(RAYLOG, (self.cluster.access(), self.cluster.name), raylog.__version__)
+
+    def bench_brokers(self) -> int:
+        return len(self.cluster.describe_cluster(timeout=self.timeout).brokers)
 
     # --- names that may have been meant ---------------------------------------------------------------------------
 
