@@ -4,7 +4,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
-EXTRAS ?= arrow,spark,test
+EXTRAS ?= arrow,spark,bench,test
 WORKERS ?= 2
 CYCLES ?= 30
 SEEDS ?= 1000

@@ -32,7 +32,8 @@ START_SECONDS: Final = 60.0
 _NOTE: Final = "head"
 _MARK: Final = "RAYLOG_STARTED_RAY"
 _DEFAULT_PORT: Final = 6379
-_POLITE_SECONDS: Final = 5.0  # for the raylet to end its workers, and for the others after it
+_RAYLET_SECONDS: Final = 5.0  # to end its workers
+_POLITE_SECONDS: Final = 1.0  # for the others after it: they keep nothing, and one waits for the others in vain
 _KILL_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.05
 
@@ -82,7 +83,7 @@ def own_ray() -> OwnRay | None:
 def stop_own_ray(own: OwnRay) -> list[int]:
     """End its processes, the raylet first, which ends its workers. Returns the numbers of those that would not go."""
     _signal(own.mark, signal.SIGTERM, only="raylet")
-    _until_gone(own.mark, _POLITE_SECONDS, only="raylet")
+    _until_gone(own.mark, _RAYLET_SECONDS, only="raylet")
     _signal(own.mark, signal.SIGTERM)
     _until_gone(own.mark, _POLITE_SECONDS)
     _signal(own.mark, signal.SIGKILL)

@@ -103,6 +103,8 @@ def _leave_stdout() -> None:
         "group": "groups:group",
         "cluster": "cluster_admin:cluster",
         "log": "logs:log",
+        "txn": "transactions:txn",
+        "top": "top:top",
         "bench": "bench:bench",
         "completion": "completion:completion",
     },

@@ -100,16 +100,19 @@ def _curves(outcomes: Sequence[Outcome], of: Callable[[Outcome], Latency]) -> st
     for number, each in enumerate(shown):
         line = " ".join(f"{x(place):.1f},{y(point(of(each))):.1f}" for place, (_, point) in enumerate(_POINTS))
         dashes = f"{2 + 3 * number} 3" if number and _colour(each) in map(_colour, shown[:number]) else "none"
+        stroke = f'stroke="{_colour(each)}" stroke-width="2" stroke-dasharray="{dashes}"'
+        drawn.append(f'<polyline points="{line}" fill="none" {stroke}/>')
         drawn.append(
-            f'<polyline points="{line}" fill="none" stroke="{_colour(each)}" stroke-width="2" stroke-dasharray="{dashes}"/>'
-            f'<text x="{_RIGHT + 12}" y="{_TOP + 14 + 16 * number}" style="fill:{_colour(each)}">{escape(_label(each))}</text>'
+            f'<text x="{_RIGHT + 12}" y="{_TOP + 14 + 16 * number}" style="fill:{_colour(each)}">'
+            f"{escape(_label(each))}</text>"
         )
     height = max(_BOTTOM + 30, _TOP + 20 + 16 * len(shown))
     return f'<svg viewBox="0 0 {_WIDTH} {height}" width="100%" role="img">{"".join(drawn)}</svg>'
 
 
 def _guarantees(outcomes: Sequence[Outcome]) -> str:
-    head = "<tr><th>system<th>records/s<th>MB/s<th>publish p50, p99 (ms)<th>end to end p50, p99 (ms)<th>drain/s<th>acknowledged means"
+    columns = ("system", "records/s", "MB/s", "publish p50, p99 (ms)", "end to end p50, p99 (ms)", "drain/s")
+    head = "<tr>" + "".join(f"<th>{each}" for each in (*columns, "acknowledged means"))
     rows = []
     for each in outcomes:
         publish, whole = each.publish_latency, each.end_to_end_latency

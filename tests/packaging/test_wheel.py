@@ -25,6 +25,9 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 NEEDS_EXTRA = {
     "raylog.api.arrow_poll": "pyarrow",
     "raylog.api.arrow_send": "pyarrow",
+    "raylog.api.workloads.kafka_driver": "aiokafka",
+    "raylog.api.workloads.nats_driver": "nats",
+    "raylog.api.workloads.redis_driver": "redis",
     "raylog.spark_bridge.range_reader": "pyarrow",
     "raylog.spark_bridge.row_schema": "pyarrow",
     "raylog.spark_bridge.task_writer": "pyarrow",
@@ -143,6 +146,11 @@ def test_module_of_an_extra_says_what_is_missing(
         pytest.skip(f"{module} does not exist yet")
     program = f"try:\n import {module}\nexcept ModuleNotFoundError as error:\n print(error.name)"
     assert imports(fresh_python, [], then=program, cwd=tmp_path) in ("", extra)
+
+
+def test_the_command_is_installed(fresh_python: Path, tmp_path: Path) -> None:
+    assert run(fresh_python.with_name("raylog"), "--version", cwd=tmp_path).startswith("raylog ")
+    assert "topic" in run(fresh_python.with_name("raylog"), "--help", cwd=tmp_path)
 
 
 def test_storage_stays_lean(built: Built, fresh_python: Path, tmp_path: Path) -> None:

@@ -127,9 +127,7 @@ def test_a_gathered_batch_that_fails_tells_the_places_of_its_records(
         assert [values[place] for place in failure.positions] == [value for value in values if value not in kept]
 
 
-def test_what_is_gathered_is_bounded_for_all_partitions_together(
-    patch: pytest.MonkeyPatch, small_chunks: None
-) -> None:
+def test_what_is_gathered_is_bounded_for_all_partitions_together(patch: pytest.MonkeyPatch, small_chunks: None) -> None:
     values, keys = [bytes(500)] * 1_000, [b"%d" % number for number in range(1_000)]
     with producer_of(patch, 50, batch_size=100_000, max_request_size=1_000, buffer_memory=65_536) as (producer, link):
         producer.send_many(TOPIC, values, keys).result(10)

@@ -53,9 +53,7 @@ class _Coordinator:
     async def changed(self, _timeout: float) -> bool:
         return True
 
-    async def ask(
-        self, leader: PartitionLeader, message: Message, payload: bytes = b"", *, timeout: float
-    ) -> Response:
+    async def ask(self, leader: PartitionLeader, message: Message, payload: bytes = b"", *, timeout: float) -> Response:
         if isinstance(message, AppendTransactional):
             assert message.transactional_id == ID
             return await self._append(leader, message, payload, timeout=timeout)  # type: ignore[arg-type]

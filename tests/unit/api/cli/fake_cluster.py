@@ -26,6 +26,7 @@ from raylog.api.records import (
     RecordMetadata,
     TopicPartition,
 )
+from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
 from raylog.errors import ClusterNotFound, RaylogError, TopicExists, UnknownGroup, UnknownTopic
 
 Headers = Any
@@ -170,6 +171,21 @@ class FakeCluster:
 
     def delete_group(self, name: str, *, timeout: float = 1) -> None:
         del self.committed[name]
+
+    def list_transactions(self, *, timeout: float = 1) -> tuple[TransactionListing, ...]:
+        return (TransactionListing("transfers", "Ongoing", 7, 3, 1_700_000_000_000),)
+
+    def describe_transaction(self, name: str, *, timeout: float = 1) -> TransactionDescription:
+        partitions = (TopicPartition("clicks", 0),)
+        return TransactionDescription(
+            name, "Ongoing", 7, 3, 60_000, 1_700_000_000_000, 1_700_000_000_500, partitions, ()
+        )
+
+    def find_hanging_transactions(self, *, timeout: float = 1) -> tuple[HangingTransaction, ...]:
+        return (HangingTransaction(TopicPartition("clicks", 1), 9, 2, 40, 1_700_000_000_000, -1),)
+
+    def abort_transaction(self, transaction: str | HangingTransaction, *, timeout: float = 1) -> None:
+        self.calls.append(("abort", transaction))
 
     def _may_fail(self) -> None:
         if self.failure is not None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,6 +156,35 @@ def test_brokers_are_shown_drained_and_evened_out() -> None:
     assert run(cluster, "cluster", "drain", "1", "--force").stdout == "Broker 1 holds nothing any more.\n"
 
 
+def test_transactions_are_shown_and_ended(cluster: FakeCluster) -> None:
+    assert run_json(cluster, "txn", "list")[0]["state"] == "Ongoing"
+    assert run_json(cluster, "txn", "list", "--hanging")[0]["first_offset"] == 40
+    assert "began       2023-11-14T22:13:20Z" in run(cluster, "txn", "describe", "transfers").stdout
+    assert run(cluster, "txn", "abort", "transfers").stdout == "transfers is aborted.\n"
+    hanging = run(cluster, "txn", "abort", "--hanging")
+    assert hanging.stdout == "The transaction of producer 9 in clicks-1 is aborted.\n"
+    assert [name for name, _ in cluster.calls] == ["abort", "abort"]
+
+
+def test_top_prints_one_frame(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cluster.committed["billing"] = {TopicPartition("clicks", 0): 3}
+    clock = iter([10.0, 12.0])
+
+    def wait(_seconds: float) -> None:
+        for _ in range(50):
+            cluster.append("clicks", b"", None, [], 0, 0)
+        cluster.committed["billing"][TopicPartition("clicks", 0)] = 13
+
+    monkeypatch.setattr("raylog.api.cli.top.time", SimpleNamespace(sleep=wait, monotonic=lambda: next(clock)))
+    result = run(cluster, "top", "--once", "--svg", str(tmp_path / "top.svg"))
+    assert result.exit_code == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert "brokers 3/3" in result.stdout
+    assert ["clicks", "2", "25", "5", "60", "12.0", "KiB", "6/6", "0"] in lines
+    assert ["billing", "Empty", "0", "5", "42"] in lines
+    assert "<svg" in (tmp_path / "top.svg").read_text()
+
+
 def test_start_stop_and_status(cluster: FakeCluster) -> None:
     session = FakeSession(cluster)
     started = run(cluster, "start", "/data", "-b", "3", "--form", "--ray-port", "7000", session=session)
@@ -195,6 +225,11 @@ def test_start_stop_and_status(cluster: FakeCluster) -> None:
         ("group seek g --to soon", "--to: 'soon' is no place"),
         ("status --wait 3", "--wait goes with --healthy"),
         ("completion tcsh", "Invalid value"),
+        ("txn abort", "Say either ids or --hanging."),
+        ("top --svg x", "--svg goes with --once."),
+        ("bench -s 4", "A record has 8 bytes at least"),
+        ("bench -p x", "-p is a number, or several"),
+        ("bench -a 2", "-a is 0, 1 or all"),
     ],
 )
 def test_wrong_usage_is_one_line_and_ends_with_2(cluster: FakeCluster, arguments: str, message: str) -> None:

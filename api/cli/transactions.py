@@ -1,0 +1,130 @@
+"""`raylog txn …`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raylog.api.cli.lazy_group import LazyGroup
+from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json, show_table
+from raylog.api.cli.session import Session, connects
+
+if TYPE_CHECKING:
+    from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription
+
+
+@click.group(cls=LazyGroup)
+def txn() -> None:
+    """Look at transactions, and end those that nobody ends."""
+
+
+@txn.command("list")
+@click.option("--hanging", is_flag=True, help="Those open in a partition that no coordinator knows of.")
+@formatted
+@connects
+@click.pass_obj
+def list_transactions(session: Session, hanging: bool, output_format: str) -> None:
+    """All transactional ids, and where each one's transaction stands."""
+    if hanging:
+        _show_hanging(session, output_format)
+        return
+    found = session.cluster.list_transactions(timeout=session.timeout)
+    if output_format == JSON:
+        names = ("transactional_id", "state", "producer_id", "epoch", "began_ms")
+        show_json([{name: getattr(each, name) for name in names} for each in found])
+        return
+    rows = [(each.transactional_id, each.state, each.producer_id, each.epoch, _moment(each.began_ms)) for each in found]
+    show_table(("id", "state", "producer", "epoch", "began"), rows, numbers=("producer", "epoch"))
+
+
+@txn.command()
+@click.argument("name", metavar="ID")
+@formatted
+@connects
+@click.pass_obj
+def describe(session: Session, name: str, output_format: str) -> None:
+    """What the coordinator of a transactional id knows of it."""
+    found = session.cluster.describe_transaction(name, timeout=session.timeout)
+    if output_format == JSON:
+        show_json(_document(found))
+        return
+    show_facts(
+        [
+            ("id", found.transactional_id),
+            ("state", found.state),
+            ("producer", f"{found.producer_id}, epoch {found.epoch}"),
+            ("time-out", f"{found.timeout_ms} ms"),
+            ("began", _moment(found.began_ms)),
+            ("changed", _moment(found.changed_ms)),
+            ("partitions", listed(map(str, found.partitions))),
+            ("groups", listed(found.groups)),
+        ]
+    )
+
+
+@txn.command()
+@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.option("--hanging", is_flag=True, help="All that hang, in place of ids.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask on a terminal.")
+@connects
+@click.pass_obj
+def abort(session: Session, names: tuple[str, ...], hanging: bool, yes: bool) -> None:
+    """End open transactions; their producers are fenced."""
+    if bool(names) == hanging:
+        raise click.UsageError("Say either ids or --hanging.")
+    found = session.cluster.find_hanging_transactions(timeout=session.timeout) if hanging else names
+    if found and not yes and sys.stdin.isatty():
+        click.confirm(f"Abort {len(found)} transactions?", abort=True, err=True)
+    for each in found:
+        session.cluster.abort_transaction(each, timeout=session.timeout)
+        click.echo(f"{each if isinstance(each, str) else _in_words(each)} is aborted.")
+    if not found:
+        click.echo("No transaction hangs.")
+
+
+def _show_hanging(session: Session, output_format: str) -> None:
+    found = session.cluster.find_hanging_transactions(timeout=session.timeout)
+    documents = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "producer_id": each.producer_id,
+            "epoch": each.epoch,
+            "first_offset": each.first_offset,
+            "last_write_ms": each.last_write_ms,
+        }
+        for each in found
+    ]
+    if output_format == JSON:
+        show_json(documents)
+        return
+    columns = ("topic", "partition", "producer", "epoch", "first-offset", "last-write")
+    rows = [(*list(each.values())[:-1], _moment(each["last_write_ms"])) for each in documents]
+    show_table(columns, rows, numbers=columns[1:5])
+
+
+def _document(found: TransactionDescription) -> dict[str, Any]:
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "epoch": found.epoch,
+        "timeout_ms": found.timeout_ms,
+        "began_ms": found.began_ms,
+        "changed_ms": found.changed_ms,
+        "partitions": [{"topic": each.topic, "partition": each.partition} for each in found.partitions],
+        "groups": list(found.groups),
+    }
+
+
+def _in_words(each: HangingTransaction) -> str:
+    return f"The transaction of producer {each.producer_id} in {each.partition}"
+
+
+def _moment(milliseconds: Any) -> str:
+    if milliseconds is None:
+        return "-"
+    return f"{datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
