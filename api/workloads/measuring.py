@@ -15,7 +15,7 @@ from typing import Any, Final
 from raylog.api.workloads.driver import Driver, Publisher, Target, open_driver
 from raylog.api.workloads.subscriber import IDLE_SECONDS, Order
 from raylog.api.workloads.workload import NOT_MEASURED, Latency, Outcome, Payloads, Workload, latency_of
-from raylog.errors import WorkloadFailed
+from raylog.errors import RaylogError, WorkloadFailed
 
 _READY_SECONDS: Final = 30.0
 _DRAIN_SECONDS: Final = 300.0
@@ -23,8 +23,14 @@ Tell = Callable[[str], None]
 
 
 def measure(target: Target, workload: Workload, tell: Tell) -> Outcome:
-    """`tell`: is called with what is being done. WorkloadFailed, and what the system's client raises."""
-    return asyncio.run(_measure(target, workload, tell))
+    """`tell`: is called with what is being done. WorkloadFailed."""
+    try:
+        return asyncio.run(_measure(target, workload, tell))
+    except RaylogError:
+        raise
+    except Exception as error:  # whatever the client library of that system has
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise WorkloadFailed(target.kind, f"{type(error).__name__}: {reason.rstrip('.')}") from error
 
 
 async def _measure(target: Target, workload: Workload, tell: Tell) -> Outcome:

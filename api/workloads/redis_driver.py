@@ -11,6 +11,7 @@ from raylog.api.workloads.driver import Target
 from raylog.api.workloads.workload import Workload
 
 _MOST = 5_000
+_CONNECTIONS = 16  # records that find none free wait for one, and their latency counts
 
 
 def _keys(topic: str, partitions: int) -> list[str]:
@@ -20,7 +21,8 @@ def _keys(topic: str, partitions: int) -> list[str]:
 class RedisDriver:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self._client: Any = redis.Redis(host=host, port=int(port))
+        pool = redis.BlockingConnectionPool(host=host, port=int(port), max_connections=_CONNECTIONS, timeout=None)
+        self._client: Any = redis.Redis.from_pool(pool)
 
     async def create(self, topic: str, workload: Workload) -> None:
         """A stream is there from its first record on."""
