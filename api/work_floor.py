@@ -61,19 +61,23 @@ class WorkFloor:
                 task = self._start()
                 if task is not None:
                     return task
-                due = self._work.due_at()
+                due = self._due_at()
                 self._has_work.wait(None if due is None else max(0.0, due - time.monotonic()))
         return None
 
     def start(self) -> tuple[Task | None, float | None]:
         """The next task, or None and when one may be due."""
         with self._lock:
-            return self._start(), self._work.due_at()
+            return self._start(), self._due_at()
 
     def _start(self) -> Task | None:
         if self.is_closed or self.halted_by is not None:
             return None
         return self._work.start(time.monotonic())
+
+    def _due_at(self) -> float | None:
+        """None also where nothing is started any more: who waits for what is due would not wait at all."""
+        return None if self.is_closed or self.halted_by is not None else self._work.due_at()
 
     def finish(self, task: Task) -> None:
         with self._lock:
