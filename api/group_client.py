@@ -26,6 +26,7 @@ from raylog.groups.member import GroupMember
 
 _PAUSE_SECONDS: Final = 0.1
 _FIND_SECONDS: Final = 3.0
+_LAST_SECONDS: Final = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -141,13 +142,17 @@ class GroupClient:
             _log.warning("Group %s: positions were not committed at the end: %s", self._calls.group, error)
         membership, self.membership = self.membership, None
         if membership is not None:
-            await membership.leave(max(deadline - loop.time(), 0.1))
+            await membership.leave(max(deadline - loop.time(), _LAST_SECONDS))
 
     async def close(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None = None
     ) -> None:
+        """A coordinator that does not answer in that time hears no farewell, and no heartbeat either."""
         await asyncio.wait([self.start_leaving(offsets, timeout, speaker)], timeout=timeout)
         await self._tasks.close()
+        membership, self.membership = self.membership, None
+        if membership is not None:
+            await membership.leave(_LAST_SECONDS)
 
     # --- within ---------------------------------------------------------------------------------------------------
 

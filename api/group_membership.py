@@ -111,9 +111,11 @@ class GroupMembership:
         deadline = self._loop.time() + timeout
         self.member.leave(self._now_ms())
         self.nudge()
-        while not self.member.is_over and self._loop.time() < deadline:
-            await asyncio.sleep(_LEAVE_STEP_SECONDS if self._loop.time() + _LEAVE_STEP_SECONDS < deadline else 0.0)
-        await self._tasks.close()
+        try:
+            while not self.member.is_over and self._loop.time() < deadline:
+                await asyncio.sleep(_LEAVE_STEP_SECONDS if self._loop.time() + _LEAVE_STEP_SECONDS < deadline else 0.0)
+        finally:
+            await self._tasks.close()  # nobody heartbeats for a consumer that is no more
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 

@@ -305,6 +305,21 @@ def test_who_leaves_may_join_again_at_once(cluster: Cluster) -> None:
     poll_until(lambda: not one.group_metadata().member_id, one)
 
 
+def test_a_closed_consumer_does_not_heartbeat_whoever_answers(cluster: Cluster) -> None:
+    cluster.fill(5)
+    one = cluster.consumer("t")
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    poll_until(lambda: all(one.position(each) == 5 for each in one.assignment()), one)
+    assert one._group is not None
+    membership = one._group.client.membership
+    assert membership is not None
+    cluster.link.answers_lost_until = time.monotonic() + 3.0
+    began = time.monotonic()
+    one.close(timeout_ms=300)
+    assert time.monotonic() - began < 2.5
+    assert not membership._tasks._tasks
+
+
 def test_an_offset_beyond_the_end_is_refused(cluster: Cluster) -> None:
     cluster.fill(10)
     one = cluster.consumer("t", enable_auto_commit=False)
