@@ -312,3 +312,23 @@ def test_a_reader_that_has_left_is_no_failure() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(cluster: FakeCluster, shell: str) -> None:
     assert "_RAYLOG_COMPLETE" in run(cluster, "completion", shell).stdout
+
+
+def test_words_are_completed() -> None:
+    words = {"_RAYLOG_COMPLETE": "bash_complete", "COMP_WORDS": "raylog topic de", "COMP_CWORD": "2"}
+    program = _MODULES.format(arguments=[], then="sys.exit(code)")
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **words}, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["plain,describe", "plain,delete"]
+
+
+def test_a_failure_while_other_names_are_looked_for_hides_nothing(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cluster, "list_topics", fail)
+    result = run(cluster, "topic", "describe", "other")
+    assert (result.exit_code, result.stderr) == (FAILED, "raylog: There is no topic 'other'.\n")
