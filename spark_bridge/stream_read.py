@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlparse
 
 from raylog.errors import CheckpointNotShared, InvalidConfig, SparkDataLoss, StreamFailed
 from raylog.spark_bridge.batch_read import reading
@@ -167,34 +171,35 @@ class _StreamExpansion:
 
 
 def _check_is_shared(spark: SparkSession, path: str) -> None:
-    """CheckpointNotShared: executors on other hosts do not see what the driver writes there."""
-    from py4j.protocol import Py4JJavaError
+    """CheckpointNotShared: executors on other hosts do not see what the driver writes to a folder of its disk.
 
+    Other file systems are the same everywhere. Tasks are spread over all executors; one that cannot see the file says
+    so, and is not tried again somewhere else.
+    """
     context: Any = spark.sparkContext
-    executors = _hosts(context._jsc.sc().getExecutorMemoryStatus().keys())
-    if len({host for host, _ in executors}) < 2:
+    executors = _names(context._jsc.sc().getExecutorMemoryStatus().keys())
+    if not path.startswith("file:") or len({name.rpartition(":")[0] for name in executors}) < 2:
         return
-    jvm = context._jvm
-    folder = jvm.org.apache.hadoop.fs.Path(path, f".probe-{uuid.uuid4().hex}")
-    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
+    probe = Path(f"{urlparse(path).path}-probe-{uuid.uuid4().hex}")
+    probe.write_text("Executors look whether they see this.")
     try:
-        for number in range(2 * len(executors)):
-            files.create(jvm.org.apache.hadoop.fs.Path(folder, f"{number}.txt")).close()
-        # Small files are packed together: as many partitions as files spread over all executors.
-        spark.sparkContext.wholeTextFiles(folder.toString(), 2 * len(executors)).count()
-    except Py4JJavaError as error:
-        raise CheckpointNotShared(path, str(error.java_exception.getMessage()).splitlines()[0]) from error
+        tasks = 4 * len(executors)
+        answers = context.parallelize(range(tasks), tasks).map(partial(_look_for, str(probe))).collect()
     finally:
-        files.delete(folder, True)
+        probe.unlink()
+    blind = sorted({host for host, sees in answers if not sees})
+    if blind:
+        raise CheckpointNotShared(path, f"what the driver has written there is not to be seen on {', '.join(blind)}")
 
 
-def _hosts(keys: Any) -> list[tuple[str, str]]:
-    """Of executors: (host, port)."""
-    found = []
-    iterator = keys.iterator()
+def _look_for(path: str, _: int) -> tuple[str, bool]:
+    """In a Python worker: its host, and whether there is such a file."""
+    return socket.gethostname(), Path(path).exists()
+
+
+def _names(keys: Any) -> list[str]:
+    """Of Spark's executors and its driver: host:port."""
+    iterator, found = keys.iterator(), []
     while iterator.hasNext():
-        host, _, port = iterator.next().rpartition(":")
-        found.append((host, port))
+        found.append(iterator.next())
     return found
-
-
