@@ -28,8 +28,11 @@ NEEDS_EXTRA = {
     "raylog.api.workloads.kafka_driver": "aiokafka",
     "raylog.api.workloads.nats_driver": "nats",
     "raylog.api.workloads.redis_driver": "redis",
+    "raylog.spark_bridge.batch_write": "pyarrow",
+    "raylog.spark_bridge.family_write": "pyarrow",
     "raylog.spark_bridge.range_reader": "pyarrow",
     "raylog.spark_bridge.row_schema": "pyarrow",
+    "raylog.spark_bridge.stream_write": "pyarrow",
     "raylog.spark_bridge.task_writer": "pyarrow",
     "raylog.storage.arrow_columns": "pyarrow",
 }
