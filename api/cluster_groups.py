@@ -67,7 +67,7 @@ class ClusterGroups:
         *,
         timeout: float = _CALL_SECONDS,
     ) -> None:
-        """Of a group without members. GroupNotEmpty, UnknownTopic, UnknownPartition.
+        """Of a group without members. GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd.
 
         >>> cluster.alter_group_offsets("billing", {("clicks", 0): 42})
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
@@ -19,7 +19,7 @@ from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupP
 from raylog.api.group_offsets import offset_of, unexpected
 from raylog.api.offset_lookup import NO_OFFSET, look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
-from raylog.errors import GroupNotEmpty, RaylogError, UnknownGroup, UnknownPartition, UnknownTopic
+from raylog.errors import GroupNotEmpty, OffsetBeyondEnd, RaylogError, UnknownGroup, UnknownPartition, UnknownTopic
 from raylog.groups.group_messages import (
     AlterOffsets,
     DeleteGroup,
@@ -39,6 +39,8 @@ from raylog.groups.group_messages import (
 from raylog.groups.group_messages import MemberDescription as DescribedMember
 from raylog.groups.group_settings import check_group_id
 from raylog.groups.partition_refusals import error_of
+
+_END_SECONDS: Final = 5.0  # a partition that nobody leads does not hold up what is told of its group
 
 
 class ResetTo(NamedTuple):
@@ -123,9 +125,14 @@ class GroupAdministration:
         await self._ask_existing(group, RemoveMembers(group, tuple(members), tuple(instances), reason))
 
     async def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """GroupNotEmpty, UnknownTopic, UnknownPartition."""
+        """GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd."""
         check_group_id(group)
         await self._learn_topics()
+        for partition in offsets:
+            self._id_of(partition)
+        for partition, end in (await self._look_up(offsets, LATEST)).items():
+            if offsets[partition].offset > end:
+                raise OffsetBeyondEnd(group, str(partition), offsets[partition].offset, end)
         entries = tuple(
             (*self._id_of(partition), given.offset, given.leader_epoch, given.metadata)
             for partition, given in sorted(offsets.items())
@@ -265,12 +272,14 @@ class GroupAdministration:
         return {each: found.offset for each, found in answers.items()}
 
     async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of those whose leader answers."""
+        """Of those whose leader answers soon."""
         found: dict[TopicPartition, int] = {}
+        seconds = min(self._left(), _END_SECONDS)
 
         async def end_of(partition: TopicPartition) -> None:
             try:
-                found.update(await self._look_up([partition], LATEST))
+                answer = await look_up(self._link, {partition: LATEST}, False, seconds)
+                found[partition] = answer[partition].offset
             except RaylogError:
                 return  # described without it: a partition without a leader must not hide the group
 

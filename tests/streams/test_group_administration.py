@@ -13,6 +13,7 @@ from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     GroupNotEmpty,
     InvalidGroupId,
+    OffsetBeyondEnd,
     UnknownGroup,
     UnknownMember,
     UnknownPartition,
@@ -105,7 +106,7 @@ def test_offsets_of_a_group_with_members_stay(cluster: Cluster) -> None:
         with pytest.raises(GroupNotEmpty):
             reset(cluster, position="earliest", dry_run=dry_run)
     with pytest.raises(GroupNotEmpty):
-        administer(cluster, lambda admin: admin.alter_offsets("g", {P0: OffsetAndMetadata(1)}))
+        administer(cluster, lambda admin: admin.alter_offsets("g", {P0: OffsetAndMetadata(0)}))
     with pytest.raises(GroupNotEmpty):
         administer(cluster, lambda admin: admin.delete("g"))
     with pytest.raises(GroupNotEmpty):
@@ -114,6 +115,7 @@ def test_offsets_of_a_group_with_members_stay(cluster: Cluster) -> None:
 
 def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:
     with_groups(cluster)
+    cluster.fill(10)
     administer(cluster, lambda admin: admin.alter_offsets("g", {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(2)}))
     administer(cluster, lambda admin: admin.delete_offsets("g", [P0]))
     assert offsets(cluster) == {P1: 2}
@@ -129,10 +131,13 @@ def test_what_there_is_not_is_refused(cluster: Cluster) -> None:
     with pytest.raises(InvalidGroupId):
         administer(cluster, lambda admin: admin.describe(""))
     with_groups(cluster)
+    cluster.fill(10)
     with pytest.raises(UnknownTopic):
         administer(cluster, lambda admin: admin.reset("g", ResetTo(offset=1), ["gone"], None, False))
     with pytest.raises(UnknownPartition):
         administer(cluster, lambda admin: admin.alter_offsets("g", {TopicPartition("t", 9): OffsetAndMetadata(1)}))
+    with pytest.raises(OffsetBeyondEnd, match="offset 11 of t-1, whose log ends at 10"):
+        administer(cluster, lambda a: a.alter_offsets("g", {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(11)}))
     for wrong in ({}, {"offset": 1, "shift": 2}, {"position": "middle"}, {"offset": -1}):
         with pytest.raises(ValueError, match=r"Say one of|to is|offset is"):
             reset(cluster, **wrong)
