@@ -8,6 +8,8 @@ transaction as what is written, so after a crash the next run goes on where the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import raylog
 from raylog.errors import ClusterNotFound, ProducerError, RayUnreachable
 
@@ -15,13 +17,11 @@ ORDERS, RECEIPTS = "orders", "receipts"
 GROUP = "cashiers"
 
 
-def copy(consumer: raylog.Consumer, producer: raylog.Producer, target: str, idle_polls: int = 3) -> None:
-    """Until nothing has come for so many polls, one transaction for each poll. A fatal error ends it: start it anew."""
-    producer.init_transactions()  # from here on whoever had this transactional id before writes nothing more
-    idle = 0
-    while idle < idle_polls:
+def copy(consumer: raylog.Consumer, producer: raylog.Producer, target: str, is_done: Callable[[], bool]) -> None:
+    """One transaction for each poll. An error that leaves this is fatal, or says "again": start the program anew."""
+    producer.init_transactions(timeout=120)  # whoever had this transactional id before writes nothing more
+    while not is_done():
         polled = consumer.poll(timeout_ms=1000)
-        idle = 0 if polled else idle + 1
         if not polled:
             continue
         try:
@@ -50,14 +50,19 @@ def rewind(consumer: raylog.Consumer) -> None:
             consumer.seek(partition, committed)
 
 
+def has_read_all(consumer: raylog.Consumer) -> bool:
+    ends = consumer.end_offsets(consumer.assignment())
+    return bool(ends) and all(consumer.position(partition) >= end for partition, end in ends.items())
+
+
 def main() -> None:
     try:
         cluster, is_mine = raylog.connect(), False
     except (RayUnreachable, ClusterNotFound):
-        cluster, is_mine = raylog.start("data", brokers=3), True
+        cluster, is_mine = raylog.start("data"), True  # one broker; brokers=3 keeps three copies of all
     for topic in (ORDERS, RECEIPTS):
         if topic not in cluster.list_topics():
-            cluster.create_topic(topic, partitions=3)
+            cluster.create_topic(topic, partitions=2)
     with raylog.Producer() as customers:
         for number in range(30):
             customers.send(ORDERS, b"order %d" % number, key=b"customer %d" % (number % 5))
@@ -71,9 +76,9 @@ def main() -> None:
         ) as consumer,
         raylog.Producer(transactional_id="cashier-1") as producer,  # a name that stays the same from run to run
     ):
-        copy(consumer, producer, RECEIPTS)
+        copy(consumer, producer, RECEIPTS, lambda: has_read_all(consumer))
     with raylog.Consumer(
-        RECEIPTS, isolation_level="read_committed", auto_offset_reset="earliest", consumer_timeout_ms=2000
+        RECEIPTS, isolation_level="read_committed", auto_offset_reset="earliest", consumer_timeout_ms=5000
     ) as receipts:
         for record in receipts:
             print(record.key, record.value)

@@ -28,3 +28,4 @@ def test_output_is_input_once_and_in_the_order_of_each_key(
         finally:
             chain.close()
     sys.stdout.write(f"{chain.report}\n")
+    assert chain.report.killed >= seconds / 12

