@@ -1,8 +1,11 @@
 """How much a producer may hold that is not delivered yet: `buffer_memory`, given out and taken back (rule 31).
 
-What must stay true: what is given out never exceeds the limit; whoever waits is told of every return; nobody waits
-longer than it said. One record, or one batch of a bulk send, is never larger than the whole
-(`producer_options.py`), so room for it comes once what is under way has been delivered or has failed.
+What must stay true:
+- What is given out never exceeds the limit.
+- Whoever waits is told of every return, and nobody waits longer than it said. One record, or one batch of a bulk
+  send, is never larger than the whole (`producer_options.py`), so room for it comes once what is under way has been
+  delivered or has failed.
+- What is given out is noted in its holder's `size` in the same step, so that an interrupt (Ctrl-C) loses none of it.
 
 The lock is a plain one, held for a few steps. A `threading.Condition` would not do: an interrupt (Ctrl-C) while one
 is entered may leave it locked for ever, since entering it is a function of Python. `with` of a plain lock is one
@@ -15,9 +18,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 _SLICE_SECONDS: Final = 0.2  # a Ctrl-C that comes just before a thread goes to sleep does not wake it up
+
+
+class Holder(Protocol):
+    """A batch. Its `size` is changed here only."""
+
+    size: int
 
 
 class BufferRoom:
@@ -38,26 +47,36 @@ class BufferRoom:
         """How many wait for room; the sender then sends what it would let grow."""
         return len(self._waiters) + len(self._wanting)
 
-    def take(self, size: int, wanted: int = 0) -> int:
+    def take(self, holder: Holder, size: int, wanted: int = 0) -> int:
         """`wanted` bytes, or `size` of them where that is all there is; 0: there is not so much."""
         most = max(size, wanted)
         with self._lock:
             granted = most if self._free >= most else size
             if granted > self._free:
                 return 0
-            self._free -= granted
+            self._move(holder, granted)
             return granted
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, holder: Holder, size: int) -> None:
         if size:
             with self._lock:
-                self._free += size
+                self._move(holder, -size)
                 waiters, self._waiters = self._waiters, []
                 listeners, self._on_return = self._on_return, []
             for waiter in waiters:
                 waiter.release()
             for listener in listeners:
                 listener()
+
+    def _move(self, holder: Holder, size: int) -> None:
+        free, held = self._free - size, holder.size + size
+        try:
+            self._free = free
+            holder.size = held
+        except BaseException:  # an interrupt before, between or behind the two
+            self._free = free
+            holder.size = held
+            raise
 
     def wait(self, size: int, until: float) -> bool:
         """Until so much is free, or the monotonic clock says `until`; whether it is."""
@@ -68,14 +87,16 @@ class BufferRoom:
                 if self._free >= size:
                     return True
                 self._waiters.append(waiter)
-            left = until - monotonic()
-            while left > 0 and not waiter.acquire(timeout=min(left, _SLICE_SECONDS)):
+            try:
                 left = until - monotonic()
-            if left <= 0:
+                while left > 0 and self._free < size and not waiter.acquire(timeout=min(left, _SLICE_SECONDS)):
+                    left = until - monotonic()
+            finally:
                 with self._lock:
                     if waiter in self._waiters:
                         self._waiters.remove(waiter)
-                    return self._free >= size
+            if left <= 0:
+                return self._free >= size
 
     @contextmanager
     def wanted(self) -> Iterator[None]:

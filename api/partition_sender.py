@@ -127,17 +127,19 @@ class PartitionSender:
         queue = self.queue
         if queue.sealed:
             return True
+        wants_flush = queue.wants_flush
+        if wants_flush:
+            queue.wants_flush = False  # before it is looked what there is: a flush from here on finds something new
         batch = queue.batch
         if batch is None:
-            queue.wants_flush = False
             return False
-        is_wanted = queue.wants_flush or self._sender.accumulator.room.waiting
+        is_wanted = wants_flush or self._sender.accumulator.room.waiting
         if not is_wanted and (self.delivery.in_flight or self._is_to_grow(batch)):
             return False
         if not self._sender.accumulator.seal_open(queue):
+            queue.wants_flush = queue.wants_flush or wants_flush
             self._loop.call_later(_GATE_RETRY_SECONDS, self.pump)
             return False
-        queue.wants_flush = False
         return bool(queue.sealed)
 
     def _is_to_grow(self, batch: PendingBatch) -> bool:

@@ -322,10 +322,10 @@ class Producer(ProducerTransactions):
                 return
             self._closed = "it was closed"
         self._routes = {}
-        if self._requests is not None:
-            seconds = _CLOSE_SECONDS if timeout is None else min(timeout, _CLOSE_SECONDS)
-            self._runtime.run(self._requests.give_up(seconds), seconds + 1)
         try:
+            if self._requests is not None:
+                seconds = _CLOSE_SECONDS if timeout is None else min(timeout, _CLOSE_SECONDS)
+                self._runtime.run(self._requests.give_up(seconds), seconds + 1)
             self._wait_for_all(self._accumulator.flush(), timeout)
         except ResultNotReady:
             pass  # what is left fails, and so tells whoever asks

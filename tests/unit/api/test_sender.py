@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from raylog.api.batch_accumulator import PartitionQueue
+from raylog.api.record_future import RecordFuture
 from raylog.errors import DeliveryTimedOut, ProducerClosed
 from raylog.storage.batch_codec import decode_batch
 from raylog.storage.record_batch import split_batches
@@ -182,3 +184,31 @@ def test_lingering_gathers_records() -> None:
             return producer.metrics.read()["request-total"]
 
         assert world.do(main()) == 1
+
+
+def test_a_flush_in_the_moment_in_which_another_one_is_dealt_with_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> list[int | Exception]:
+            producer = await make(world, linger_ms=60_000)
+            seal_open = producer.accumulator.seal_open
+            later: list[RecordFuture] = []
+
+            def sealed_and_then_another_thread_flushes(queue: PartitionQueue) -> bool:
+                is_sealed = seal_open(queue)
+                if not later:
+                    later.append(producer.send(TOPIC, 0, b"second"))
+                    producer.accumulator.flush()
+                return is_sealed
+
+            monkeypatch.setattr(producer.accumulator, "seal_open", sealed_and_then_another_thread_flushes)
+            first = producer.send(TOPIC, 0, b"first")
+            await producer.flush()
+            await asyncio.sleep(5.0)
+            assert later[0].done(), "it lingers"
+            return list(outcomes([first, *later]))
+
+        assert world.do(main()) == [0, 1]
