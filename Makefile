@@ -101,7 +101,7 @@ simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happen
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
-soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die
+soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die, and their memory (OUTRUN_SECONDS, BACKLOG_GB)
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
 
