@@ -24,6 +24,7 @@ from raylog.errors import (
     ControllerLost,
     ControllerNotReady,
     RaylogError,
+    RayUnreachable,
 )
 
 _PAUSE_SECONDS: Final = 0.1
@@ -40,7 +41,12 @@ class ControllerCalls:
         self._actor: Any = None
 
     def ask(self, call: str, *arguments: object, timeout: float, repeatable: bool = False) -> Any:
-        """Call this method of the controller's actor. `repeatable`: to do it twice is the same as to do it once."""
+        """Call this method of the controller's actor. `repeatable`: to do it twice is the same as to do it once.
+
+        RayUnreachable: this process has left Ray. Ray itself would start another one, in which there is no cluster.
+        """
+        if not ray.is_initialized():
+            raise RayUnreachable("the address it was at", "this process has left it (`ray.shutdown`)")
         deadline = time.monotonic() + timeout
         reason = "it has no controller"
         was_lost = False

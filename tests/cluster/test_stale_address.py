@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
 
 from raylog.actors.ray_runtime import join_or_start_ray, running_ray
+from raylog.api.cluster import Cluster
 from raylog.errors import RayUnreachable
 
 pytestmark = pytest.mark.cluster
@@ -73,3 +75,10 @@ def test_an_address_the_user_named_is_not_silently_replaced(
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port_nobody_listens_on()}")
     with pytest.raises(RayUnreachable, match=r"No Ray cluster answers at 127\.0\.0\.1"):
         join_or_start_ray()
+
+
+def test_a_handle_that_outlives_ray_starts_no_other_one() -> None:
+    assert not ray.is_initialized()
+    with pytest.raises(RayUnreachable, match="has left it"):
+        Cluster("of before").access(timeout=5)
+    assert not ray.is_initialized()
