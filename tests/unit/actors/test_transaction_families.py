@@ -157,3 +157,44 @@ def test_a_family_that_is_forgotten_takes_its_members_with_it(coordinator: Coord
     coordinator.one.until(lambda: coordinator.log.entries[-1][1] is None, 7300.0)
     assert [key for key, value in coordinator.log.entries if value is None] == [b"fcounts", b"tcounts\x1f0"]
     assert coordinator.ask(init(b"b")).last_batch == -1
+
+
+def test_after_any_append_the_batch_is_there_with_all_its_winners_or_not_at_all(coordinator: Coordinator) -> None:
+    """A coordinator may end between any two appends; the next one has what was appended up to there."""
+    appends: list[list[tuple[bytes, bytes | None]]] = []
+    append = coordinator.log.append
+
+    def noted(entries: Any) -> Any:
+        appends.append(list(entries))
+        return append(entries)
+
+    coordinator.log.append = noted  # type: ignore[method-assign]
+    winners: dict[int, list[tuple[int, int, int]]] = {}
+    for batch in range(2):
+        epoch = coordinator.ask(init(b"%d" % batch)).epoch
+        joined = [coordinator.ask(JoinFamily(NAME, epoch)) for _ in range(4)]
+        winners[batch] = [winner(each) for each in joined[:3]]
+        coordinator.ask(EndFamily(NAME, epoch, batch, tuple(winners[batch])))
+    for count in range(len(appends) + 1):
+        with World(count) as world:
+            later = Coordinator(world)
+            for key, value in (entry for entries in appends[:count] for entry in entries):
+                later.core._restore(key, value)
+            last_batch = later.ask(init(b"later")).last_batch
+            committed = {identity for each in appends[:count] for identity in _committed(each)}
+            for batch, members in winners.items():
+                there = [(producer_id, epoch) in committed for _, producer_id, epoch in members]
+                assert all(there) if batch <= last_batch else not any(there)
+            assert len(committed) == 3 * (last_batch + 1), "a loser"
+            assert all(
+                Phase(phase) in (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT) for phase in phases(later).values()
+            )
+
+
+def _committed(entries: list[tuple[bytes, bytes | None]]) -> Iterator[tuple[int, int]]:
+    for key, value in entries:
+        if value is not None and not key.startswith(FAMILY_PREFIX):
+            record = unpack(value[0], value[1], value[2:])
+            assert isinstance(record, TransactionRecord)
+            if record.phase == Phase.PREPARE_COMMIT:
+                yield record.ended_id, record.ended_epoch
