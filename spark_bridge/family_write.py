@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.api.cluster import Cluster
+from raylog.api.family_member import FamilyMember
+from raylog.api.member_requests import FamilyWork
+from raylog.api.records import GroupMetadata, TopicPartition
 from raylog.api.transaction_family import TransactionFamily
 from raylog.errors import RaylogError, TransactionPending, UnknownTopic
+from raylog.groups.group_messages import NO_EPOCH
 from raylog.spark_bridge.sink_columns import columns_of_records
 from raylog.spark_bridge.sink_options import SinkOptions
 from raylog.spark_bridge.task_writer import SCHEMA, TaskReport, TaskWriter
@@ -30,6 +34,14 @@ _ACCESS_SECONDS: Final = 30.0
 _COMMITS: Final = 5  # how often the outcome of a decision is asked for, each time for `max_block_ms`
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """To be committed with the rows: from where a group goes on that has no members now."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
@@ -65,24 +77,35 @@ class Sink:
         types = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
         return columns_of_records(types, self.options.topic)
 
-    def write(self, frame: DataFrame, family: TransactionFamily, batch: int) -> int:
+    def write(
+        self, frame: DataFrame, family: TransactionFamily, batch: int, offsets: GroupOffsets | None = None
+    ) -> int:
         """Rows that were written. What a task or the commit raises; then nothing counts."""
         access: ClusterAccess = self.cluster.access(_ACCESS_SECONDS)
         writer = TaskWriter(access, family.ticket, self.options.topic, self.options.producer)
         try:
             rows = frame.select(*self.columns(frame)).mapInArrow(writer.run, SCHEMA).collect()
             reports = [TaskReport.of_row(row) for row in rows]
+            works = [report.work for report in reports]
+            if offsets is not None:
+                works.append(self._with_offsets(family, offsets))
         except BaseException:
             _abort(family)
             raise
-        _commit(family, batch, reports)
+        _commit(family, batch, works)
         return sum(report.row_count for report in reports)
 
+    def _with_offsets(self, family: TransactionFamily, offsets: GroupOffsets) -> FamilyWork:
+        """A member that writes no rows, and so is one with those that do."""
+        with FamilyMember(family.ticket, cluster=self.cluster, max_block_ms=self.options.max_block_ms) as member:
+            member.send_offsets_to_transaction(offsets.offsets, GroupMetadata(offsets.group_id, "", NO_EPOCH))
+            return member.finish()
 
-def _commit(family: TransactionFamily, batch: int, reports: list[TaskReport]) -> None:
+
+def _commit(family: TransactionFamily, batch: int, works: list[FamilyWork]) -> None:
     for attempt in range(1, _COMMITS + 1):
         try:
-            family.commit(batch, [report.work for report in reports])
+            family.commit(batch, works)
             return
         except TransactionPending as error:
             if attempt == _COMMITS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from pyspark.sql import functions as f
 
 import raylog
 from raylog import spark_bridge
+from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.api.family_member import FamilyMember
 from raylog.api.records import ConsumerRecord
@@ -25,6 +28,8 @@ from raylog.errors import (
     UnknownSparkOption,
     UnknownTopic,
 )
+from tests.cluster.clients.conftest import kill_coordinators
+from tests.spark.processes import executor_pids, kill_leader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,3 +186,31 @@ def test_a_driver_that_was_replaced_writes_nothing_more(cluster: Cluster, spark:
             family.commit(1, [member.finish(20)])
     assert "FamilyFenced" in str(query.exception())
     assert values(cluster, "sink-fenced") == Counter([b"first", b"of the new driver"])
+
+
+def test_killed_executors_leaders_and_coordinators_leave_each_row_once(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    cluster.create_topic("sink-killed", partitions=2, replication_factor=3)
+    source = tmp_path / "source"
+    source.mkdir()
+    query = spark_bridge.write_stream(
+        spark.readStream.option("maxFilesPerTrigger", 1).text(str(source)),
+        topic="sink-killed",
+        checkpointLocation=str(tmp_path / "checkpoint"),
+        trigger={"processingTime": "0 seconds"},
+    )
+    kills: list[Callable[[], object]] = [
+        lambda: kill_leader(cluster, "sink-killed", 0),
+        lambda: kill_coordinators(TRANSACTIONS_TOPIC),
+        lambda: os.kill(executor_pids(spark)[0], signal.SIGKILL),
+    ]
+    for number in range(9):
+        part = tmp_path / f"{number}.txt"
+        part.write_text("".join(f"{each}\n" for each in range(100 * number, 100 * number + 100)))
+        part.rename(source / part.name)
+        if number % 3 == 1:
+            kills.pop()()
+    query.processAllAvailable()
+    query.stop()
+    assert values(cluster, "sink-killed") == expected(900)

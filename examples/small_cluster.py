@@ -1,0 +1,38 @@
+"""A cluster, and Spark, on this machine, in a folder that is removed again. Your programs call `raylog.connect()`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import raylog
+from raylog import spark_bridge
+from raylog.api.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def small_cluster() -> Iterator[tuple[Cluster, Path]]:
+    """Three brokers, and a folder for whatever the example keeps."""
+    folder = Path(tempfile.mkdtemp(prefix="raylog-"))
+    cluster = raylog.start(folder / "data", brokers=3)
+    try:
+        yield cluster, folder
+    finally:
+        cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def small_spark(name: str, executors: int = 1) -> Iterator[SparkSession]:
+    spark = spark_bridge.session(name, executors=executors, executor_memory="512m")
+    try:
+        yield spark
+    finally:
+        spark_bridge.stop(spark)
