@@ -13,7 +13,7 @@ from raylog.api.cluster import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_payment_is_booked_once_although_its_consumer_crashed(cluster: Cluster, tmp_path: Path) -> None:

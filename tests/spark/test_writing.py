@@ -34,7 +34,7 @@ from tests.spark.processes import executor_pids, kill_leader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 ROWS = 2000
 
 
