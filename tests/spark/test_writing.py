@@ -201,16 +201,17 @@ def test_killed_executors_leaders_and_coordinators_leave_each_row_once(
         trigger={"processingTime": "0 seconds"},
     )
     kills: list[Callable[[], object]] = [
-        lambda: kill_leader(cluster, "sink-killed", 0),
-        lambda: kill_coordinators(TRANSACTIONS_TOPIC),
         lambda: os.kill(executor_pids(spark)[0], signal.SIGKILL),
+        lambda: kill_coordinators(TRANSACTIONS_TOPIC),
+        lambda: kill_leader(cluster, "sink-killed", 0),
     ]
-    for number in range(9):
+    for number in range(3 * len(kills)):
         part = tmp_path / f"{number}.txt"
         part.write_text("".join(f"{each}\n" for each in range(100 * number, 100 * number + 100)))
         part.rename(source / part.name)
         if number % 3 == 1:
-            kills.pop()()
-    query.processAllAvailable()
+            kills[number // 3]()
+        if number % 3 == 2:
+            query.processAllAvailable()
     query.stop()
     assert values(cluster, "sink-killed") == expected(900)
