@@ -30,6 +30,7 @@ from raylog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raylog.spark_bridge.cluster_channel import channel_to
 
 SCHEMA: Final = "number int, producer_id long, epoch int, row_count long, error binary"
 _ARROW: Final = pa.schema(
@@ -89,6 +90,7 @@ class TaskWriter:
             yield _report(*work, count)
 
     def _write(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> tuple[FamilyWork, int]:
+        channel_to(self.access)  # which stays, so the next task of this worker finds it open
         with FamilyMember(self.ticket, cluster=self.access, **self.options) as member:
             sending = _Sending(member, self.topic)
             sending.send(first)

@@ -15,6 +15,7 @@ from raylog.actors.topic_cache import PartitionLeader
 from raylog.actors.transaction_family_messages import FamilyJoined, JoinFamily
 from raylog.api.member_requests import FamilyTicket, FamilyWork
 from raylog.errors import FamilyFenced, NotEnoughReplicas, RaylogError, RowNotWritable, TransactionAborted
+from raylog.spark_bridge import task_writer
 from raylog.spark_bridge.task_writer import TaskReport, TaskWriter
 from tests.unit.api.producer_cluster import TOPIC, FakeLink, fake_cluster
 
@@ -23,6 +24,7 @@ from tests.unit.api.producer_cluster import TOPIC, FakeLink, fake_cluster
 def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLink]:
     with fake_cluster(monkeypatch, 3) as made:
         append = made.ask
+        monkeypatch.setattr(task_writer, "channel_to", lambda _access: None)
 
         async def find(_topic: str, _hashed: int, _timeout: float) -> PartitionLeader:
             return made.view.partitions[0]
