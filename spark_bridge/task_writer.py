@@ -33,6 +33,7 @@ from raylog.errors import (
 from raylog.spark_bridge.cluster_channel import channel_to
 
 SCHEMA: Final = "number int, producer_id long, epoch int, row_count long, error binary"
+_GRACE_SECONDS: Final = 30.0
 _ARROW: Final = pa.schema(
     [
         ("number", pa.int32()),
@@ -115,7 +116,8 @@ class _Sending:
         self.row_count += batch.num_rows
 
     def finish(self) -> FamilyWork:
-        return self._member.finish(self._member.options.delivery_timeout_ms / 1000)
+        """By then every row is delivered, or has failed by its own time-out."""
+        return self._member.finish(self._member.options.delivery_timeout_ms / 1000 + _GRACE_SECONDS)
 
     def _send(self, topic: str, partition: int | None, rows: pa.Table) -> None:
         sent = self._member.send_arrow(topic, rows, partition)
