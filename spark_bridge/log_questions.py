@@ -92,3 +92,5 @@ def _all_of(views: list[TopicView]) -> dict[TopicPartition, bytes]:
     return {
         TopicPartition(view.name, number): view.topic_id for view in views for number in range(len(view.partitions))
     }
+
+

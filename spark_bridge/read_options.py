@@ -289,7 +289,9 @@ class _Given:
         if len(given) != 1:
             said = f"{' and '.join(given)} were given" if given else "none was given"
             raise InvalidSparkOptions(f"exactly one of subscribe, subscribePattern and assign is needed, and {said}")
-        return Subscription(values.get("subscribe", ()), values.get("subscribePattern", ""), values.get("assign", {}))
+        return Subscription(
+            values.get("subscribe", ()), values.get("subscribePattern", ""), values.get("assign", {})
+        )
 
 
 def _refuse(bound: Bound, offset: int, reason: str) -> None:
@@ -304,3 +306,5 @@ def _check_names(bound: Bound, subscription: Subscription) -> None:
     known = set(subscription.topics) | set(subscription.partitions)
     if known and named - known:
         raise InvalidSparkOptions(f"offsets or times are given for {sorted(named - known)}, which are not read")
+
+

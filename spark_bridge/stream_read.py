@@ -203,3 +203,5 @@ def _names(keys: Any) -> list[str]:
     while iterator.hasNext():
         found.append(iterator.next())
     return found
+
+
