@@ -43,14 +43,14 @@ def book(ledger: sqlite3.Connection, record: ConsumerRecord) -> bool:
     return True
 
 
-def book_all(cluster: Cluster, path: Path, *, polls: int, commits: bool = True) -> tuple[int, int]:
-    """(booked, skipped). Without `commits` it ends as if it had crashed between its work and its commit."""
+def book_all(cluster: Cluster, path: Path, count: int, *, commits: bool = True) -> tuple[int, int]:
+    """(booked, skipped), of so many records. Without `commits` as if it had crashed between its work and its commit."""
     booked = skipped = 0
     with raylog.Consumer(
         TOPIC, cluster=cluster, group_id=GROUP, auto_offset_reset="earliest", enable_auto_commit=False
     ) as consumer:
         ledger = open_ledger(path)
-        for _ in range(polls):
+        while booked + skipped < count:
             for records in consumer.poll(timeout_ms=1000).values():
                 for record in records:
                     if book(ledger, record):
@@ -87,9 +87,9 @@ def main() -> None:
     with small_cluster() as (cluster, folder):
         expected = pay(cluster, 1000)
         path = folder / "ledger.sqlite"
-        booked, skipped = book_all(cluster, path, polls=5, commits=False)
+        booked, skipped = book_all(cluster, path, 1000, commits=False)
         print(f"booked {booked}, skipped {skipped}, and crashed before the commit")
-        booked, skipped = book_all(cluster, path, polls=5)
+        booked, skipped = book_all(cluster, path, 1000)
         print(f"booked {booked}, skipped {skipped}")
         print("balances are", "right" if balances(path) == expected else "WRONG")
 

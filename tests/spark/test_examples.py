@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(300)
 def test_a_payment_is_booked_once_although_its_consumer_crashed(cluster: Cluster, tmp_path: Path) -> None:
     expected = unique_key_consumer.pay(cluster, 300)
     path = tmp_path / "ledger.sqlite"
-    assert unique_key_consumer.book_all(cluster, path, polls=5, commits=False) == (300, 0)
-    assert unique_key_consumer.book_all(cluster, path, polls=5) == (0, 300)
+    assert unique_key_consumer.book_all(cluster, path, 300, commits=False) == (300, 0)
+    assert unique_key_consumer.book_all(cluster, path, 300) == (0, 300)
     assert unique_key_consumer.balances(path) == expected
 
 
