@@ -3,9 +3,6 @@
 12 partitions, a record in each every 20 ms, four members in processes of their own; then two more come, one is killed,
 one is stopped past its session and goes on, and the coordinators are killed. Beside them one reads all partitions
 without a group: its gaps are not the group's doing, nor are those of the sender, which are taken from the records.
-
-A gap is the time between two deliveries of one partition, by whichever member. What stays is what one member delivers
-all through a phase, and before it.
 """
 
 from __future__ import annotations
@@ -19,29 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import ray
 import ray.util
 
+from bench.delivery_gaps import Delivery, Gap, Told, gap_in, longest, moved_at, parts_of
 from bench.measuring import Figure
 from bench.real_cluster import real_cluster
-from bench.rebalance_programs import (
-    ASSIGNED,
-    EVENTS,
-    GROUP,
-    PARTITIONS,
-    REVOKED,
-    SESSION_MS,
-    TOPIC,
-    Delivery,
-    deliveries,
-)
+from bench.rebalance_programs import EVENTS, GROUP, PARTITIONS, SESSION_MS, TOPIC, deliveries
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.errors import RaylogError
@@ -95,7 +81,7 @@ def run() -> Iterator[Figure]:
         told = _told(crew)
     for phase in phases:
         yield from _figures(phase, told)
-    moved = _moved_at(told, phases[2], killed=0)
+    moved = moved_at(told, phases[2].begin, killed=0)
     yield Figure(
         "from a kill to the last that moved", [1000 * (max(moved, default=math.nan) - killed_at)], "ms",
         SESSION_MS + 1000, True, f"{len(moved)} partitions, a session of {SESSION_MS} ms",
@@ -167,14 +153,6 @@ def _coordinator_pids() -> list[int]:
 # --- what is found ------------------------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
-    """All that was delivered, and who got and gave up what, by time."""
-
-    by_partition: list[list[tuple[int, Delivery]]]  # member, delivery
-    events: list[list[tuple[int, Delivery]]]
-    reader: list[Delivery]
-
-
 def _told(crew: _Crew) -> Told:
     delivered: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
     events: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
@@ -188,68 +166,22 @@ def _told(crew: _Crew) -> Told:
     return Told(delivered, events, list(deliveries(crew.folder / "reader")))
 
 
-class Gap(NamedTuple):
-    seconds: float
-    begin: float
-    end: float
-
-
-def gap_in(phase: _Phase, delivered: Sequence[tuple[int, Delivery]]) -> tuple[Gap, bool]:
-    """The longest time without a delivery that overlaps with the phase, and whether another member delivered then."""
-    times = [each.handed_out for _, each in delivered]
-    first = max(bisect_left(times, phase.begin) - 1, 0)  # the last one before it
-    last = bisect_left(times, phase.end)
-    among = delivered[first:last]
-    found = [each.handed_out for _, each in among] or [phase.begin]
-    ends = pairwise([*found, max(phase.end, found[-1])])
-    longest = max((Gap(after - before, before, after) for before, after in ends), default=Gap(0.0, 0.0, 0.0))
-    return longest, len({member for member, _ in among}) > 1
-
-
 def _figures(phase: _Phase, told: Told) -> Iterator[Figure]:
     stay: list[Gap] = []
     move: list[tuple[Gap, int]] = []
     for partition, delivered in enumerate(told.by_partition):
-        gap, has_moved = gap_in(phase, delivered)
+        gap, has_moved = gap_in(phase.begin, phase.end, delivered)
         if has_moved:
             move.append((gap, partition))
         else:
             stay.append(gap)
     seen = [each for each in told.reader if phase.begin <= each.handed_out < phase.end]
-    control = max(_longest([each.handed_out for each in seen if each.partition == part]) for part in range(PARTITIONS))
-    sent = _longest(sorted(each.sent for each in seen if each.partition == 0))
+    control = max(longest([each.handed_out for each in seen if each.partition == part]) for part in range(PARTITIONS))
+    sent = longest(sorted(each.sent for each in seen if each.partition == 0))
     note = f"{len(stay)} partitions; without a group {1000 * control:.0f}, the sender {1000 * sent:.0f}"
     if stay:
         yield Figure(f"{phase.name}: stay", [1000 * max(stay).seconds], "ms", _GOAL_MS, True, note)
     if move:
         gap, partition = max(move)
         yield Figure(f"{phase.name}: move", [1000 * gap.seconds], "ms", note=f"{len(move)} partitions; "
-                     + _parts(gap, told.events[partition]))  # fmt: skip
-
-
-def _parts(gap: Gap, events: Sequence[tuple[int, Delivery]]) -> str:
-    """What the longest one was made of."""
-    within = [each for _, each in events if gap.begin <= each.handed_out <= gap.end]
-    given_up = [each.handed_out for each in within if each.offset == REVOKED]
-    taken = [each.handed_out for each in within if each.offset == ASSIGNED]
-    told = []
-    if given_up:
-        told.append(f"given up after {1000 * (given_up[0] - gap.begin):.0f}")
-    if taken:
-        told.append(f"taken after {1000 * (taken[-1] - gap.begin):.0f}")
-    return ", ".join([*told, f"read after {1000 * gap.seconds:.0f}"])
-
-
-def _moved_at(told: Told, phase: _Phase, killed: int) -> list[float]:
-    """When those that the killed member had were delivered by somebody else."""
-    found = []
-    for delivered in told.by_partition:
-        before = [member for member, each in delivered if each.handed_out < phase.begin]
-        after = [each.handed_out for member, each in delivered if each.handed_out >= phase.begin and member != killed]
-        if before and before[-1] == killed:
-            found.append(after[0] if after else math.inf)
-    return found
-
-
-def _longest(times: Sequence[float]) -> float:
-    return max((after - before for before, after in pairwise(times)), default=0.0)
+                     + parts_of(gap, told.events[partition]))  # fmt: skip

@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import raylog
+from bench.delivery_gaps import ASSIGNED, REVOKED, Delivery
 from raylog.actors.cluster_access import ClusterAccess
 
 TOPIC: Final = "moving"
@@ -28,18 +29,9 @@ SESSION_MS: Final = 3_000
 SEND_EVERY: Final = 0.02
 
 EVENTS: Final = ".events"
-ASSIGNED: Final = -1  # in place of an offset
-REVOKED: Final = -2
 
 _ENTRY: Final = struct.Struct("<iqdd")
 _STAMP: Final = struct.Struct("<d")
-
-
-class Delivery(NamedTuple):
-    partition: int
-    offset: int
-    sent: float
-    handed_out: float
 
 
 def deliveries(path: Path) -> Iterable[Delivery]:
