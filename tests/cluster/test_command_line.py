@@ -96,6 +96,12 @@ def test_from_start_to_stop(started: Path) -> None:
     assert len(rest) == group["lag"]
     assert read >= 1
 
+    told = raylog("bench", "--seconds", "0.3", "--rate", "100", "-p", "1", "--format", "json")
+    (measured,) = json.loads(told.stdout)["results"]
+    assert measured["guarantee"] == "in the page cache of the one replica; written once"
+    assert measured["aggregatedPublishLatencyCount"] == measured["aggregatedEndToEndLatencyCount"] == 30
+    assert "clicks" in raylog("top", "--once", "--interval", "0.2").stdout
+
     assert "Did you mean 'clicks'?" in raylog("topic", "describe", "click", code=FAILED).stderr
     assert "'default'" in raylog("status", "--cluster", "other", code=FAILED).stderr
     os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
