@@ -185,6 +185,25 @@ def test_top_prints_one_frame(cluster: FakeCluster, monkeypatch: pytest.MonkeyPa
     assert "<svg" in (tmp_path / "top.svg").read_text()
 
 
+def test_top_goes_on_through_a_failure_until_it_is_interrupted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([None, AdminTimedOut("list_topics", 5), None])
+
+    def wait(_seconds: float) -> None:
+        try:
+            cluster.failure = next(looks)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    clock = iter(range(10))
+    monkeypatch.setattr("raylog.api.cli.top.time", SimpleNamespace(sleep=wait, monotonic=lambda: next(clock)))
+    result = run(cluster, "top")
+    assert (result.exit_code, result.stderr) == (INTERRUPTED, "raylog: interrupted\n")
+    assert "clicks" in result.stdout
+    assert next(clock) == 3  # the first look, and the two that went well
+
+
 def test_start_stop_and_status(cluster: FakeCluster) -> None:
     session = FakeSession(cluster)
     started = run(cluster, "start", "/data", "-b", "3", "--form", "--ray-port", "7000", session=session)
