@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import ray
+from ray._private import worker
 
 from raylog.actors.actor_names import namespace
 from raylog.actors.directory_search import search
@@ -29,11 +30,17 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.2
 
 
+def keep_ray_off_stdout() -> None:
+    """Ray prints what raylets complain of on the stdout of every driver, `log_to_driver` or not: among our data."""
+    worker._worker_logs_enabled = False
+
+
 def join_quietly() -> None:
     """Join the Ray that is running. What is wrong with it comes as an error, so what Ray prints meanwhile is dropped:
 
     it tells on stderr, past Python, of each attempt to be let in without a token (`ray_runtime.py` makes one).
     """
+    keep_ray_off_stdout()
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
@@ -85,6 +92,7 @@ def temporary_cluster(brokers: int) -> Iterator[Cluster]:
     os.environ["RAY_TMPDIR"] = short
     os.environ.pop("RAY_ADDRESS", None)
     try:
+        keep_ray_off_stdout()
         join_or_start_ray(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         try:
             cluster = start(f"{folder}/data", brokers=brokers, name="bench")

@@ -117,3 +117,20 @@ def test_without_a_cluster_every_command_says_so(ray_folder: Path) -> None:
     early = interrupted("topic", "list")
     assert early.returncode in (INTERRUPTED, FAILED), early.stderr
     assert "Traceback" not in early.stderr
+
+
+def test_what_ray_tells_drivers_does_not_reach_stdout() -> None:
+    program = """
+from raylog.api.cli.ray_session import keep_ray_off_stdout
+from ray._private.worker import print_to_stdstream
+{silence}
+print_to_stdstream({{"lines": ["a complaint"], "pid": "raylet", "is_err": False}}, ignore_prefix=False)
+"""
+    loud, quiet = (
+        subprocess.run(
+            [sys.executable, "-c", program.format(silence=silence)], capture_output=True, text=True, check=True
+        )
+        for silence in ("", "keep_ray_off_stdout()")
+    )
+    assert "a complaint" in loud.stdout
+    assert quiet.stdout == ""
