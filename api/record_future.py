@@ -16,6 +16,7 @@ items a record). It holds nothing of its own: the outcome is the batch's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Generator
 from time import monotonic
@@ -163,7 +164,11 @@ def told_on_this_loop(listen: Callable[[Callable[[], object]], None]) -> Generat
         if not future.done():
             future.set_result(None)
 
-    listen(lambda: loop.call_soon_threadsafe(finish))
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # that loop is closed, and nobody waits on it
+            loop.call_soon_threadsafe(finish)
+
+    listen(tell)
     yield from future.__await__()
 
 

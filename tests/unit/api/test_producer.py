@@ -395,3 +395,24 @@ def test_type_checkers_know_the_same_options() -> None:
     names = {each.name for each in ProducerOptions.describe()}
     assert set(ProducerSettings.__annotations__) == names
     assert get_type_hints(ProducerOptions) is not None
+
+
+def test_who_has_stopped_waiting_with_its_loop_is_not_complained_of(
+    patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with producer_of(patch) as (producer, link):
+        link.hold()
+        future = producer.send(TOPIC, b"v")
+
+        async def give_up() -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(_delivered(future), 0.01)
+
+        asyncio.run(give_up())
+        producer._runtime.run(link.release())
+        assert future.result(10).offset == 0
+    assert caplog.records == []
+
+
+async def _delivered(future: RecordFuture) -> object:
+    return await future
