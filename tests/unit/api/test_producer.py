@@ -341,6 +341,7 @@ def test_a_refusal_is_tried_again(patch: pytest.MonkeyPatch) -> None:
     with producer_of(patch, 1, retry_backoff_ms=1) as (producer, link):
         link.errors += [NotEnoughReplicas(TOPIC, 0, 1, 2)] * 3
         assert producer.send(TOPIC, b"v").result(10).offset == 0
+        producer._runtime.run(asyncio.sleep(0))  # the loop's turn in which it told of the outcome is over
         metrics = producer.metrics()
         assert metrics["record-retry-total"] == 3
         assert metrics["record-send-total"] == 1
