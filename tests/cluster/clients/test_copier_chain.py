@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 def test_a_chain_of_copiers_loses_and_doubles_nothing_while_its_parts_are_killed(cluster: Cluster) -> None:
     chain = Chain(cluster, Random(3))
     try:
-        chain.run(seconds=8.0, pause=1.0)
+        chain.run(seconds=6.0, pause=1.0)
         chain.check()
     finally:
         chain.close()
