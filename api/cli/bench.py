@@ -176,7 +176,7 @@ def _tell(
     rows = [
         (
             each.driver,
-            each.workload.name,
+            each.point,
             f"{each.publish_rate:,.0f}",
             f"{each.publish_megabytes:.1f}",
             f"{each.publish_latency.p50:.2f} {each.publish_latency.p99:.2f} {each.publish_latency.p999:.2f}",

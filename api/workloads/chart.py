@@ -42,7 +42,7 @@ def page(outcomes: Sequence[Outcome], left_out: Mapping[str, str], machine: str)
 
 
 def _label(each: Outcome) -> str:
-    return f"{each.driver} {each.workload.name}"
+    return f"{each.driver} {each.point}"
 
 
 def _colour(each: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""NATS JetStream: a stream with a subject per partition, pull consumers."""
+"""NATS JetStream: a stream with a subject per partition, read by an ordered consumer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import nats
-from nats.errors import TimeoutError as NothingCame
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
+from nats.js.api import StorageType, StreamConfig
 
 from raylog.api.workloads.driver import Target
 from raylog.api.workloads.workload import Workload
 
-_MOST = 1_000
 _PENDING = 100_000
 
 
@@ -33,8 +31,16 @@ class NatsDriver:
         return NatsPublisher(self._stream, [f"{topic}.{number}" for number in range(workload.partitions)])
 
     async def subscriber(self, topic: str, workload: Workload) -> NatsSubscriber:
-        config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL)
-        return NatsSubscriber(await self._stream.pull_subscribe(f"{topic}.*", stream=topic, config=config))
+        subscriber = NatsSubscriber()
+        subscriber.subscription = await self._stream.subscribe(
+            f"{topic}.*",
+            stream=topic,
+            cb=subscriber.take,
+            ordered_consumer=True,
+            pending_msgs_limit=-1,
+            pending_bytes_limit=-1,
+        )
+        return subscriber
 
     def guarantee(self, workload: Workload) -> str:
         return "in the page cache of one process; its files are synced every two minutes; no replica"
@@ -59,21 +65,26 @@ class NatsPublisher:
 
 
 class NatsSubscriber:
-    def __init__(self, subscription: Any) -> None:
-        self._subscription = subscription
+    def __init__(self) -> None:
+        self._values: list[bytes] = []
+        self._came = asyncio.Event()
+        self.subscription: Any = None
+
+    async def take(self, message: Any) -> None:
+        self._values.append(message.data)
+        self._came.set()
 
     async def poll(self, seconds: float) -> Sequence[bytes]:
-        """The first record at once, then what else is there."""
         try:
-            first = await self._subscription.fetch(1, timeout=max(0.05, seconds))
-            pending = (await self._subscription.consumer_info()).num_pending
-            more = await self._subscription.fetch(min(_MOST, pending), timeout=1) if pending > 1 else []
-        except NothingCame:
+            await asyncio.wait_for(self._came.wait(), seconds)
+        except asyncio.TimeoutError:
             return []
-        return [each.data for each in (*first, *more)]
+        self._came.clear()
+        values, self._values = self._values, []
+        return values
 
     async def close(self) -> None:
-        await self._subscription.unsubscribe()
+        await self.subscription.unsubscribe()
 
 
 async def open_driver(target: Target) -> NatsDriver:

@@ -38,7 +38,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> dict[s
 
 def _result(each: Outcome) -> dict[str, Any]:
     return {
-        "workload": each.workload.name,
+        "workload": each.point,
         "driver": each.driver,
         "version": each.version,
         "guarantee": each.guarantee,

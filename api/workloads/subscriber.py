@@ -49,18 +49,19 @@ async def _follow(order: Order, expected: _Expected) -> dict[str, object]:
     print("ready", flush=True)
     threading.Thread(target=expected.read, daemon=True).start()
     samples: list[float] = []
-    count, first, last = 0, 0, time.monotonic_ns()
+    count, began = 0, time.monotonic_ns()
+    last = began
     while expected.count is None or count < expected.count:
         values = await subscriber.poll(_POLL_SECONDS)
         now = time.monotonic_ns()
         if values:
-            count, first, last = count + len(values), first or now, now
+            count, last = count + len(values), now
             samples += [(now - due) / 1e9 for due in map(due_of, values) if due != NOT_MEASURED]
         elif now - last > IDLE_SECONDS * 1e9:
             break
     await subscriber.close()
     await driver.close()
-    return {"count": count, "seconds": (last - first) / 1e9, "latency": asdict(latency_of(samples))}
+    return {"count": count, "seconds": (last - began) / 1e9, "latency": asdict(latency_of(samples))}
 
 
 def main() -> None:

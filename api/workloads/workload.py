@@ -19,6 +19,7 @@ from typing import Final
 
 _STAMP: Final = struct.Struct("<q")
 STAMP_BYTES: Final = _STAMP.size
+UNREPLICATED: Final = ("redis", "nats")  # as `servers.py` starts them: no replicas, no choice of acks
 NOT_MEASURED: Final = 0  # in place of the time: the latency of this record does not count
 _POOL_BYTES: Final = 1 << 20
 
@@ -73,6 +74,12 @@ class Outcome:
     end_to_end_latency: Latency
     backlog: int  # records
     drain_rate: float
+
+    @property
+    def point(self) -> str:
+        """Which point of the grid it is, in what the system has words for."""
+        load = self.workload
+        return f"{load.partitions}p-{load.size}b" if self.driver in UNREPLICATED else load.name
 
     @property
     def publish_megabytes(self) -> float:
