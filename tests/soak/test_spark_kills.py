@@ -40,20 +40,22 @@ class CopyingJob:
     def __init__(self, checkpoint: Path) -> None:
         self.starts = 0
         self._checkpoint = checkpoint
-        self._process: subprocess.Popen[str] | None = None
-        self._executors: list[int] = []
+        self._pids = checkpoint.with_name("executors")
+        self._log = checkpoint.with_name("driver.log")
+        self._process: subprocess.Popen[bytes] | None = None
 
     def ensure(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
         self.starts += 1
-        command = [sys.executable, "-m", "tests.soak.copying_job", SOURCE, SINK, str(self._checkpoint)]
-        address = ray.get_runtime_context().gcs_address
-        self._process = subprocess.Popen(
-            command, env={**os.environ, "RAY_ADDRESS": address}, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self._executors = [int(each) for each in self._process.stdout.readline().split()]
+        self._pids.write_text("")
+        command = [sys.executable, "-m", "tests.soak.copying_job", SOURCE, SINK, str(self._checkpoint), str(self._pids)]
+        environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return self._log.read_text()[-3000:]
 
     def kill_driver(self) -> None:
         assert self._process is not None
@@ -61,9 +63,9 @@ class CopyingJob:
         self._process.wait(30)
 
     def kill_executor(self) -> None:
-        for pid in self._executors:
-            os.kill(pid, signal.SIGKILL)
-        self._executors = []
+        for pid in self._pids.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        self._pids.write_text("")
 
 
 class Producing:
@@ -133,13 +135,13 @@ def test_each_record_is_copied_once_whatever_is_killed(ray_folder: Path, tmp_pat
         ]
         try:
             for number in range(int(os.environ.get("KILLS", "10"))):
-                assert copies.more_than(copies.seen.total() + 500, START_SECONDS, job.ensure), "nothing is copied"
+                assert copies.more_than(copies.seen.total() + 500, START_SECONDS, job.ensure), job.log()
                 time.sleep(random.uniform(0.0, 2.0))
                 kills[number % len(kills)]()
             written = producing.stop()
             is_there = copies.more_than(written, CATCH_UP_SECONDS, job.ensure)
             sys.stdout.write(f"{written} records, {job.starts} starts of the driver\n")
-            assert is_there, f"{copies.seen.total()} of {written}"
+            assert is_there, f"{copies.seen.total()} of {written}; {job.log()}"
             copies.more_than(written + 1, 5.0, job.ensure)
             assert copies.seen == Counter(b"%d" % number for number in range(written))
         finally:
