@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help install lint test test-long-ones test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
-.PHONY: simulate mutations soak bench clean docs
+.PHONY: simulate mutations soak bench clean demo docs
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,8 @@ mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched
 soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die, and their memory (OUTRUN_SECONDS, BACKLOG_GB)
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
+demo: $(STAMP) ## a replicated topic, a leader killed under load: a minute, and nothing left behind
+	@$(BIN)/python -m examples.demo
 
 docs: $(STAMP) ## write docs/configuration.md anew, from the definitions
 	$(BIN)/python -m raylog.api.configuration_reference > docs/configuration.md

@@ -1,0 +1,104 @@
+"""The demo from the command line: a Ray and a folder of its own, and nothing left of either."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_INTERRUPTED: Final = 130
+_FAILED: Final = 1
+_CPUS: Final = 4  # Ray's count: brokers take none, Spark's executor takes one
+
+
+def main(picture: str | None = None) -> int:
+    """`picture`: where to draw what was told, as SVG."""
+    from rich.console import Console
+
+    from examples.demo.account import WIDTH, Account
+    from raylog.errors import RaylogError
+
+    told_to = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    width = None if told_to.isatty() else WIDTH
+    console = Console(file=told_to, width=width, record=picture is not None)
+    account = Account(console)
+    failure: Exception | None = None
+    account.title("raylog", "a durable, replicated log made of Ray actors")
+    try:
+        with _own_folder() as folder, _quiet_ray(folder):
+            from examples.demo.story import SomethingWasLost, Story
+
+            try:
+                Story(account, folder / "data").run()
+            except (RaylogError, SomethingWasLost, TimeoutError) as error:
+                failure = error
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted; everything is stopped and removed.\n")
+        return _INTERRUPTED
+    if failure is not None:
+        sys.stderr.write(f"The demo failed: {failure}\n")
+        return _FAILED
+    account.closing(f"{account.seconds:.0f} s in all. Next: README.md, or `raylog --help`.")
+    if picture is not None:
+        console.save_svg(picture, title="make demo", unique_id="demo")
+    return 0
+
+
+@contextmanager
+def _own_folder() -> Iterator[Path]:
+    """Short, since Ray's sockets lie in it. Nothing here meets a Ray that is running."""
+    folder = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))
+    os.environ.update(RAY_TMPDIR=str(folder), TMPDIR=str(folder))
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    os.environ.pop("RAY_ADDRESS", None)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _quiet_ray(folder: Path) -> Iterator[None]:
+    """What Ray and Java print, say about a process that was killed, goes into a file, and that with the folder."""
+    import ray
+
+    from raylog.actors.ray_runtime import join_or_start_ray
+
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    with _output_to(folder / "output"):
+        try:
+            join_or_start_ray(num_cpus=_CPUS, **quiet)
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Of this process and of all that it starts, Java too."""
+    ours = os.dup(1), os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        for descriptor, saved in enumerate(ours, start=1):
+            os.dup2(saved, descriptor)
+            os.close(saved)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))
