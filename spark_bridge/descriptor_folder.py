@@ -23,6 +23,10 @@ _CLOCK_SECONDS: Final = 10.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
 
+def file_name(number: int) -> str:
+    return f"{number:010d}.txt"
+
+
 class DescriptorFolder:
     """Blocks, as all that goes through Spark's Java does."""
 
@@ -92,4 +96,4 @@ class DescriptorFolder:
         return at
 
     def _place(self, number: int) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._path, f"{number:010d}.txt")
+        return self._jvm.org.apache.hadoop.fs.Path(self._path, file_name(number))

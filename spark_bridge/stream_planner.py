@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.api.records import TopicPartition
 from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError
+from raylog.spark_bridge.descriptor_folder import file_name
 from raylog.spark_bridge.read_bounds import starts
 from raylog.spark_bridge.read_options import EARLIEST, LATEST, ReadOptions
 from raylog.spark_bridge.running_queries import NOTHING, Reader, reader_of
@@ -88,6 +89,7 @@ class StreamPlanner:
         self._number = NOTHING
         self._done = NOTHING
         self._told = NOTHING  # to the group
+        self._uncounted = 0
         self._cursors: dict[int, Cursor] = {}
         self._ends: Mapping[TopicPartition, Position] = {}
         self._planned_at = self._found_at = time.monotonic()
@@ -146,10 +148,12 @@ class StreamPlanner:
 
     def batch_committed(self, batch_id: int) -> None:
         """By a sink that knows before Spark does, and while the query still runs, also for its last batch."""
-        reader = reader_of(self._spark, self.folder.path)
-        if reader is not None:
-            _log.debug("Batch %d has committed file %d of %s.", batch_id, reader.taken, self.folder.path)
-            self._tell_group(reader.taken)
+        with self._lock:
+            reader = self._see()
+            if reader is not None:
+                number = min(reader.taken + self._uncounted, self._number)
+                _log.debug("Batch %d has committed file %d of %s.", batch_id, number, self.folder.path)
+                self._tell_group(number)
 
     def _tell_group(self, number: int) -> None:
         """Let the group's offsets say how far the query is. That fails no batch: the checkpoint is what counts."""
@@ -200,9 +204,12 @@ class StreamPlanner:
             return planned is not None
 
     def _see(self) -> Reader | None:
-        reader = reader_of(self._spark, self.folder.path)
+        """Spark's count is that of the files, but for a query that has once taken several for one batch (`once`)."""
+        reader = reader_of(self._spark, self.folder.path, file_name(self._number))
         if reader is not None:
-            self._done = max(self._done, reader.done)
+            if reader.has_all:
+                self._uncounted = self._number - reader.done
+            self._done = max(self._done, reader.done + self._uncounted)
         return reader
 
     def _check_reader(self, reader: Reader) -> None:
@@ -284,7 +291,7 @@ class StreamPlanner:
             self._write(step, (self.run, f"{type(error).__name__}: {error}"))
         except Exception as reason:  # noqa: BLE001  then the query is stopped, and the log says why
             _log.error("%s: the query is stopped: %s", self.folder.path, reason)
-            reader = reader_of(self._spark, self.folder.path)
+            reader = self._see()
             if reader is not None:
                 reader.query.stop()
 

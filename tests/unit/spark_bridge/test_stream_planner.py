@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from raylog.api.records import TopicPartition
 from raylog.errors import CheckpointInUse, CheckpointOfOther, ClusterUnreachable
 from raylog.spark_bridge import stream_planner
+from raylog.spark_bridge.descriptor_folder import file_name
 from raylog.spark_bridge.read_options import EARLIEST, ReadOptions, Subscription
 from raylog.spark_bridge.running_queries import Reader
 from raylog.spark_bridge.stream_plan import Descriptor
@@ -76,8 +77,8 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.brokers, self.group = Folder(), Brokers(), Group()
         self.reader: Reader | None = None
-        self.stopped = 0
-        monkeypatch.setattr(stream_planner, "reader_of", lambda spark, path: self.reader)
+        self.stopped = self.uncounted = 0
+        monkeypatch.setattr(stream_planner, "reader_of", lambda spark, path, newest: self.seen(newest))
         monkeypatch.setattr(StreamPlanner, "_is_gone", lambda planner: False)
 
     def planner(self, **options: object) -> StreamPlanner:
@@ -87,8 +88,18 @@ class World:
         made.settle()
         return made
 
-    def query(self, taken: int, done: int, checkpoint: str = "file:/checkpoint") -> None:
-        self.reader = Reader(SimpleNamespace(stop=self._stop), checkpoint, taken, done)
+    def query(self, taken: int, done: int, checkpoint: str = "file:/checkpoint", uncounted: int = 0) -> None:
+        """It has taken the files up to this number, in so many fewer batches."""
+        self.uncounted = uncounted
+        query = SimpleNamespace(stop=self._stop)
+        self.reader = Reader(query, checkpoint, taken - uncounted, done - uncounted, has_all=False)
+
+    def seen(self, newest: str) -> Reader | None:
+        if self.reader is None:
+            return None
+        done = self.reader.done + self.uncounted
+        is_idle = self.reader.taken == self.reader.done
+        return replace(self.reader, has_all=is_idle and newest == file_name(done))
 
     def _stop(self) -> None:
         self.stopped += 1
@@ -141,6 +152,21 @@ def test_all_there_is_now_is_planned_and_nothing_that_comes_later(world: World) 
     world.query(3, 3)
     assert not planner.step()
     assert world.ranges == [[], [(0, 10)], [(10, 20)], [(20, 25)]]
+
+
+def test_a_query_that_has_taken_several_files_for_one_batch_is_understood(world: World) -> None:
+    planner = world.planner(maxOffsetsPerTrigger=10, groupId="job")
+    world.brokers.end = 25
+    planner.plan_to_end()
+    later = world.planner(maxOffsetsPerTrigger=10, groupId="job")
+    world.brokers.end = 30
+    world.query(3, 3, uncounted=3)
+    assert later.step()
+    world.query(4, 3, uncounted=3)
+    assert later.progress().committed == {PLACE: 25}
+    later.step()
+    assert world.ranges[4:] == [[(25, 30)]]
+    assert world.group.told == [25]
 
 
 def test_old_files_go_but_the_newest_stays(world: World) -> None:
