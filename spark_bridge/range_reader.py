@@ -141,7 +141,7 @@ class _RangeReader:
         """Go on behind what is not there any more, if that is wanted."""
         place = str(self._piece.place)
         if self._reading.fails_on_data_loss:
-            raise SparkDataLoss(place, error.describe()) from error
+            raise SparkDataLoss(place, error.describe().rstrip(".")) from error
         begin = self._next_there()
         _log.warning("%s: offsets %d to %d are not there any more: %s", place, self._position, begin - 1, error)
         self._position = begin

@@ -32,9 +32,10 @@ def fill(cluster: Cluster, topic: str, count: int, partitions: int = 2, **option
 
 def test_rows_are_those_of_sparks_kafka_source(cluster: Cluster, spark: SparkSession) -> None:
     cluster.create_topic("rows", partitions=2, replication_factor=1)
+    now = round(time.time() * 1000)
     with raylog.Producer(cluster=cluster) as producer:
-        producer.send("rows", b"a", key=b"k", partition=0, timestamp_ms=1_700_000_000_123, headers=[("h", b"1")])
-        producer.send("rows", None, partition=1, timestamp_ms=1_700_000_001_000)
+        producer.send("rows", b"a", key=b"k", partition=0, timestamp_ms=now, headers=[("h", b"1")])
+        producer.send("rows", None, partition=1, timestamp_ms=now + 1)
     frame = spark_bridge.read(spark, subscribe="rows", includeHeaders="true", kafka_=None)
     assert [(each.name, each.dataType.simpleString()) for each in frame.schema] == [
         ("key", "binary"),
@@ -49,8 +50,8 @@ def test_rows_are_those_of_sparks_kafka_source(cluster: Cluster, spark: SparkSes
     rows = frame.selectExpr("*", "unix_millis(timestamp) as at").orderBy("partition").collect()
     assert [tuple(row[name] for name in ("key", "value", "topic", "partition", "offset", "timestampType", "at"))
             for row in rows] == [
-        (b"k", b"a", "rows", 0, 0, 0, 1_700_000_000_123),
-        (None, None, "rows", 1, 0, 0, 1_700_000_001_000),
+        (b"k", b"a", "rows", 0, 0, 0, now),
+        (None, None, "rows", 1, 0, 0, now + 1),
     ]  # fmt: skip
     assert [list(map(tuple, row.headers or [])) for row in rows] == [[("h", b"1")], []]
     assert len(spark_bridge.read(spark, subscribe="rows").columns) == 7
@@ -123,6 +124,9 @@ def test_a_reader_of_committed_records_sees_no_aborted_ones(cluster: Cluster, sp
 def test_each_record_is_read_once_while_an_executor_and_a_leader_are_killed(
     cluster: Cluster, spark: SparkSession
 ) -> None:
+    from pyspark.sql.functions import count as count_
+    from pyspark.sql.functions import sum as sum_
+
     cluster.create_topic("killed", partitions=2, replication_factor=3)
     count = 400_000
     with raylog.Producer(cluster=cluster) as producer:
@@ -140,7 +144,7 @@ def test_each_record_is_read_once_while_an_executor_and_a_leader_are_killed(
     counted = frame.select("partition", "offset").mapInArrow(slowly, "partition int, offset bigint")
     job = threading.Thread(
         target=lambda: found.append(
-            counted.groupBy("partition").agg({"offset": "sum", "*": "count"}).orderBy("partition").collect()
+            counted.groupBy("partition").agg(count_("*"), sum_("offset")).orderBy("partition").collect()
         )
     )
     victim = an_executor(spark)

@@ -114,9 +114,10 @@ def test_windows_with_watermarks_and_a_join_of_two_topics(
 ) -> None:
     for topic in ("views", "orders"):
         cluster.create_topic(topic, partitions=1, replication_factor=1)
+    begin = round(time.time() * 1000) - 60_000  # what is much older is deleted by its time
     with raylog.Producer(cluster=cluster) as producer:
         for number in range(10):
-            at = 1_700_000_000_000 + 1000 * number
+            at = begin + 1000 * number
             producer.send("views", b"view", key=b"%d" % number, timestamp_ms=at)
             producer.send("orders", b"order", key=b"%d" % (2 * number), timestamp_ms=at)
     sides = []
