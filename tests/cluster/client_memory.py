@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from raylog.config import MIB
 
 _VALUE: Final = 1_000
 _AT_ONCE: Final = 20_000
-_STOPPED_SECONDS: Final = 0.2  # far less than a lease, so that nobody is taken for dead
+_STOPPED_SECONDS: Final = 0.1  # far less than a lease
 _RUNNING_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 0.5
 
@@ -63,13 +63,16 @@ def outrun(cluster: Cluster, topic: str, seconds: float, buffer_memory: int, slo
 def running_now_and_then(processes: Sequence[int]) -> Iterator[None]:
     is_over = threading.Event()
 
+    def tell_all(what: signal.Signals) -> None:
+        for process in processes:
+            with suppress(ProcessLookupError):  # it was taken for dead after all, and is replaced
+                os.kill(process, what)
+
     def slow_down() -> None:
         while not is_over.wait(_RUNNING_SECONDS):
-            for process in processes:
-                os.kill(process, signal.SIGSTOP)
+            tell_all(signal.SIGSTOP)
             is_over.wait(_STOPPED_SECONDS)
-            for process in processes:
-                os.kill(process, signal.SIGCONT)
+            tell_all(signal.SIGCONT)
 
     thread = threading.Thread(target=slow_down)
     thread.start()
