@@ -80,5 +80,5 @@ def test_an_address_the_user_named_is_not_silently_replaced(
 def test_a_handle_that_outlives_ray_starts_no_other_one() -> None:
     assert not ray.is_initialized()
     with pytest.raises(RayUnreachable, match="has left it"):
-        Cluster("of before").access(timeout=5)
+        Cluster("of-before").access(timeout=5)
     assert not ray.is_initialized()
