@@ -30,7 +30,7 @@ from tests.simulation.mutations import Patches, mutation, theme
 
 @mutation(2, "acks=all is answered at the append")
 def acks_at_append(patches: Patches) -> None:
-    patches.attribute(AppendWaits, "wait", lambda self, end, size, answer, timeout_ms: Response(answer))
+    patches.attribute(AppendWaits, "wait", lambda self, end, size, answer, timeout_ms, began: Response(answer))
 
 
 @mutation(
