@@ -41,7 +41,7 @@ SEEDS: Final[dict[str, int]] = {
     "first_in_doubt": 166,
     "older_controller_obeyed": 93,
     "promise_not_kept": 93,
-    "commit_without_majority": 286,
+    "commit_without_majority": 67,
     "acknowledged_before_sync": 39,
     "divergent_tail_kept": 3,
     "oldest_log_adopted": 7,
@@ -60,4 +60,7 @@ SEEDS: Final[dict[str, int]] = {
     "checkpoint_not_renamed": 104,
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 0,
+    "promise_not_durable": 67,
+    "checkpoint_directory_not_synced": 24,
+    "leavers_stay_when_minimum_is_lowered": 321,
 }
