@@ -15,7 +15,8 @@ NEEDS := raylog needs Python 3.10, 3.11 or 3.12
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest
+# PATIENCE: for how many seconds a test may last, where it gets little of the processors.
+PYTEST = $(BIN)/python -m pytest $(if $(PATIENCE),--timeout $(PATIENCE))
 METRICS := $(VENV)/with-metrics
 
 # Without its compiled files each process of an actor compiles raylog anew.
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-long-ones test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
 .PHONY: simulate mutations soak bench clean demo docs
 
 help: ## show this list (the default)
@@ -47,14 +48,17 @@ lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the fold
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: lint test-unit test-long-ones test-streams test-cluster test-spark test-metrics ## lint, then every test folder
+test: lint test-unit test-streams test-the-rest ## lint, then every test folder
 
-# What installs packages waits for network and disk half of its time, and so runs beside what needs nothing but processors.
-test-long-ones: $(STAMP)
-	@$(MAKE) --no-print-directory test-packaging $(METRICS)/.installed > $(VENV)/packaging.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null' INT TERM; \
-	$(MAKE) --no-print-directory test-thorough test-simulated; status=$$?; \
-	wait $$beside || status=$$?; cat $(VENV)/packaging.log; exit $$status
+# Tests on a real Ray wait half of their time. Those that wait for nothing but processors take what they leave.
+test-the-rest: $(STAMP)
+	@$(BIN)/python -m tests.spare_time $(MAKE) --no-print-directory PATIENCE=600 \
+	    test-packaging $(METRICS)/.installed test-thorough test-simulated > $(VENV)/spare-time.log 2>&1 & beside=$$!; \
+	trap 'kill -- -$$beside 2>/dev/null' INT TERM; \
+	$(MAKE) --no-print-directory test-cluster test-spark; status=$$?; \
+	test $$status = 0 || kill -- -$$beside 2>/dev/null; \
+	wait $$beside || status=$$?; cat $(VENV)/spare-time.log; exit $$status
+	@$(MAKE) --no-print-directory test-metrics
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
 	$(PYTEST) -n $(WORKERS) -m 'not thorough' tests/unit
