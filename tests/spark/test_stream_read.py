@@ -112,16 +112,16 @@ def test_a_stream_follows_is_limited_and_goes_on_from_its_checkpoint(
 def test_windows_with_watermarks_and_a_join_of_two_topics(
     cluster: Cluster, spark: SparkSession, send: Callable[..., None], tmp_path: Path
 ) -> None:
-    for topic in ("views", "orders"):
+    for topic in ("views", "sales"):
         cluster.create_topic(topic, partitions=1, replication_factor=1)
     begin = round(time.time() * 1000) - 60_000  # what is much older is deleted by its time
     with raylog.Producer(cluster=cluster) as producer:
         for number in range(10):
             at = begin + 1000 * number
             producer.send("views", b"view", key=b"%d" % number, timestamp_ms=at)
-            producer.send("orders", b"order", key=b"%d" % (2 * number), timestamp_ms=at)
+            producer.send("sales", b"sale", key=b"%d" % (2 * number), timestamp_ms=at)
     sides = []
-    for topic in ("views", "orders"):
+    for topic in ("views", "sales"):
         side = spark_bridge.read_stream(
             spark, subscribe=topic, startingOffsets="earliest", sourceName=topic, checkpointLocation=str(tmp_path)
         )
