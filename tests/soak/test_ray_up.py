@@ -1,0 +1,147 @@
+"""`ray up cluster.yaml`, as it stands in the repository, on three hosts of this machine, over ssh.
+
+Only what stands in its first part is replaced: the provider by Ray's `local` one, and how to log in. The head sets up
+the workers as it would anywhere; there is a broker on each worker. Then a host dies for good, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.namespaces import NamespacesUnavailable
+from tests.cluster.ssh_hosts import SshHosts, ssh_hosts
+
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
+
+_ROOT: Final = Path(__file__).parents[2]
+_RECORDS: Final = 20_000
+_UP_SECONDS: Final = 120
+_STEP_SECONDS: Final = 100
+
+_PROGRAM: Final = f"""
+import os, time
+import ray, raylog
+
+ray.init(log_to_driver=False, logging_level="ERROR")
+deadline = time.monotonic() + {_STEP_SECONDS}
+while ray.cluster_resources().get("raylog_broker", 0) < 2:
+    assert time.monotonic() < deadline, ray.nodes()
+    time.sleep(0.1)
+cluster = raylog.start(os.environ["RAYLOG_DATA_DIR"], form=True)
+cluster.create_topic("clicks", replication_factor=2)
+producer = raylog.Producer(acks="all")
+
+def produce(start):
+    sent = producer.send_many("clicks", [b"%d" % number for number in range(start, start + {_RECORDS})])
+    sent.result(timeout={_STEP_SECONDS})
+
+produce(0)
+brokers = {{broker.broker: broker for broker in cluster.describe_cluster().brokers}}
+assert len(brokers) == 2 and all("/disk/broker-" in broker.directory for broker in brokers.values()), brokers
+print("leader", brokers[cluster.describe_topic("clicks").partitions[0].leader].host, flush=True)
+input()
+produce({_RECORDS})
+consumer = raylog.Consumer("clicks", auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+found = [int(record.value) for record in consumer]
+assert found == list(range(2 * {_RECORDS})), len(found)
+print("consumed", len(found), flush=True)
+"""
+
+
+@pytest.fixture
+def hosts(ray_folder: Path) -> Iterator[SshHosts]:
+    try:
+        with ssh_hosts(3, ray_folder) as made:
+            yield made
+    except NamespacesUnavailable as reason:
+        pytest.skip(f"there can be no hosts with an sshd on this machine: {reason}")
+
+
+def for_these(hosts: SshHosts) -> dict[str, Any]:
+    """cluster.yaml, with another provider."""
+    config: dict[str, Any] = yaml.safe_load((_ROOT / "cluster.yaml").read_text())
+    head, *workers = hosts.numbers
+    for name in ("available_node_types", "head_node_type", "max_workers"):
+        del config[name]
+    provider = {"head_ip": hosts.address(head), "worker_ips": [hosts.address(worker) for worker in workers]}
+    config["provider"] = {"type": "local", **provider}
+    # Ray's second autoscaler takes the head of a `local` cluster for terminated, and then starts one worker only.
+    first, start = config["head_start_ray_commands"]
+    config["head_start_ray_commands"] = [first, start.replace("export ", "export RAY_enable_autoscaler_v2=0 ")]
+    config["auth"] = {"ssh_user": "root", "ssh_private_key": str(hosts.key)}
+    return config
+
+
+def ray_up(hosts: SshHosts) -> None:
+    """From a laptop with a home of its own, on which somebody has drawn a token."""
+    home = hosts.home(1)
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("ab" * 32)
+    config = home / "cluster.yaml"
+    config.write_text(yaml.safe_dump(for_these(hosts)))
+    ray = Path(sys.executable).with_name("ray")
+    mine = {"HOME": str(home), "TMPDIR": str(home), "RAY_TMPDIR": str(home), "RAY_AUTH_MODE": "token"}
+    with (home / "ray-up.log").open("wb") as log:
+        subprocess.run(
+            [ray, "up", "-y", "--no-config-cache", config],
+            cwd=_ROOT, env={**os.environ, **mine}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            timeout=_UP_SECONDS, check=True,
+        )  # fmt: skip
+
+
+def logs(hosts: SshHosts) -> str:
+    """What the laptop and the head have to say."""
+    head = hosts.home(hosts.numbers[0])
+    files = [hosts.home(1) / "ray-up.log", *head.glob("tmp/ray/session_2*/logs/monitor.*")]
+    return "".join(f"--- {file}\n{file.read_text()[-6000:]}\n" for file in files)
+
+
+def next_line(program: subprocess.Popen[str], begins: str) -> str:
+    assert program.stdout is not None
+    for line in program.stdout:
+        if line.startswith(begins):
+            return line.split()[1]
+    raise AssertionError(f"the program ended without {begins!r}")
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_that_ray_up_made_outlives_a_host(hosts: SshHosts) -> None:
+    began = time.monotonic()
+    ray_up(hosts)
+    up = time.monotonic()
+    head, *workers = hosts.numbers
+    (hosts.home(head) / "program.py").write_text(_PROGRAM)
+    over_ssh = hosts.ssh(head, "RAY_AUTH_MODE=token python ~/program.py")
+    program = subprocess.Popen(over_ssh, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        leader = next_line(program, "leader")
+        for host in (head, *workers):
+            assert any("[metrics,spark]" in call for call in hosts.asked_of(host, "pip")), "raylog was not installed"
+            assert (hosts.home(host) / "raylog-source" / "raylog" / "storage").is_symlink(), "nothing was copied"
+        produced = time.monotonic()
+        lost = next(host for host in workers if hosts.address(host) == leader)
+        hosts.cut(lost)
+        hosts.kill(lost)
+        assert program.stdin is not None
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+        assert next_line(program, "consumed") == str(2 * _RECORDS)
+        sys.stderr.write(
+            f"ray up {up - began:.1f} s, formed and produced {produced - up:.1f} s, "
+            f"consumed {time.monotonic() - produced:.1f} s after a host had died\n"
+        )
+    except BaseException:
+        sys.stderr.write(logs(hosts))
+        raise
+    finally:
+        program.kill()
+        program.communicate(timeout=10)
