@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-all test-packaging
 .PHONY: simulate mutations soak bench clean demo docs
 
 help: ## show this list (the default)
@@ -78,7 +78,11 @@ test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 	@set -e; for tests in tests/cluster/test_*.py tests/cluster/clients; do $(PYTEST) $$tests; done
 
 # All in one process, since Spark takes long to start; what starts and stops it is by itself.
-test-spark: $(STAMP) ## tests that start Spark on a real Ray: two to three minutes
+test-spark: $(STAMP) ## Spark starts, stops and reads on a real Ray: two minutes
+	$(PYTEST) tests/spark/test_session.py
+	$(PYTEST) tests/spark/test_batch_read.py -k 'not killed'
+
+test-spark-all: $(STAMP) ## all tests of Spark on a real Ray, also those that `make test` has no time for: seven minutes
 	$(PYTEST) tests/spark/test_session.py
 	$(PYTEST) tests/spark --ignore=tests/spark/test_session.py
 
