@@ -307,7 +307,10 @@ class Reader:
 
 
 class Clients:
-    """Some writers and a reader of one partition, at work from the beginning to `finish`."""
+    """Some writers and a reader of one partition, at work from the beginning to `finish`.
+
+    `reads=False` for what others wrote, of which the history knows nothing: it is read by `finish` only.
+    """
 
     def __init__(
         self,
@@ -316,6 +319,7 @@ class Clients:
         partition: int = 0,
         *,
         writers: int = 1,
+        reads: bool = True,
         pause: float = 0.005,
         producer_id: int = 1001,
         history: PartitionHistory | None = None,
@@ -328,16 +332,16 @@ class Clients:
         self._place = Place(access.cluster_id, access.secret, host)
         self._brokers = [Endpoint.parse(address.endpoints[-1]) for address in access.brokers.values()]
         self._partition = topic, partition
-        self._loop.do(self._start(writers, pause))
+        self._loop.do(self._start(writers, reads, pause))
 
-    async def _start(self, writers: int, pause: float) -> None:
+    async def _start(self, writers: int, reads: bool, pause: float) -> None:
         env = RealEnvironment(self._place, None)
         self.watch = LeaderWatch(env, self._brokers, *self._partition)
         self.writers = [
             Writer(self.watch, self.history, self._producer_id + number, pause) for number in range(writers)
         ]
-        self.reader = Reader(self.watch, self.history)
-        self._clients: list[Writer | Reader] = [*self.writers, self.reader]
+        readers = [Reader(self.watch, self.history)] if reads else []
+        self._clients: list[Writer | Reader] = [*self.writers, *readers]
         self._tasks = [asyncio.ensure_future(each.run()) for each in self._clients]
 
     @property
