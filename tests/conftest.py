@@ -1,10 +1,11 @@
-"""Hypothesis profiles, for every test folder.
+"""For every test folder: Hypothesis profiles, and Ctrl-C.
 
 `ci` (the default) draws the same examples on every run, so a failure is the change's own. `deep` draws
 others, and many more: HYPOTHESIS_PROFILE=deep make test-unit
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +19,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell's background jobs are born deaf to Ctrl-C, and so are their children. Some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
