@@ -94,7 +94,7 @@ class LogUpkeep:
         if not due.removals:
             return
         for _ in range(_LET_GO_LOOKS):
-            if not log.is_letting_go:
+            if not log.flushes.is_letting_go:
                 break
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         await beside(self._hosted, due.carry_out)

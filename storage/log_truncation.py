@@ -138,7 +138,7 @@ def carry_out_restart(log: PartitionLog, written: LogCheckpoint) -> None:
     log.segments = SegmentList([log.new_segment(written.restart[0])])
     log.producers = ProducerStates()
     log.marks.restarted(empty)
-    log.name_changes += 1
+    log.flushes.names_changed()
 
 
 def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: LogCheckpoint) -> LogCheckpoint:
@@ -163,7 +163,7 @@ def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: L
 def _remove(log: PartitionLog, segment: Segment) -> None:
     for path in segment.retire(DELETED_SUFFIX):
         log.disk.remove(path)
-    log.let_go(segment)
+    log.flushes.let_go(segment)
 
 
 def _forget_after_end(log: PartitionLog, now_ms: int, producers: ProducerStates | None) -> None:

@@ -38,7 +38,8 @@ from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk, LocalDisk
 from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
-from raylog.storage.log_flush import FlushSchedule, LogFlush, sync_indexes
+from raylog.storage.log_flush import LogFlush, sync_indexes
+from raylog.storage.log_flushes import LogFlushes
 from raylog.storage.log_marks import LogMarks
 from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, TimestampOffset
 from raylog.storage.log_recovery import LogRecovery, RecoveredLog
@@ -161,14 +162,9 @@ class PartitionLog:
         self.marks = LogMarks(directory, recovered.checkpoint)
         self.offline_because: RaylogError | None = None
         self.disk = directory.disk
-        self._flushes = FlushSchedule()
+        self.flushes = LogFlushes(self)
         self.truncations = 0
         self._opening = secrets.token_hex(8)
-        self.name_changes = 1
-        self._names_synced = 0
-        self._flushes_out = 0
-        self._counted_unsynced = self.log_end_offset  # what is below may count though it is not synced
-        self._let_go: list[Segment] = []
         self.removals = Removals()
         self._installation: Installation | None = None
         self.producers.settle(self.high_watermark)
@@ -343,7 +339,7 @@ class PartitionLog:
                 aborted = take_in(self.producers, header, batch, now_ms)
                 if aborted is not None:
                     active.transactions.add(aborted)
-            self._flushes.appended(header.record_count, now_ms)
+            self.flushes.appended(header.record_count, now_ms)
 
     # --- rolling ---
 
@@ -388,8 +384,7 @@ class PartitionLog:
             self._take_back(successor)
             raise
         self.segments.add(successor)
-        self.name_changes += 1
-        self._flushes.rolled()
+        self.flushes.rolled()
 
     def _take_back(self, successor: Segment) -> None:
         """A segment's file that the log does not know of would be taken for damage after a clean close."""
@@ -478,7 +473,7 @@ class PartitionLog:
         config = TopicConfig.parse(overrides)
         self.directory.write_config(config, all_synced=self.recovery_point >= self.log_end_offset)
         self.config = config
-        self._counted_unsynced = self.log_end_offset
+        self.flushes.settings_changed()
 
     # --- truncating ---
 
@@ -590,7 +585,7 @@ class PartitionLog:
     @_while_open
     def begin_removal(self, now_ms: int) -> DueRemoval:
         """The same in steps: what is to be removed, on any thread. Then `removals.finish`."""
-        return self.removals.begin(self.disk, now_ms, self.let_go)
+        return self.removals.begin(self.disk, now_ms, self.flushes.let_go)
 
     @_while_open
     def expire_producers(self, now_ms: int) -> list[int]:
@@ -600,73 +595,21 @@ class PartitionLog:
     # --- flushing ---
 
     def flush_due(self, now_ms: int) -> bool:
-        return self._flushes.is_due(self.config, now_ms)
+        return self.flushes.is_due(now_ms)
 
     @_while_open
     def begin_flush(self) -> LogFlush:
         """What has to be synced for all that is in the log now to survive a machine crash. Each is to be finished."""
-        self._flushes.began()
-        self._flushes_out += 1
-        behind = [
-            segment
-            for segment in self.segments.from_offset(self.recovery_point)
-            if segment.next_offset > self.recovery_point
-        ]
-        return LogFlush(
-            self.disk,
-            self.directory.path,
-            [segment.file for segment in behind],
-            [path for segment in behind if segment.is_sealed for path in segment.index_paths()],
-            self.log_end_offset,
-            self.truncations,
-            self.name_changes,
-            self.name_changes != self._names_synced,
-        )
+        return self.flushes.begin()
 
     @_while_open
     def finish_flush(self, flush: LogFlush) -> None:
         """Take note that `flush` has been synced. One that a truncation has overtaken proves nothing."""
-        self._flushes_out -= 1
-        if not self._flushes_out:
-            self._close_let_go()
-        self._names_synced = max(self._names_synced, flush.name_changes)
-        if flush.truncations == self.truncations:
-            self.marks.synced_to(flush.end_offset)
-            self._write_flush_policy()
-        else:
-            self._flushes.overtaken()
-
-    def _write_flush_policy(self) -> None:
-        """Once all is synced that counted before: see `PartitionDirectory.write_config`."""
-        is_held_back = self.directory.flush_policy != self.config.flush_policy
-        if is_held_back and self.recovery_point >= min(self._counted_unsynced, self.log_end_offset):
-            try:
-                self.directory.write_config(self.config, all_synced=True)
-            except DiskFull as error:
-                _log.warning("%s: its flush policy is written down after a later flush: %s", self.directory.path, error)
+        self.flushes.finish(flush)
 
     def abandon_flush(self, flush: LogFlush) -> None:
         """Take note that `flush` failed: it is over, and what it was to make safe is due again."""
-        _log.warning("%s: a flush up to offset %d failed; it is due again.", self.directory.path, flush.end_offset)
-        self._flushes_out -= 1
-        self._flushes.overtaken()
-        if not self._flushes_out:
-            self._close_let_go()
-
-    def let_go(self, segment: Segment) -> None:
-        """Close a segment that the log has no more, once no flush can be at it: its sync would seem to fail."""
-        self._let_go.append(segment)
-        if not self._flushes_out:
-            self._close_let_go()
-
-    @property
-    def is_letting_go(self) -> bool:
-        """Whether files of segments that the log has no more are still open, for a flush."""
-        return bool(self._let_go)
-
-    def _close_let_go(self) -> None:
-        while self._let_go:
-            self._let_go.pop().close()
+        self.flushes.abandon(flush)
 
     @_while_open
     def flush(self) -> int:
@@ -706,7 +649,7 @@ class PartitionLog:
             at_last.callback(self.directory.release)
             for segment in self.segments:
                 at_last.callback(segment.close)
-            at_last.callback(self._close_let_go)
+            at_last.callback(self.flushes.close)
             at_last.callback(self.removals.close)
             at_last.callback(self._end)
             if self.offline_because is None:
