@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.api.column_batches import ColumnBatch
-from raylog.api.consumer import Consumer, Offset
+from raylog.api.consumer import Consumer
+from raylog.api.consumer_commits import Offset
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from raylog.errors import ConsumerClosed, RequestTimedOut

@@ -8,37 +8,31 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
-from raylog.api.arrivals import Arrivals
-from raylog.api.client_access import link_address
-from raylog.api.client_runtime import ClientRuntime, client_runtime
+from raylog.api.client_runtime import client_runtime
 from raylog.api.column_batches import ColumnBatch
+from raylog.api.consumer_commits import ConsumerCommits
+from raylog.api.consumer_connection import CLOSE_SECONDS, begin_fetching, end_fetching, join_group, let_go, open_link
 from raylog.api.consumer_desk import ConsumerDesk
 from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.consumer_questions import ConsumerQuestions, as_topic_name
 from raylog.api.fetcher import Fetcher
-from raylog.api.group_client import GroupClient
-from raylog.api.group_desk import CommitCallback, GroupDesk
-from raylog.api.offset_lookup import NO_OFFSET, look_up
+from raylog.api.group_desk import GroupDesk
 from raylog.api.positions import UNKNOWN
-from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.api.records import ConsumerRecord, OffsetAndMetadata, TopicPartition, as_partition
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
     GroupRequired,
     RequestTimedOut,
-    UnknownTopic,
     WakeupError,
 )
 from raylog.groups.group_settings import check_group_id
@@ -47,15 +41,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from raylog.actors.topic_cache import TopicView
     from raylog.api.consumer_options import ConsumerSettings
 
-_CLOSE_SECONDS: Final = 5.0
-Offset: TypeAlias = "int | OffsetAndMetadata"
 _T = TypeVar("_T")
 
 
-class Consumer:
+class Consumer(ConsumerCommits, ConsumerQuestions):
     """Reads records of topics, or of single partitions.
 
     >>> with raylog.Consumer("clicks", auto_offset_reset="earliest") as consumer:
@@ -94,7 +85,7 @@ class Consumer:
         self._timeout = options.request_timeout_ms / 1000
         self._runtime = runtime = client_runtime()
         self._link = link = open_link(runtime, options.cluster, self._timeout)
-        self._fetcher, self._arrivals = fetcher, arrivals = runtime.run(_begin(link, options), self._timeout)
+        self._fetcher, self._arrivals = fetcher, arrivals = runtime.run(begin_fetching(link, options), self._timeout)
 
         def tell(order: Callable[[Fetcher], None]) -> None:
             runtime.loop.call_soon_threadsafe(order, fetcher)
@@ -103,9 +94,9 @@ class Consumer:
         self._group: GroupDesk | None = None
         self._is_group_followed = True  # by every call here; an AsyncConsumer sees to it by itself
         if options.group_id is not None:
-            self._group = runtime.run(_join(runtime, link, options, self._desk, fetcher, arrivals), self._timeout)
+            self._group = runtime.run(join_group(runtime, link, options, self._desk, fetcher, arrivals), self._timeout)
         # One that is dropped without `close` must not fetch for ever.
-        self._finalizer = weakref.finalize(self, _let_go, runtime, fetcher, arrivals, link, self._group)
+        self._finalizer = weakref.finalize(self, let_go, runtime, fetcher, arrivals, link, self._group)
         self._finalizer.atexit = False
         try:
             if topics:
@@ -145,7 +136,7 @@ class Consumer:
         if not names and not pattern:
             raise ConflictingSubscription("no topic was named")
         if self._group is not None:
-            self._group.subscribe(map(_topic_name, names), pattern or "", listener)
+            self._group.subscribe(map(as_topic_name, names), pattern or "", listener)
             return
         if pattern is not None or listener is not None:
             raise GroupRequired("subscribe(pattern=…)" if listener is None else "subscribe(listener=…)")
@@ -171,7 +162,7 @@ class Consumer:
         >>> consumer.assign([TopicPartition("clicks", 0), TopicPartition("clicks", 1)])
         """
         self._check_open()
-        wanted = list(map(_partition, partitions))
+        wanted = list(map(as_partition, partitions))
         if self._group is not None:
             self._group.assign(wanted)
         else:
@@ -245,7 +236,7 @@ class Consumer:
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """The offset of the next record to be handed out. NotAssigned, NoOffsetReset, RequestTimedOut."""
-        partition = _partition(partition)
+        partition = as_partition(partition)
         handout = self._desk.handout
 
         def known() -> tuple[int] | None:
@@ -266,141 +257,31 @@ class Consumer:
         """
         self._check_open()
         if isinstance(offset, OffsetAndMetadata):
-            self._desk.seek(_partition(partition), offset.offset, offset.leader_epoch)
+            self._desk.seek(as_partition(partition), offset.offset, offset.leader_epoch)
         else:
-            self._desk.seek(_partition(partition), offset, NO_EPOCH)
+            self._desk.seek(as_partition(partition), offset, NO_EPOCH)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first record there is; without any partition named, in all of them. NotAssigned."""
         self._check_open()
-        self._desk.seek_to(list(map(_partition, partitions)), EARLIEST)
+        self._desk.seek_to(list(map(as_partition, partitions)), EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record there is; without any partition named, in all of them. NotAssigned."""
         self._check_open()
-        self._desk.seek_to(list(map(_partition, partitions)), LATEST)
+        self._desk.seek_to(list(map(as_partition, partitions)), LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until they are resumed; what is fetched already is kept. NotAssigned."""
         self._check_open()
-        self._desk.pause(map(_partition, partitions))
+        self._desk.pause(map(as_partition, partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._check_open()
-        self._desk.resume(map(_partition, partitions))
+        self._desk.resume(map(as_partition, partitions))
 
     def paused(self) -> set[TopicPartition]:
         return self._desk.positions.paused()
-
-    # --- the group ------------------------------------------------------------------------------------------------
-
-    def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout_ms: float | None = None) -> None:
-        """Have the group remember these offsets, of the next record to read; without any: how far this consumer is.
-
-        UnknownMember, FencedMember, PartitionNotOwned: the partition is another member's. GroupRequestTimedOut.
-
-        >>> consumer.commit({TopicPartition("clicks", 0): OffsetAndMetadata(43, "a note")})
-        """
-        given = None if offsets is None else _to_commit(offsets)
-        self._in_group("commit").commit(given, self._timeout if timeout_ms is None else timeout_ms / 1000)
-
-    def commit_async(
-        self, offsets: Mapping[TopicPartition, Offset] | None = None, callback: CommitCallback | None = None
-    ) -> Future[None]:
-        """`commit` without waiting. A later poll calls `callback(offsets, error or None)`."""
-        given = None if offsets is None else _to_commit(offsets)
-        return self._in_group("commit_async").commit_async(given, callback)
-
-    def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
-    ) -> int | OffsetAndMetadata | None:
-        """The offset that the group has committed last, `metadata`: with its note; None: there is none.
-
-        >>> consumer.committed(TopicPartition("clicks", 0))
-        """
-        found = self.committed_offsets([partition], timeout_ms)[_partition(partition)]
-        return found if metadata or found is None else found.offset
-
-    def committed_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """`committed` of many partitions at once."""
-        seconds = self._timeout if timeout_ms is None else timeout_ms / 1000
-        return self._in_group("committed").committed(list(map(_partition, partitions)), seconds)
-
-    def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group just now; for commits within a transaction."""
-        return self._in_group("group_metadata").metadata()
-
-    def follow_group_elsewhere(self) -> None:
-        """From now on polls leave the group alone, and whoever polls calls `follow_group` when `has_group_news`."""
-        self._is_group_followed = False
-
-    @property
-    def has_group_news(self) -> bool:
-        self._check_open()
-        return self._group is not None and self._group.has_news
-
-    def follow_group(self) -> None:
-        """Commit, listen, take and give up partitions, as the group asks; see `subscribe`."""
-        if self._group is not None:
-            self._group.follow()
-
-    def _in_group(self, what: str) -> GroupDesk:
-        self._check_open()
-        if self._group is None:
-            raise GroupRequired(what)
-        return self._group
-
-    # --- questions to the cluster ---------------------------------------------------------------------------------
-
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each. UnknownTopic, UnknownPartition, ClusterUnreachable."""
-        return self._offsets_at(partitions, EARLIEST)
-
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each that this consumer may see."""
-        return self._offsets_at(partitions, LATEST)
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each the first record at this time (milliseconds since 1970) or later; None: there is none.
-
-        >>> hour_ago = int(time.time() * 1000) - 3_600_000
-        >>> found = consumer.offsets_for_times({partition: hour_ago for partition in consumer.assignment()})
-        """
-        wanted = {_partition(partition): int(timestamp) for partition, timestamp in timestamps.items()}
-        for timestamp in wanted.values():
-            if timestamp < 0:
-                raise ValueError(f"A timestamp is in milliseconds since 1970, and not {timestamp}.")
-        self._check_open()
-        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
-        return {
-            partition: None
-            if found.offset == NO_OFFSET
-            else OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
-            for partition, found in answers.items()
-        }
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last replicated record, as the last fetch told; None: there was no fetch yet."""
-        marks = self._fetcher.marks.get(_partition(partition))
-        return None if marks is None else marks.high_watermark
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of its partitions; None: there is no such topic."""
-        self._check_open()
-        try:
-            return {each.partition for each in self._find_topic(topic).partitions}
-        except UnknownTopic:
-            return None
-
-    def topics(self) -> set[str]:
-        """All topics there are. ClusterUnreachable."""
-        self._check_open()
-        names = {view.name for view in self._runtime.run(self._link.list_topics(self._timeout))}
-        return {name for name in names if not (self._options.exclude_internal_topics and name.startswith("__"))}
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the consumer was made, and how far behind the end it is, in records."""
@@ -441,14 +322,14 @@ class Consumer:
         self._interrupt()
         if self._finalizer.detach() is None or not self._runtime.is_running:
             return
-        seconds = _CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
+        seconds = CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
         try:
             if self._group is not None:
                 self._closing_thread = threading.get_ident()
                 self._group.close(seconds, commit=commit)
         finally:
             self._closing_thread = None
-            self._runtime.run(_end(self._runtime, self._fetcher, self._arrivals, self._link), seconds)
+            self._runtime.run(end_fetching(self._runtime, self._fetcher, self._arrivals, self._link), seconds)
 
     def _interrupt(self) -> None:
         self._desk.handout.cut()
@@ -492,17 +373,6 @@ class Consumer:
             raise ConsumerClosed
         self._runtime.check("consumer")
 
-    def _find_topic(self, name: str) -> TopicView:
-        if not isinstance(name, str):
-            raise TypeError(f"A topic's name is text, and not {name!r}.")
-        return self._runtime.run(self._link.find_topic(name, self._timeout))
-
-    def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        self._check_open()
-        wanted = {_partition(partition): timestamp for partition in partitions}
-        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
-        return {partition: found.offset for partition, found in answers.items()}
-
 
 def _pieces(consumer_ref: weakref.ref[Consumer]) -> Generator[Iterator[ConsumerRecord], None, None]:
     """Holds no consumer between two pieces, so that one that is dropped ends at once."""
@@ -517,78 +387,3 @@ def _pieces(consumer_ref: weakref.ref[Consumer]) -> Generator[Iterator[ConsumerR
         consumer = consumer_ref()
         if consumer is not None:
             consumer._iterator = None
-
-
-def _partition(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """Any pair of a topic and a number will do."""
-    topic, number = partition
-    if type(topic) is not str or type(number) is not int or number < 0:
-        raise TypeError(f"A partition is a topic's name and a number from 0 on, and not {partition!r}.")
-    return TopicPartition(topic, number)
-
-
-def _topic_name(name: str) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"A topic's name is text, and not {name!r}.")
-    return name
-
-
-def _to_commit(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, OffsetAndMetadata]:
-    given = {_partition(partition): offset for partition, offset in offsets.items()}
-    return {
-        partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for partition, offset in given.items()
-    }
-
-
-# --- on the loop ------------------------------------------------------------------------------------------------------
-
-
-def open_link(runtime: ClientRuntime, cluster: Any, timeout: float) -> ClusterLink:
-    """To the cluster that is meant, shared with other clients of this process."""
-    address = link_address(cluster, timeout)
-    return runtime.run(runtime.acquire_link(address), timeout)
-
-
-async def _begin(link: ClusterLink, options: ConsumerOptions) -> tuple[Fetcher, Arrivals]:
-    fetcher = Fetcher(link, options)
-    return fetcher, Arrivals(fetcher)
-
-
-async def _end(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink) -> None:
-    arrivals.close()
-    await fetcher.close()
-    await runtime.release_link(link)
-
-
-async def _join(
-    runtime: ClientRuntime,
-    link: ClusterLink,
-    options: ConsumerOptions,
-    desk: ConsumerDesk,
-    fetcher: Fetcher,
-    arrivals: Arrivals,
-) -> GroupDesk:
-    def known_end(partition: TopicPartition) -> int:
-        marks = fetcher.marks.get(partition)
-        return 0 if marks is None else marks.high_watermark
-
-    group = GroupDesk(runtime, options, desk, arrivals.wake)
-    client = GroupClient(link, options, group.since_poll, group.put, group.linger, known_end)
-    group.begin(client, runtime.at_exit(partial(client.close, {}, _CLOSE_SECONDS)))
-    return group
-
-
-def _let_go(
-    runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink, group: GroupDesk | None
-) -> None:
-    """On whatever thread the last reference went, perhaps on the loop itself: it waits for nothing."""
-
-    async def end() -> None:
-        if group is not None:
-            group.forget()
-            await group.client.close({}, _CLOSE_SECONDS)
-        await _end(runtime, fetcher, arrivals, link)
-
-    if runtime.is_running:
-        asyncio.run_coroutine_threadsafe(end(), runtime.loop)

@@ -84,3 +84,11 @@ class ConsumerRecord(NamedTuple):
     value: Any
     headers: Any  # a sequence of (name, value) pairs
     leader_epoch: int
+
+
+def as_partition(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
+    """Any pair of a topic and a number will do."""
+    topic, number = partition
+    if type(topic) is not str or type(number) is not int or number < 0:
+        raise TypeError(f"A partition is a topic's name and a number from 0 on, and not {partition!r}.")
+    return TopicPartition(topic, number)
