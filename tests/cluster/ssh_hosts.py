@@ -36,8 +36,8 @@ StrictModes no
 """
 _BASHRC: Final = """
 export PATH={home}/bin:{python}:$PATH
-export TMPDIR={folder}/tmp RAY_TMPDIR={folder}/tmp RAYLOG_DATA_DIR={home}/disk PYTHONDONTWRITEBYTECODE=1
-unset XDG_RUNTIME_DIR RAY_ADDRESS
+export TMPDIR={folder}/tmp RAY_TMPDIR={folder}/tmp RAYLOG_DATA_DIR={home}/disk
+unset XDG_RUNTIME_DIR RAY_ADDRESS PYTHONDONTWRITEBYTECODE
 """
 _USERS: Final = """\
 root:x:0:0:root:{home}:/bin/bash
