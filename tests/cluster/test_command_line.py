@@ -56,21 +56,23 @@ def _processes_of(folder: Path) -> list[int]:
 
 def interrupted(*arguments: str, after: str = "") -> subprocess.CompletedProcess[str]:
     """Ctrl-C as soon as it has printed that line; without one, after a moment."""
+    # Without a buffer: `communicate` would not give back what a `readline` has read ahead.
     process = subprocess.Popen(
-        [*_RAYLOG, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*_RAYLOG, *arguments], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
-    printed: list[str] = []
+    printed: list[bytes] = []
     if after:
-        while not printed or printed[-1] != after:
-            printed.append(process.stdout.readline().rstrip("\n"))
+        while not printed or printed[-1] != f"{after}\n".encode():
+            printed.append(process.stdout.readline())
             assert printed[-1], "it ended before"
     else:
         time.sleep(0.3)  # somewhere among its imports
     process.send_signal(signal.SIGINT)
     rest, stderr = process.communicate(timeout=60)
+    printed.append(rest)
     return subprocess.CompletedProcess(
-        process.args, process.returncode, "\n".join([*printed, *rest.splitlines()]), stderr
+        process.args, process.returncode, b"".join(printed).decode(), stderr.decode()
     )
 
 
