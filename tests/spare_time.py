@@ -14,7 +14,10 @@ from pathlib import Path
 
 def main(command: list[str]) -> None:
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    os.setsid()  # a kernel that schedules by sessions weighs these first, and their processes only within them
+    # A kernel that schedules by sessions weighs these first, and their processes only within them. A shell's job cannot
+    # leave its session, which is fine: it has the terminal's to itself.
+    with contextlib.suppress(PermissionError):
+        os.setsid()
     with contextlib.suppress(OSError):  # one that does not has no such file
         Path("/proc/self/autogroup").write_text("19")
     os.execvp(command[0], command)
