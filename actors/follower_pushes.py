@@ -5,7 +5,7 @@ What must stay true:
   in between. Batches that are appended in one turn of the event loop go out together.
 - What is pushed to one follower and not answered has a bound; past it the follower is told to pull (rule 31).
 - What a follower is said to hold, and where its log is said to begin, is what it has answered, or what it asks to go
-  on from.
+  on from. An older answer takes nothing back: who stops after it would be waited for until it pulls.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class FollowerPushes:
             self._failed(following, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
         elif answer.accepted:
             end = answer.log_end_offset
-            self._holds(cursor.follower, end, told_start if end >= told_start else 0)
+            self._holds(cursor.follower, cursor.holds(end), told_start if end >= told_start else 0)
         else:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
@@ -271,8 +271,8 @@ class FollowerPushes:
         if asked:
             await asyncio.wait(asked, timeout=seconds)
 
-    def _tell_marks_to(self, following: _Following) -> asyncio.Future[Response] | None:
-        """A push without batches, behind all that was pushed before."""
+    def _tell_marks_to(self, following: _Following) -> asyncio.Future[None] | None:
+        """A push without batches, behind all that was pushed before. Done once it is answered."""
         cursor = following.cursor
         if self._ended or not cursor.is_pushing or not self._is_present(following):
             return None
@@ -280,18 +280,17 @@ class FollowerPushes:
         previous = epoch_before(self._log.epochs, cursor.next_offset, self._log.log_start_offset)
         name = self._hosted.name
         marks = self._marks(cursor, cursor.next_offset, previous)
-        reply = following.stream.request(
-            marks,
-            topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
-        )  # fmt: skip
-        reply.add_done_callback(partial(self._told, following, marks.log_start_offset))
-        return reply
+        over: asyncio.Future[None] = self._loop.create_future()
 
-    def _told(self, following: _Following, told_start: int, reply: asyncio.Future[Response]) -> None:
-        if not reply.cancelled():
-            error = reply.exception()
-            assert error is None or isinstance(error, Exception)
-            self._answered(following, 0, told_start, reply.result() if error is None else error)
+        def answered(reply: Response | Exception) -> None:
+            self._answered(following, 0, marks.log_start_offset, reply)
+            if not over.done():
+                over.set_result(None)
+
+        following.stream.request_then(
+            answered, marks, topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS
+        )
+        return over
 
     def end(self) -> None:
         """The leadership is over: nothing more goes out, and answers that come count for nothing."""

@@ -100,12 +100,13 @@ def judge_push(
 class FollowerCursor:
     """A leader's place in one follower's log, for one session of that follower."""
 
-    __slots__ = ("follower", "is_pushing", "next_offset", "pushed_bytes", "session", "told_high_watermark")
+    __slots__ = ("follower", "held", "is_pushing", "next_offset", "pushed_bytes", "session", "told_high_watermark")
 
     def __init__(self, follower: ReplicaId, session: int, next_offset: int) -> None:
         self.follower = follower
         self.session = session
         self.next_offset = next_offset
+        self.held = next_offset  # as far as it has answered
         self.is_pushing = False
         self.pushed_bytes = 0
         self.told_high_watermark = -1  # with the last push
@@ -120,3 +121,8 @@ class FollowerCursor:
 
     def answered(self, size: int) -> None:
         self.pushed_bytes -= size
+
+    def holds(self, log_end_offset: int) -> int:
+        """What the follower holds after this answer. Within a session its log only grows, and answers may overtake."""
+        self.held = max(self.held, log_end_offset)
+        return self.held
