@@ -49,6 +49,7 @@ _ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.05
 _CLAIM_AGAIN_SECONDS: Final = 3600.0
+_NOT_URGENT_SECONDS: Final = 0.02
 _BATCH_BYTES: Final = 512 * KIB
 _FETCH_BYTES: Final = 4 * MIB
 _FETCH_WAIT_MS: Final = 500
@@ -93,7 +94,8 @@ class CoordinatorLog:
         self._retired_id = retired_id
         self._sequence = 0
         self._submitted: deque[_Submitted] = deque()
-        self._has_work = asyncio.Event()
+        self._has_work = asyncio.Event()  # something is submitted that waits for nothing more
+        self._soon: asyncio.TimerHandle | None = None  # when it is, for what is not urgent
         self._taken: list[_Submitted] = []  # what is in the batch that is under way
         self._last: asyncio.Future[None] | None = None  # of what was submitted last
         self._writing: asyncio.Task[None] | None = None
@@ -136,8 +138,11 @@ class CoordinatorLog:
 
     # --- appending ------------------------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[Entry]) -> asyncio.Future[None]:
-        """Done once they are committed, all in one batch. CoordinatorStopped where this coordinator is over."""
+    def append(self, entries: Sequence[Entry], *, is_urgent: bool = True) -> asyncio.Future[None]:
+        """Done once they are committed, all in one batch. CoordinatorStopped where this coordinator is over.
+
+        What is not urgent goes with what is appended next; where nothing is, by itself a moment later.
+        """
         done: asyncio.Future[None] = self._loop.create_future()
         if self.ended.done() or self._writing is None:
             done.set_exception(self._stopped())
@@ -145,13 +150,18 @@ class CoordinatorLog:
         size = sum(len(key) + len(value or b"") for key, value in entries)
         self._submitted.append(_Submitted(entries, size, done))
         self._last = done
-        self._has_work.set()
+        if is_urgent:
+            self._has_work.set()
+        elif self._soon is None:
+            self._soon = self._loop.call_later(_NOT_URGENT_SECONDS, self._has_work.set)
         return done
 
     async def settled(self) -> None:
         """Wait until all that was submitted is committed. CoordinatorStopped."""
         last = self._last  # more may be submitted while this one is waited for
         if last is not None:
+            if self._submitted:
+                self._has_work.set()
             await asyncio.wait([last])
             last.result()
 
@@ -185,8 +195,7 @@ class CoordinatorLog:
 
     async def _next(self) -> list[_Submitted]:
         """What goes into one batch; nothing: it was idle for so long that it has to claim again."""
-        if not self._submitted:
-            self._has_work.clear()
+        if not self._has_work.is_set():
             try:
                 await asyncio.wait_for(self._has_work.wait(), _CLAIM_AGAIN_SECONDS)
             except asyncio.TimeoutError:
@@ -198,7 +207,15 @@ class CoordinatorLog:
         while self._submitted and size + self._submitted[0].size <= _BATCH_BYTES:
             size += self._submitted[0].size
             taken.append(self._submitted.popleft())
+        if not self._submitted:
+            self._has_work.clear()
+            self._end_soon()
         return taken
+
+    def _end_soon(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
 
     def _write_over(self, task: asyncio.Task[None]) -> None:
         """Whatever it was: nothing is written any more, so nobody may wait for it."""
@@ -213,6 +230,7 @@ class CoordinatorLog:
     def _end(self, error: RaylogError) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
+        self._end_soon()
         unanswered = [*self._taken, *self._submitted]
         self._submitted.clear()
         for each in unanswered:

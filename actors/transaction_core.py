@@ -252,7 +252,9 @@ class TransactionCoordinator:
         # What comes next is appended behind this record; so nothing of it counts before this one is committed.
         self._known[name] = done
         waiting.set_result(done)
-        await self._log.append([transaction_entry(done)])
+        # Until it is committed, the next coordinator tells all once more what they know. So it may wait for company:
+        # mostly for the first partition of the next transaction.
+        await self._log.append([transaction_entry(done)], is_urgent=False)
 
     def known(self, name: str) -> TransactionRecord | None:
         return self._known.get(name)

@@ -58,10 +58,10 @@ class _StepwiseLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def append(self, entries: Sequence[Entry]) -> asyncio.Future[None]:
+    def append(self, entries: Sequence[Entry], *, is_urgent: bool = True) -> asyncio.Future[None]:
         if self._points.stops_at("before a record"):
             return asyncio.get_running_loop().create_future()
-        return asyncio.ensure_future(self._committed(self._log.append(entries)))
+        return asyncio.ensure_future(self._committed(self._log.append(entries, is_urgent=is_urgent)))
 
     async def _committed(self, appended: asyncio.Future[None]) -> None:
         await appended

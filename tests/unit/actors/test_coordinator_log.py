@@ -15,7 +15,7 @@ from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched,
 from raylog.actors.stream_interface import Endpoint, Response
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.errors import CoordinatorStopped
-from raylog.storage.batch_codec import encode_batch
+from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, stamp
 from tests.simulation.world import World
 from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
@@ -29,6 +29,7 @@ class _Leaders(HandLink):
         self.env = env
         self.mistake: Exception | None = None
         self.fetched: list[Fetch] = []
+        self.appended: list[list[bytes | None]] = []  # the keys of each batch
 
     def leader(self, topic: str, partition: int) -> PartitionLeader:
         return PartitionLeader(topic, b"t" * 16, partition, 1, 5, (Endpoint.parse("tcp:h:1"),), "n")
@@ -37,6 +38,7 @@ class _Leaders(HandLink):
         if isinstance(message, Append):
             if self.mistake is not None:
                 raise self.mistake
+            self.appended.append(decode_batch(payload).keys)
             return Response(Appended(2, -1, 0))
         if isinstance(message, ListOffset):
             return Response(ListedOffset(0, -1, 3))
@@ -101,3 +103,48 @@ def test_a_replay_names_the_epoch_of_what_it_has_read_and_not_the_leaders(world:
 
     assert world.one.do(replay()) == [0, 1]
     assert [each.last_epoch for each in world.link.fetched] == [-1, 3]
+
+
+def test_what_is_not_urgent_goes_with_what_comes_next_and_alone_a_moment_later(world: LogWorld) -> None:
+    world.one.do(world.log.claim())
+    claim = world.link.appended.pop()
+
+    async def append() -> None:
+        later = world.log.append([(b"later", b"v")], is_urgent=False)
+        await asyncio.sleep(0.01)
+        assert not later.done()
+        await world.log.append([(b"now", b"v")])
+        assert later.done()
+        alone = world.log.append([(b"alone", b"v")], is_urgent=False)
+        await asyncio.sleep(0.1)
+        assert alone.done()
+        await asyncio.sleep(3600.5)
+
+    world.one.do(append(), 4000.0)
+    assert world.link.appended == [[b"later", b"now"], [b"alone"], claim]
+
+
+def test_who_waits_until_all_is_settled_waits_no_moment_longer(world: LogWorld) -> None:
+    world.one.do(world.log.claim())
+    began = world.one.world.now
+
+    async def append() -> None:
+        later = world.log.append([(b"later", b"v")], is_urgent=False)
+        await world.log.settled()
+        assert later.done()
+
+    world.one.do(append())
+    assert world.one.world.now - began < 0.01
+
+
+def test_what_was_not_urgent_ends_with_the_log(world: LogWorld) -> None:
+    world.one.do(world.log.claim())
+
+    async def append() -> None:
+        later = world.log.append([(b"later", b"v")], is_urgent=False)
+        world.log.give_up(ValueError("a mistake"))
+        assert isinstance(later.exception(), CoordinatorStopped)
+        await asyncio.sleep(0.1)
+
+    world.one.do(append())
+    assert len(world.link.appended) == 1

@@ -62,9 +62,9 @@ def test_the_outcome_and_the_batch_are_one_append(coordinator: Coordinator) -> N
     appended: list[list[bytes]] = []
     append = coordinator.log.append
 
-    def noted(entries: Any) -> Any:
+    def noted(entries: Any, **options: bool) -> Any:
         appended.append([key for key, _ in entries])
-        return append(entries)
+        return append(entries, **options)
 
     coordinator.log.append = noted  # type: ignore[method-assign]
     answer = coordinator.ask(EndFamily(NAME, epoch, 0, (winner(first),)))
@@ -164,9 +164,9 @@ def test_after_any_append_the_batch_is_there_with_all_its_winners_or_not_at_all(
     appends: list[list[tuple[bytes, bytes | None]]] = []
     append = coordinator.log.append
 
-    def noted(entries: Any) -> Any:
+    def noted(entries: Any, **options: bool) -> Any:
         appends.append(list(entries))
-        return append(entries)
+        return append(entries, **options)
 
     coordinator.log.append = noted  # type: ignore[method-assign]
     winners: dict[int, list[tuple[int, int, int]]] = {}

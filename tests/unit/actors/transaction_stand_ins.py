@@ -33,7 +33,7 @@ class HandLog:
     async def replay(self, _end: int) -> AsyncIterator[list[Replayed]]:
         yield []
 
-    def append(self, entries: Sequence[Entry]) -> asyncio.Future[None]:
+    def append(self, entries: Sequence[Entry], *, is_urgent: bool = True) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.entries += entries
         self._last = done
