@@ -11,6 +11,7 @@ What must stay true:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Final
 
 from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, read_secret
 from raylog.actors.metadata_files import PROMISE_FILE
-from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, InvalidConfig, WrongCluster
+from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, DiskReadOnly, InvalidConfig, WrongCluster
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.data_directory import IDENTITY_FILE, DataDirectory
 from raylog.storage.partition_directory import LOCK_FILE
@@ -71,6 +72,15 @@ def check_no_copies(found: Iterable[tuple[str, FoundDirectory]]) -> None:
             raise DirectoryCopied(each.broker_id, where, other)
 
 
+def check_writable(data_dir: str) -> None:
+    """For brokers that are sure to run on this node. DiskReadOnly where they could keep nothing there."""
+    place = Path(data_dir).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise DiskReadOnly(f"Brokers may not write in {place}.")
+
+
 def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
     """The cluster that they belong to; None where all are blank. WrongCluster where they are of several."""
     owners = {found.cluster_id: found.path for found in directories if not found.is_blank}
@@ -100,6 +110,8 @@ def _numbers_in(data_dir: str) -> set[int]:
         raise DirectoryNotOurs(data_dir, "it is the directory of a single broker; give the one it is in")
     if not folder.exists():
         return set()
+    if not folder.is_dir():
+        raise DirectoryNotOurs(data_dir, "it is a file")
     matches = [_NAME.fullmatch(entry.name) for entry in folder.iterdir()]
     return {int(match[1]) for match in matches if match}
 

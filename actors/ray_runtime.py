@@ -56,6 +56,11 @@ def join_or_start_ray(**settings: Any) -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
+def is_none_to_join() -> bool:
+    """Whether `join_or_start_ray` would start one, with this machine as its only node."""
+    return not (_is_connected() or named_address() or running_ray())
+
+
 def join_ray(**settings: Any) -> str:
     """The same, but never start a new one."""
     if not _is_connected():

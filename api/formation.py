@@ -29,10 +29,16 @@ from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
 from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.actors.data_directories import FoundDirectory, check_no_copies, cluster_of, interrupted_formation
+from raylog.actors.data_directories import (
+    FoundDirectory,
+    check_no_copies,
+    check_writable,
+    cluster_of,
+    interrupted_formation,
+)
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
-from raylog.actors.ray_runtime import join_or_start_ray, join_ray
+from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
 from raylog.api.cluster import Cluster
 from raylog.api.controller_calls import ControllerCalls, plain_error
 from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
@@ -61,12 +67,14 @@ def start(
     Starts Ray where none is running. Returns when the brokers are registered and the cluster takes calls.
 
     RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut, WrongCluster,
-    DirectoryNotOurs, DirectoryCopied, LogDamaged, InvalidConfig.
+    DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged, InvalidConfig.
     """
     namespace(name)  # says what is wrong with it before anything is started
     data_dir = str(Path(data_dir).expanduser().absolute())
     deadline = time.monotonic() + timeout
     search(data_dir, brokers)
+    if is_none_to_join():
+        check_writable(data_dir)
     join_or_start_ray(include_dashboard=False)
     return _Start(name, data_dir, brokers, timeout, deadline).run(form)
 

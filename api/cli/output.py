@@ -6,12 +6,17 @@ spaces, for grep and awk. JSON has the names that docs/command_line.md lists; âˆ
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TABLE: Final = "table"
 JSON: Final = "json"
@@ -56,8 +61,18 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _draw(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[str]) -> None:
+def console(**options: Any) -> Console:
+    """rich's, but a reader that has left is a BrokenPipeError here too, and no end of the process with code 1."""
     from rich.console import Console
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return _Console(highlight=False, **options)
+
+
+def _draw(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -66,7 +81,7 @@ def _draw(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[str]
         table.add_column(column.upper(), justify="right" if column in numbers else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _write(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
 """The root of the command line: which commands there are, and how a run of one ends.
 
 What must stay true: whatever goes wrong is one line on stderr and an exit code (`exit_codes.py`), never a traceback,
-unless RAYLOG_TRACEBACK is set. A command's module is imported when it is called or listed, not before.
+unless RAYLOG_TRACEBACK is set. Who names no command is told which there are. A command's module is imported when it
+is called or listed, not before.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, INTERRUPTED, OK
+from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, INTERRUPTED, OK, USAGE
 from raylog.api.cli.failures import failure_of
 from raylog.api.cli.lazy_group import LazyGroup
 from raylog.api.cli.session import Session
 
 TRACEBACK: Final = "RAYLOG_TRACEBACK"
+# A group of commands without one is its whole help; an older click prints it by itself.
+_NOTHING_SAID: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 _SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
@@ -68,6 +71,9 @@ def _ended(work: Callable[[], None], session: Session) -> int:
 
 
 def _report(error: Exception, session: Session) -> int:
+    if isinstance(error, _NOTHING_SAID):
+        click.echo(error.format_message(), err=True)
+        return USAGE
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
     try:

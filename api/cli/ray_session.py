@@ -15,10 +15,11 @@ import ray
 from ray._private import worker
 
 from raylog.actors.actor_names import namespace
+from raylog.actors.data_directories import check_writable
 from raylog.actors.directory_search import search
 from raylog.actors.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
 from raylog.actors.ray_nodes import living_nodes
-from raylog.actors.ray_runtime import join_or_start_ray, join_ray
+from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
 from raylog.api.cluster import Cluster
 from raylog.api.cluster_shutdown import actor_names
 from raylog.api.formation import start
@@ -58,6 +59,8 @@ def have_ray(name: str, data_dir: str, brokers: int | None, settings: RaySetting
     """
     namespace(name)
     search(data_dir, brokers)
+    if settings is not None and is_none_to_join():
+        check_writable(data_dir)
     started = None if settings is None else find_or_start_ray(settings, timeout)
     try:
         join_quietly()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raylog.api.cli.output import console, say
 from raylog.api.cli.session import Session, connects
 from raylog.api.cli.top_frame import Sample, group_rows, headline, topic_rows
 from raylog.errors import RaylogError, UnknownGroup, UnknownTopic
@@ -15,7 +17,8 @@ from raylog.errors import RaylogError, UnknownGroup, UnknownTopic
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_PLAIN_WIDTH: Final = 100
+_DRAWN_WIDTH: Final = 80
+_WHOLE_WIDTH: Final = 1_000  # no line is folded or cut
 
 
 @click.command()
@@ -31,43 +34,62 @@ def top(session: Session, interval: float, once: bool, svg_file: str | None, int
     """Topics, rates, replicas in sync and the lag of groups, live. Ctrl-C ends it.
 
     In and out are records a second: written to a topic, and committed by groups that read it. The topics with most
-    traffic stand first.
+    traffic stand first. Into a pipe or a file it prints one frame after the other.
     """
     if svg_file is not None and not once:
         raise click.UsageError("--svg goes with --once.")
-    from rich.console import Console
-
     before = _look(session, internal)
     if once:
         time.sleep(interval)
-        is_drawn = svg_file is not None or sys.stdout.isatty()
-        console = Console(
-            highlight=False, record=svg_file is not None, width=None if sys.stdout.isatty() else _PLAIN_WIDTH
-        )
-        console.print(_frame(session.name, before, _look(session, internal)), no_wrap=not is_drawn)
+        is_drawn = svg_file is not None
+        screen = console(record=is_drawn, width=None if _is_seen() else _DRAWN_WIDTH if is_drawn else _WHOLE_WIDTH)
+        screen.print(_frame(session.name, before, _look(session, internal)))
         if svg_file is not None:
-            console.save_svg(svg_file, title="raylog top")
-        return
-    _follow(session, before, interval, internal)
+            screen.save_svg(svg_file, title="raylog top")
+    elif _is_seen():
+        _show(session, before, interval, internal)
+    else:
+        _list(session, before, interval, internal)
 
 
-def _follow(session: Session, before: Sample, interval: float, internal: bool) -> None:
-    from rich.console import Console
+def _is_seen() -> bool:
+    return sys.stdout.isatty()
+
+
+def _show(session: Session, before: Sample, interval: float, internal: bool) -> None:
+    """On a terminal: each frame in the place of the last."""
     from rich.live import Live
     from rich.text import Text
 
-    with Live(
-        _frame(session.name, before, before), console=Console(highlight=False), screen=sys.stdout.isatty()
-    ) as live:
-        while True:
-            time.sleep(interval)
-            try:
-                now = _look(session, internal)
-            except RaylogError as error:  # shown instead: a cluster that is between two controllers is back soon
-                live.update(Text(str(error), style="red"))
-                continue
-            live.update(_frame(session.name, before, now))
+    with Live(_frame(session.name, before, before), console=console(), screen=True) as live:
+        for now in _looks(session, interval, internal):
+            if isinstance(now, RaylogError):
+                live.update(Text(str(now), style="red"))
+            else:
+                live.update(_frame(session.name, before, now))
+                before = now
+
+
+def _list(session: Session, before: Sample, interval: float, internal: bool) -> None:
+    """Into a pipe or a file: one frame after the other, until whoever reads has left."""
+    page = console(width=_WHOLE_WIDTH)
+    for now in _looks(session, interval, internal):
+        if isinstance(now, RaylogError):
+            say(f"raylog: {now}")
+        else:
+            page.print(_frame(session.name, before, now), "")
             before = now
+
+
+def _looks(session: Session, interval: float, internal: bool) -> Iterator[Sample | RaylogError]:
+    """For ever. An error is one look: a cluster that is between two controllers is back soon."""
+    while True:
+        time.sleep(interval)
+        try:
+            now: Sample | RaylogError = _look(session, internal)
+        except RaylogError as error:
+            now = error
+        yield now
 
 
 def _look(session: Session, internal: bool) -> Sample:

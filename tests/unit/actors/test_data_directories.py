@@ -12,13 +12,22 @@ from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, keep_secret
 from raylog.actors.data_directories import (
     FoundDirectory,
     check_no_copies,
+    check_writable,
     cluster_of,
     find_directories,
     interrupted_formation,
     secret_in,
 )
 from raylog.actors.metadata_files import METADATA_TOPIC, PROMISE_FILE, SNAPSHOT_FILE
-from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, InvalidConfig, LogDamaged, WrongCluster
+from raylog.errors import (
+    BrokersLeftOut,
+    DirectoryCopied,
+    DirectoryNotOurs,
+    DiskReadOnly,
+    InvalidConfig,
+    LogDamaged,
+    WrongCluster,
+)
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 
 
@@ -35,6 +44,21 @@ def test_a_missing_directory_is_blank_and_stays_missing(tmp_path: Path) -> None:
     assert find_directories(str(data_dir), None) == (FoundDirectory(f"{data_dir}/broker-0"),)
     assert [each.is_blank for each in find_directories(str(data_dir), 3)] == [True] * 3
     assert not data_dir.exists()
+
+
+def test_where_nothing_may_be_written_no_broker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write everywhere, so the system's answer is replaced."""
+    monkeypatch.setattr("os.access", lambda place, _mode: place != tmp_path)
+    with pytest.raises(DiskReadOnly, match=f"write in {tmp_path}.*correct the ownership"):
+        check_writable(f"{tmp_path}/data/logs")
+    (tmp_path / "data").mkdir()
+    check_writable(f"{tmp_path}/data/logs")
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(DirectoryNotOurs, match="it is a file"):
+        find_directories(f"{tmp_path}/notes.txt", None)
 
 
 def test_other_files_beside_the_brokers_are_left_alone(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
+from raylog.api.cli.program import program
 from raylog.api.records import TopicPartition
 from raylog.errors import AdminTimedOut, RayUnreachable
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeSession, run, run_json
@@ -199,9 +200,28 @@ def test_top_goes_on_through_a_failure_until_it_is_interrupted(
     clock = iter(range(10))
     monkeypatch.setattr("raylog.api.cli.top.time", SimpleNamespace(sleep=wait, monotonic=lambda: next(clock)))
     result = run(cluster, "top")
-    assert (result.exit_code, result.stderr) == (INTERRUPTED, "raylog: interrupted\n")
-    assert "clicks" in result.stdout
+    assert result.exit_code == INTERRUPTED
+    missed, last = result.stderr.splitlines()
+    assert missed.startswith("raylog: ")
+    assert "list_topics" in missed
+    assert last == "raylog: interrupted"
+    assert result.stdout.count("\nTOPIC ") == 2
     assert next(clock) == 3  # the first look, and the two that went well
+
+
+def test_top_ends_when_its_reader_has_left(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr(
+        "raylog.api.cli.top.time", SimpleNamespace(sleep=lambda _seconds: None, monotonic=iter(range(9)).__next__)
+    )
+    with open(write, "w") as nobody, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", nobody)
+        with pytest.raises(SystemExit) as ended:
+            program.main(["top"], "raylog", obj=FakeSession(cluster))
+    assert (ended.value.code, capfd.readouterr().err) == (CLOSED_PIPE, "")
 
 
 def test_start_stop_and_status(cluster: FakeCluster) -> None:
@@ -258,6 +278,13 @@ def test_wrong_usage_is_one_line_and_ends_with_2(cluster: FakeCluster, arguments
     assert result.stderr.startswith("raylog: ")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["log"]])
+def test_without_a_command_it_tells_which_there_are(cluster: FakeCluster, arguments: list[str]) -> None:
+    result = run(cluster, *arguments)
+    assert (result.exit_code, result.stdout) == (USAGE, "")
+    assert result.stderr == run(cluster, *arguments, "--help").stdout
 
 
 @pytest.mark.parametrize(
