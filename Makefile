@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-all test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-wheel test-packaging
 .PHONY: simulate mutations soak bench clean demo docs
 
 help: ## show this list (the default)
@@ -80,13 +80,12 @@ test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 	@set -e; for tests in tests/cluster/test_*.py tests/cluster/clients; do $(PYTEST) $$tests; done
 
 # All in one process, since Spark takes long to start; what starts and stops it is by itself.
-test-spark: $(STAMP) ## Spark starts, stops and reads on a real Ray: two minutes
-	$(PYTEST) tests/spark/test_session.py
-	$(PYTEST) tests/spark/test_batch_read.py -k 'not killed'
-
-test-spark-all: $(STAMP) ## all tests of Spark on a real Ray, also those that `make test` has no time for: seven minutes
+test-spark: $(STAMP) ## Spark reads and writes topics on a real Ray: three minutes
 	$(PYTEST) tests/spark/test_session.py
 	$(PYTEST) tests/spark --ignore=tests/spark/test_session.py
+
+test-spark-wheel: $(STAMP) ## the same without any Java of the system: Spark runs with the one from the wheel
+	$(BIN)/python -m tests.spark.without_java $(MAKE) --no-print-directory test-spark
 
 # Ray has the endpoint only with what its extra `default` brings, and every Ray that finds that starts more processes.
 # So there is an environment of its own for it, on top of the other one.

@@ -46,9 +46,9 @@ def count_clicks(spark: SparkSession, checkpoint: Path, **trigger: Any) -> Strea
     )
 
 
-def make_topics(cluster: Cluster) -> None:
-    cluster.create_topic(CLICKS, partitions=3, replication_factor=3)
-    cluster.create_topic(COUNTS, partitions=2, replication_factor=3, config={"cleanup.policy": "compact"})
+def make_topics(cluster: Cluster, replicas: int = 3) -> None:
+    cluster.create_topic(CLICKS, partitions=3, replication_factor=replicas)
+    cluster.create_topic(COUNTS, partitions=2, replication_factor=replicas, config={"cleanup.policy": "compact"})
 
 
 def click(cluster: Cluster, first: int, count: int) -> dict[str, int]:

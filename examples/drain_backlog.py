@@ -94,9 +94,9 @@ def read_invoices(cluster: Cluster) -> list[bytes]:
     return sorted(found)
 
 
-def make_topics(cluster: Cluster) -> None:
-    cluster.create_topic(ORDERS, partitions=2, replication_factor=3)
-    cluster.create_topic(INVOICES, partitions=2, replication_factor=3)
+def make_topics(cluster: Cluster, replicas: int = 3) -> None:
+    cluster.create_topic(ORDERS, partitions=2, replication_factor=replicas)
+    cluster.create_topic(INVOICES, partitions=2, replication_factor=replicas)
 
 
 def main() -> None:

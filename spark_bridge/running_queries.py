@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,9 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTHING: Final = -1
-
-
 _LATER: Final = 2**62  # than any file: so that only the name counts
+_TRUSTED_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -27,29 +27,64 @@ class Reader:
     has_all: bool  # the newest file is among those that were taken, and all of them are committed
 
 
-def reader_of(spark: SparkSession, folder: str, newest: str) -> Reader | None:
-    """The query that reads the files of this folder, of which this is the newest; None: none runs, or has looked yet.
+class QueryWatch:
+    """An eye on the query that reads the files of one folder.
 
-    Whether a file was taken is asked first. Spark takes it and counts in one go, behind a lock that asking for the
-    count waits for; so a count that is committed, asked for later, is with that file.
+    Looking asks Java some twenty times, which takes it and Python 5 ms. Most looks would find what the one before has
+    found: nothing is done with before a batch ends, and Spark counts those.
     """
-    manager: Any = spark._jsparkSession.streams()
-    for query in manager.active():
-        execution = query.streamingQuery() if hasattr(query, "streamingQuery") else query
-        source = next((each for each in _items(execution.sources()) if _reads(each, folder)), None)
-        if source is not None:
-            was_taken = _has_taken(spark, source, f"{folder}/{newest}")
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._execution: Any = None
+        self._source: Any = None
+        self._seen_at: tuple[int, str, float] = (NOTHING, "", 0.0)  # batch, newest file, when
+        self._seen: Reader | None = None
+
+    def glance(self, newest: str) -> Reader | None:
+        """As `look`; but what it tells may be of any time since the last batch ended, or a quarter of a second old."""
+        batch, name, at = self._seen_at
+        if self._seen is not None and name == newest and time.monotonic() < at + _TRUSTED_SECONDS:
+            execution = self._execution
+            if execution.isActive() and int(execution.currentBatchId()) == batch:
+                return self._seen
+        return self.look(newest)
+
+    def look(self, newest: str) -> Reader | None:
+        """The query, of which this is the newest file; None: none runs, or has looked for files yet.
+
+        Whether a file was taken is asked first. Spark takes it and counts in one go, behind a lock that asking for the
+        count waits for; so a count that is committed, asked for later, is with that file.
+        """
+        self._seen = None
+        if self._execution is None or not self._execution.isActive():
+            self._find()
+        if self._execution is not None:
+            execution, source = self._execution, self._source
+            self._seen_at = (int(execution.currentBatchId()), newest, time.monotonic())
+            was_taken = self._has_taken(newest)
             count = int(source.currentLogOffset())
             taken = _offset(execution.availableOffsets(), source)
             done = _offset(execution.committedOffsets(), source)
-            return Reader(query, execution.resolvedCheckpointRoot(), taken, done, was_taken and done == count)
-    return None
+            has_all = was_taken and done == count
+            self._seen = Reader(execution, execution.resolvedCheckpointRoot(), taken, done, has_all)
+        return self._seen
 
+    def _find(self) -> None:
+        self._execution = self._source = None
+        manager: Any = self._spark._jsparkSession.streams()
+        for query in manager.active():
+            execution = query.streamingQuery()
+            source = next((each for each in _items(execution.sources()) if _reads(each, self._folder)), None)
+            if source is not None:
+                self._execution, self._source = execution, source
+                return
 
-def _has_taken(spark: SparkSession, source: Any, path: str) -> bool:
-    jvm: Any = spark._jvm
-    named = jvm.org.apache.spark.paths.SparkPath.fromPath(jvm.org.apache.hadoop.fs.Path(path))
-    return not source.seenFiles().isNewFile(named, _LATER)
+    def _has_taken(self, name: str) -> bool:
+        jvm: Any = self._spark._jvm
+        path = jvm.org.apache.spark.paths.SparkPath.fromPath(jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{name}"))
+        return not self._source.seenFiles().isNewFile(path, _LATER)
 
 
 def _items(sequence: Any) -> list[Any]:

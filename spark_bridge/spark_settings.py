@@ -39,6 +39,7 @@ _MASTER: Final = "spark.ray.raydp_app_master.extraJavaOptions"
 _DEFAULTS: Final[Mapping[str, str]] = {
     # RayDP's master asks Ray for a CPU to be placed by, which a small machine may not have beside the executors.
     "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+    "spark.python.daemon.module": "raylog.spark_bridge.worker_daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",

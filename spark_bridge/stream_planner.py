@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +27,7 @@ from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError
 from raylog.spark_bridge.descriptor_folder import file_name
 from raylog.spark_bridge.read_bounds import starts
 from raylog.spark_bridge.read_options import EARLIEST, LATEST, ReadOptions
-from raylog.spark_bridge.running_queries import NOTHING, Reader, reader_of
+from raylog.spark_bridge.running_queries import NOTHING, QueryWatch, Reader
 from raylog.spark_bridge.stream_plan import Cursor, Descriptor, Position, Step, advance, unknown_places
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class StreamPlanner:
         self._ends: Mapping[TopicPartition, Position] = {}
         self._planned_at = self._found_at = time.monotonic()
         self._last_error = ""
+        self._query = QueryWatch(spark, folder.path)
         self._thread = threading.Thread(target=self._turn, name="raylog planner", daemon=True)
 
     # --- beginning and ending -------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class StreamPlanner:
         with self._lock:
             if self._is_over:
                 return False
-            reader = self._see()
+            reader = self._see(self._query.glance)
             if reader is None:
                 return False
             self._check_reader(reader)
@@ -203,14 +204,15 @@ class StreamPlanner:
                 self._write(planned)
             return planned is not None
 
-    def _see(self) -> Reader | None:
+    def _see(self, look: Callable[[str], Reader | None] | None = None) -> Reader | None:
         """Spark's count is that of the files, but for a query that has once taken several for one batch (`once`)."""
-        reader = reader_of(self._spark, self.folder.path, file_name(self._number))
-        if reader is not None:
-            if reader.has_all:
-                self._uncounted = self._number - reader.done
-            self._done = max(self._done, reader.done + self._uncounted)
-        return reader
+        with self._lock:
+            reader = (look or self._query.look)(file_name(self._number))
+            if reader is not None:
+                if reader.has_all:
+                    self._uncounted = self._number - reader.done
+                self._done = max(self._done, reader.done + self._uncounted)
+            return reader
 
     def _check_reader(self, reader: Reader) -> None:
         """Files and the query's count of them belong together only within the one checkpoint."""

@@ -13,13 +13,23 @@ import ray
 
 import raylog
 from raylog import spark_bridge
+from raylog.actors.java_runtime import find_java
 from raylog.actors.ray_runtime import join_or_start_ray
 from raylog.api.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FAST = {"spark.ui.enabled": False, "spark.sql.streaming.pollingDelay": "20ms"}
+# These Javas live for two minutes: compiling and collecting well would cost them more than it brings.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FAST = {
+    "spark.ui.enabled": False,
+    "spark.driver.extraJavaOptions": _SHORT_LIVED,
+    "spark.executor.extraJavaOptions": _SHORT_LIVED,
+    "spark.ray.raydp_app_master.extraJavaOptions": _SHORT_LIVED,
+    # A dead executor's part of a shuffle is asked for three times before it is made anew.
+    "spark.shuffle.io.retryWait": "500ms",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,7 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three brokers, on a Ray that has more CPUs to give than the machine."""
+    """Three brokers, on a Ray that has more CPUs to give than the machine.
+
+    A replica is a process, which takes a second to start: topics of tests that kill no leader have one each.
+    """
     folder = Path(tempfile.mkdtemp(prefix="rs", dir="/tmp"))  # the names of Ray's sockets have to be short
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", str(folder))
@@ -48,6 +61,8 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(cluster: Cluster) -> Iterator[SparkSession]:
+    java = find_java()
     started = spark_bridge.session("tests", executors=2, executor_memory="512m", configs=FAST)
+    assert started._jvm.System.getProperty("java.home") == str(java)  # type: ignore[union-attr]
     yield started
     spark_bridge.stop(started)

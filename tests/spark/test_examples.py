@@ -27,7 +27,7 @@ def eventually(expected: object, read: Callable[[], object], seconds: float = 60
 
 
 def test_a_payment_is_booked_once_although_its_consumer_crashed(cluster: Cluster, tmp_path: Path) -> None:
-    expected = unique_key_consumer.pay(cluster, 300)
+    expected = unique_key_consumer.pay(cluster, 300, replicas=1)
     path = tmp_path / "ledger.sqlite"
     assert unique_key_consumer.book_all(cluster, path, 300, commits=False) == (300, 0)
     assert unique_key_consumer.book_all(cluster, path, 300) == (0, 300)
@@ -35,7 +35,7 @@ def test_a_payment_is_booked_once_although_its_consumer_crashed(cluster: Cluster
 
 
 def test_clicks_become_counts_across_two_runs(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    click_counts.make_topics(cluster)
+    click_counts.make_topics(cluster, replicas=1)
     expected: dict[str, int] = {}
     for first in (0, 400):
         for name, count in click_counts.click(cluster, first, 400).items():
@@ -45,7 +45,7 @@ def test_clicks_become_counts_across_two_runs(cluster: Cluster, spark: SparkSess
 
 
 def test_a_table_follows_the_changes_of_its_rows(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    cluster.create_topic(change_table.CHANGES, partitions=3, replication_factor=3)
+    cluster.create_topic(change_table.CHANGES, partitions=3, replication_factor=1)
     expected = change_table.change_rows(cluster, 0, 500)
     table, checkpoint = tmp_path / "customers.sqlite", tmp_path / "checkpoint"
     query = change_table.apply_changes(spark, table, checkpoint)
@@ -58,7 +58,7 @@ def test_a_table_follows_the_changes_of_its_rows(cluster: Cluster, spark: SparkS
 
 
 def test_a_backlog_is_drained_once(cluster: Cluster, spark: SparkSession) -> None:
-    drain_backlog.make_topics(cluster)
+    drain_backlog.make_topics(cluster, replicas=1)
     drain_backlog.order(cluster, 0, 2000)
     drain_backlog.bill_some(cluster, 300)
     assert drain_backlog.drain(cluster, spark) == 1700

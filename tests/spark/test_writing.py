@@ -65,7 +65,7 @@ def expected(count: int = ROWS) -> Counter[bytes | None]:
 
 def test_rows_become_records(cluster: Cluster, spark: SparkSession) -> None:
     for topic in ("sink-a", "sink-b"):
-        cluster.create_topic(topic, partitions=3, replication_factor=3)
+        cluster.create_topic(topic, partitions=3, replication_factor=1)
     written = spark_bridge.write(numbers(spark).withColumn("other", f.lit(1)), topic="sink-a", compression_type="lz4")
     assert written == (ROWS, True)
     assert values(cluster, "sink-a") == expected()
@@ -84,7 +84,7 @@ def test_rows_become_records(cluster: Cluster, spark: SparkSession) -> None:
 
 
 def test_what_cannot_be_written_is_refused_and_nothing_counts(cluster: Cluster, spark: SparkSession) -> None:
-    cluster.create_topic("sink-refused", partitions=2, replication_factor=3)
+    cluster.create_topic("sink-refused", partitions=2, replication_factor=1)
     frame = numbers(spark)
     for refused, error in (
         (lambda: spark_bridge.write(frame.drop("value"), topic="sink-refused"), FrameNotWritable),
@@ -108,7 +108,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_counts(cluster: Cluster, 
 
 
 def test_of_tasks_that_ran_twice_one_counts(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    cluster.create_topic("sink-retried", partitions=2, replication_factor=3)
+    cluster.create_topic("sink-retried", partitions=2, replication_factor=1)
     marks = str(tmp_path)
 
     @f.udf("string")  # type: ignore[call-overload, untyped-decorator, unused-ignore]
@@ -131,7 +131,7 @@ def test_of_tasks_that_ran_twice_one_counts(cluster: Cluster, spark: SparkSessio
 
 
 def test_a_version_is_written_once(cluster: Cluster, spark: SparkSession) -> None:
-    cluster.create_topic("sink-versions", partitions=1, replication_factor=3)
+    cluster.create_topic("sink-versions", partitions=1, replication_factor=1)
     write: Callable[[int], object] = lambda version: spark_bridge.write(  # noqa: E731
         numbers(spark, 10), topic="sink-versions", txnAppId="versions", txnVersion=version
     )
@@ -140,7 +140,7 @@ def test_a_version_is_written_once(cluster: Cluster, spark: SparkSession) -> Non
 
 
 def test_a_stream_writes_each_batch_once(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    cluster.create_topic("sink-stream", partitions=2, replication_factor=3)
+    cluster.create_topic("sink-stream", partitions=2, replication_factor=1)
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     source.mkdir()
 
@@ -167,7 +167,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 
 
 def test_a_driver_that_was_replaced_writes_nothing_more(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    cluster.create_topic("sink-fenced", partitions=1, replication_factor=3)
+    cluster.create_topic("sink-fenced", partitions=1, replication_factor=1)
     source = tmp_path / "source"
     source.mkdir()
     (source / "0.txt").write_text("first\n")

@@ -78,7 +78,8 @@ class World:
         self.folder, self.brokers, self.group = Folder(), Brokers(), Group()
         self.reader: Reader | None = None
         self.stopped = self.uncounted = 0
-        monkeypatch.setattr(stream_planner, "reader_of", lambda spark, path, newest: self.seen(newest))
+        watch = SimpleNamespace(look=self.seen, glance=self.seen)
+        monkeypatch.setattr(stream_planner, "QueryWatch", lambda spark, path: watch)
         monkeypatch.setattr(StreamPlanner, "_is_gone", lambda planner: False)
 
     def planner(self, **options: object) -> StreamPlanner:
