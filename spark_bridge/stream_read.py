@@ -23,6 +23,7 @@ from urllib.parse import urlparse
 
 from raylog.errors import CheckpointNotShared, InvalidConfig, SparkDataLoss, StreamFailed
 from raylog.spark_bridge.batch_read import reading
+from raylog.spark_bridge.checkpoint_files import choose_file_manager
 from raylog.spark_bridge.offset_ranges import OffsetRange
 from raylog.spark_bridge.read_options import ReadOptions
 from raylog.spark_bridge.stream_plan import brokers_of
@@ -72,6 +73,7 @@ def read_stream(
         raise InvalidConfig("sourceName", chosen.source_name, "letters, digits, _ and -")
     handle = _handle(cluster) if chosen.group_id is not None else None
     questions = LogQuestions(handle or cluster, chosen.reads_committed)
+    choose_file_manager(spark, checkpointLocation)
     folder = DescriptorFolder(spark, f"{checkpointLocation.rstrip('/')}/{_FOLDER}/{chosen.source_name}")
     _check_is_shared(spark, folder.path)
     planner = StreamPlanner(spark, folder, questions, chosen, checkpointLocation, handle)

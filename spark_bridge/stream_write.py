@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.api.transaction_family import TransactionFamily
 from raylog.errors import InvalidConfig, ResultNotReady, TransactionAborted
+from raylog.spark_bridge.checkpoint_files import choose_file_manager
 from raylog.spark_bridge.family_write import Sink
 from raylog.spark_bridge.stream_sources import sources_of
 
@@ -72,6 +73,7 @@ def write_stream(
     writer = frame.writeStream.outputMode(outputMode).option("checkpointLocation", checkpointLocation)
     if queryName is not None:
         writer = writer.queryName(queryName)
+    choose_file_manager(frame.sparkSession, checkpointLocation)
     with _without_broadcasts(frame.sparkSession):
         query = writer.trigger(**chosen).foreachBatch(stream.write).start()
     stream.started(query)
