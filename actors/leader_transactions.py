@@ -76,7 +76,7 @@ class LeaderTransactions:
             if header.base_sequence != FIRST_SEQUENCE:
                 raise OutOfOrderSequence(header.producer_id, header.base_sequence, FIRST_SEQUENCE)
             parked = self._parked[header.producer_id] = _Parked(header.producer_epoch)
-            self._hosted.start(self._join_and_append(header, message.transactional_id))
+            self._hosted.start(self._join_and_append(header, message))
         elif parked.epoch != header.producer_epoch:
             raise ConcurrentTransaction(message.transactional_id)
         owed = LaterAnswer()
@@ -115,11 +115,12 @@ class LeaderTransactions:
             raise ProducerFenced(header.producer_id, header.producer_epoch, known.epoch)
         return known is not None and known.epoch == header.producer_epoch and known.transaction_start is not None
 
-    async def _join_and_append(self, header: BatchHeader, transactional_id: str) -> None:
+    async def _join_and_append(self, header: BatchHeader, message: AppendTransactional) -> None:
         name = self._hosted.name
         asked = AddPartition(
-            transactional_id, header.producer_id, header.producer_epoch, name.topic, name.topic_id, name.partition
-        )
+            message.transactional_id, header.producer_id, header.producer_epoch,
+            name.topic, name.topic_id, name.partition, message.together,
+        )  # fmt: skip
         refused: RaylogError | None = None
         try:
             await self._join(asked)

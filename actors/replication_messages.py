@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from raylog.actors.messages import Message, message
+from raylog.actors.transaction_messages import TransactionPartition
 
 LATEST: Final = -1  # special timestamps of ListOffset, as in Kafka
 EARLIEST: Final = -2
@@ -129,12 +130,16 @@ class EpochEndFound(Message):
 @message(kind=26)
 @dataclass(frozen=True, slots=True)
 class AppendTransactional(Message):
-    """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20)."""
+    """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20).
+
+    `together`, with the first batch in this partition: where else the transaction begins now, for `AddPartition`.
+    """
 
     leader_epoch: int
     acks: int
     timeout_ms: int
     transactional_id: str
+    together: tuple[TransactionPartition, ...] = ()
 
 
 @message(kind=27)

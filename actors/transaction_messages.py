@@ -36,7 +36,11 @@ class ProducerInitialised(Message):
 @message(kind=122)
 @dataclass(frozen=True, slots=True)
 class AddPartition(Message):
-    """From a leader, before it takes the first batch of a transaction (rule 20)."""
+    """From a leader, before it takes the first batch of a transaction (rule 20).
+
+    `together`: where its producer begins at the same time. The leaders of these ask as well, and need not wait then
+    for an append of their own.
+    """
 
     transactional_id: str
     producer_id: int
@@ -44,6 +48,7 @@ class AddPartition(Message):
     topic: str
     topic_id: bytes
     partition: int
+    together: tuple[TransactionPartition, ...] = ()
 
 
 @message(kind=123)

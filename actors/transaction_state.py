@@ -109,7 +109,7 @@ def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms
 
 
 def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms: int) -> TransactionRecord | None:
-    """None: it is in the transaction already.
+    """None: it is in the transaction already. Where it is not, those that come together with it are added, too.
 
     TransactionTimedOut, ProducerFenced, ConcurrentTransaction, UnknownTransactionalId.
     """
@@ -117,7 +117,8 @@ def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms
     open_ = _opened(known, request, now_ms)
     if partition in open_.partitions:
         return None
-    return replace(open_, partitions=(*open_.partitions, partition), changed_ms=now_ms)
+    added = [each for each in dict.fromkeys((partition, *request.together)) if each not in open_.partitions]
+    return replace(open_, partitions=(*open_.partitions, *added), changed_ms=now_ms)
 
 
 def add_group(known: TransactionRecord | None, request: AddGroup, now_ms: int) -> TransactionRecord | None:

@@ -10,7 +10,8 @@ What must stay true:
 - Parcels go in their order, and a parcel that may be in the log keeps its sequence (rules 18 and 19).
 - The first parcel of an identity, or for a leader, or after a failure goes alone. A leader takes the first batch of
   a producer id that it does not know at any sequence (KIP-360): were it refused for a moment with another one
-  behind it, the second would take its place.
+  behind it, the second would take its place. A transaction's parcels go together until one of them has failed: there
+  a leader takes nothing before sequence 0. After a failure more than it can recognize might get past one in doubt.
 - A parcel that has failed for good leaves a gap that the leader will not pass. The parcels that were sent behind it
   may be in the log all the same, so they are asked for under their old sequences first; what the leader then
   refuses as out of order is not in its log. From there on the partition goes on under a new producer id. The same
@@ -90,6 +91,7 @@ class Delivery:
         self._parcels: list[Parcel] = []  # unresolved, in order: first those in flight
         self._next_sequence = 0
         self._has_gap = False
+        self._is_beginning = False  # a transaction, of which nothing has failed or was taken yet
         self._confirmed: Leader | None = None
 
     def __len__(self) -> int:
@@ -104,6 +106,7 @@ class Delivery:
         self.identities += 1
         self._next_sequence = 0
         self._has_gap = False
+        self._is_beginning = self._is_transactional
         self._confirmed = None
         for parcel in self._parcels:
             parcel.sequence = self._take_sequences(parcel.count)
@@ -116,7 +119,8 @@ class Delivery:
             self.is_settling = False
         if self._has_gap and not self._parcels:
             self._give_up_identity()
-        return self.in_flight < (self._window if leader == self._confirmed else 1)
+        goes_alone = leader != self._confirmed and not self._is_beginning
+        return self.in_flight < (1 if goes_alone else self._window)
 
     def next_again(self) -> Parcel | None:
         """The first parcel that has to go again."""
@@ -151,6 +155,7 @@ class Delivery:
     def delivered(self, parcel: Parcel, leader: Leader, outcome: Outcome) -> None:
         self._landed(parcel)
         self._parcels.remove(parcel)
+        self._is_beginning = False
         if not self.is_settling:
             self._confirmed = leader
         self._resolve(parcel, outcome)
@@ -158,6 +163,7 @@ class Delivery:
     def failed(self, parcel: Parcel, error: RaylogError) -> None:
         self._landed(parcel)
         self.is_settling = True
+        self._is_beginning = False
         self._confirmed = None
         verdict = judge(error)
         if verdict is Verdict.DOUBT:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.actors.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.topic_cache import PartitionLeader
+from raylog.actors.transaction_messages import TransactionPartition
 from raylog.api.batch_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.batch_growth import SHORTEST_SECONDS, BatchGrowth
 from raylog.api.delivery import Delivery, Parcel
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _OFF_LOOP_BYTES: Final = 64 * KIB  # to compress fewer takes less time than to change threads
 _GATE_RETRY_SECONDS: Final = 0.002
+_FIRST_SEQUENCE: Final = 0
 _NOT_DONE: Final = Outcome()  # of a batch under acks=0: nobody knows its offset
 
 
@@ -184,6 +186,8 @@ class PartitionSender:
         self.delivery.start(parcel)
         if self._transaction is not None:
             self._transaction.has_sent = True
+            if parcel.sequence == _FIRST_SEQUENCE:  # the others of this turn say so before the first of them is sent
+                self._transaction.begins_in(self._place(leader))
         self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
         self._sender.start(self._deliver(parcel, payload, leader))
         return True
@@ -211,8 +215,9 @@ class PartitionSender:
         if self._transaction is None:
             message = Append(leader.epoch, self._options.acks, round(left * 1000))
         else:
-            name = self._transaction.transactional_id
-            message = AppendTransactional(leader.epoch, self._options.acks, round(left * 1000), name)
+            name, is_first = self._transaction.transactional_id, parcel.sequence == _FIRST_SEQUENCE
+            together = self._transaction.begins_with(self._place(leader)) if is_first else ()
+            message = AppendTransactional(leader.epoch, self._options.acks, round(left * 1000), name, together)
         try:
             response = await self._link.ask(leader, message, payload, timeout=left)
         except RaylogError as error:
@@ -227,8 +232,13 @@ class PartitionSender:
         self._last_error = None
         outcome = Outcome(answer.base_offset, answer.append_time_ms, answer.log_start_offset)
         self._sender.metrics.acknowledged(parcel.count, seconds)
+        if self._transaction is not None and parcel.sequence == _FIRST_SEQUENCE:
+            self._transaction.has_begun_in(self._place(leader))
         self.delivery.delivered(parcel, (leader.topic_id, leader.epoch), outcome)
         self._settle(parcel.batch)
+
+    def _place(self, leader: PartitionLeader) -> TransactionPartition:
+        return self.queue.topic, leader.topic_id, self.queue.partition
 
     def _say(self, parcel: Parcel, payload: bytearray, leader: PartitionLeader) -> bool:
         """acks=0: once it is handed to the stream it counts as delivered."""

@@ -25,9 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
+from raylog.actors.transaction_messages import TransactionPartition
 from raylog.api.pending_batch import Writer
 from raylog.errors import InvalidTransactionState, RaylogError, TransactionAborted, UnknownTransactionalId
+
+_MOST_TOGETHER: Final = 64  # what is told of partitions is told to each of their leaders
 
 
 class Phase(Enum):
@@ -50,6 +54,7 @@ class ProducerTransaction:
         self.writer: Writer | None = None
         self.number = 0  # of transactions that were begun
         self.has_sent = False  # something of this transaction, which its coordinator may know of
+        self._beginning: dict[TransactionPartition, None] = {}  # where its first batch is under way
         self.on_refusal: Callable[[], object] = lambda: None
         self._error: RaylogError | None = None
 
@@ -99,8 +104,21 @@ class ProducerTransaction:
         self._allow(Phase.READY)
         self.number += 1
         self.has_sent = False
+        self._beginning.clear()
         self._error = None
         self.phase = Phase.OPEN
+
+    def begins_in(self, partition: TransactionPartition) -> None:
+        """Its first batch there is being sent."""
+        if len(self._beginning) < _MOST_TOGETHER:
+            self._beginning[partition] = None
+
+    def has_begun_in(self, partition: TransactionPartition) -> None:
+        self._beginning.pop(partition, None)
+
+    def begins_with(self, partition: TransactionPartition) -> tuple[TransactionPartition, ...]:
+        """Where else its first batch is under way."""
+        return tuple(each for each in self._beginning if each != partition)
 
     def commit(self) -> None:
         self._allow(Phase.OPEN, Phase.FLUSHING, Phase.COMMITTING)

@@ -113,12 +113,17 @@ class TransactionMachine(RuleBasedStateMachine):
             self.fenced.update(self.identities)
         self.given(answer.producer_id, answer.epoch)
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), back=st.integers(0, 2))
-    def add(self, partition: int, back: int) -> None:
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        together=st.sets(st.integers(0, PARTITIONS - 1)),
+        back=st.integers(0, 2),
+    )
+    def add(self, partition: int, together: set[int], back: int) -> None:
         """By the present identity, or by one of before."""
         identity = self.identity(back)
         with suppress(ProducerFenced, TransactionTimedOut, ConcurrentTransaction):
-            self.ask(AddPartition(ID, *identity, "t", TOPIC, partition), None)
+            others = tuple(("t", TOPIC, each) for each in sorted(together))
+            self.ask(AddPartition(ID, *identity, "t", TOPIC, partition, others), None)
             assert identity not in self.outcomes, "it has joined a transaction that is over"
             assert identity not in self.fenced
             self.added.setdefault(identity, set()).add(partition)

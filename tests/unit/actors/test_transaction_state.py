@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raylog.actors.transaction_messages import (
@@ -100,6 +102,15 @@ def test_what_is_in_the_transaction_already_changes_nothing() -> None:
     assert add_partition(ongoing(), add(0), 25) is None
     with_group = add_group(begun(), AddGroup(ID, PRODUCER, 0, "readers"), 20)
     assert add_group(with_group, AddGroup(ID, PRODUCER, 0, "readers"), 25) is None
+
+
+def test_partitions_that_begin_together_are_added_in_one_step() -> None:
+    known = ongoing()
+    others = tuple(("clicks", TOPIC, each) for each in (0, 2, 1))
+    more = add_partition(known, replace(add(0, partition=1), together=others), 21)
+    assert more is not None
+    assert more.partitions == tuple(("clicks", TOPIC, each) for each in (0, 1, 2))
+    assert add_partition(more, add(0, partition=2), 22) is None, "its own leader asks as well"
 
 
 def test_where_nothing_was_added_there_is_nothing_to_commit() -> None:

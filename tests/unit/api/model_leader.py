@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raylog.api.pending_batch import Columns, PendingBatch
-from raylog.errors import BatchTooLarge
+from raylog.errors import BatchTooLarge, OutOfOrderSequence
 from raylog.storage.batch_codec import decode_batch
 from raylog.storage.producer_state import ProducerStates
 from raylog.storage.record_batch import read_header
@@ -20,6 +20,7 @@ class ModelLeader:
         self.epoch = 1
         self.values: list[bytes | None] = []
         self.largest = 10**9  # records that a batch may have
+        self.is_of_transaction = False  # then it takes nothing of a producer before sequence 0
         self._states = ProducerStates()
         self._batches: list[bytes] = []
 
@@ -33,6 +34,8 @@ class ModelLeader:
         if header.record_count > self.largest:
             raise BatchTooLarge(header.record_count, self.largest)
         if header.has_producer:
+            if self.is_of_transaction and self._states.get(header.producer_id) is None and header.base_sequence:
+                raise OutOfOrderSequence(header.producer_id, header.base_sequence, 0)
             duplicate = self._states.check(header)
             if duplicate is not None:
                 return duplicate.first_offset

@@ -27,9 +27,10 @@ from tests.unit.api.model_leader import ModelLeader, batch_of
 class Client:
     """A delivery, its leader, and requests between them that somebody has to move on."""
 
-    def __init__(self, window: int = 5) -> None:
+    def __init__(self, window: int = 5, *, is_transactional: bool = False) -> None:
         self.leader = ModelLeader()
-        self.delivery = Delivery(window, True, 0)
+        self.leader.is_of_transaction = is_transactional
+        self.delivery = Delivery(window, True, 0, is_transactional=is_transactional)
         self.added: list[PendingBatch] = []
         self.queue: list[PendingBatch] = []
         self.requests: list[tuple[Parcel, bytes, int]] = []  # sent, not arrived
@@ -167,6 +168,20 @@ def test_whatever_is_refused_lost_or_late(seed: int, window: int, final: bool) -
         assert all(batch.outcome is not None and batch.outcome.error is None for batch in client.added)
 
 
+@given(st.integers(0, 2**32), st.integers(1, 5))
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_refused_lost_or_late_of_a_transaction(seed: int, window: int) -> None:
+    """All that it can send may be under way from the beginning."""
+    random = Random(seed)
+    client = Client(window, is_transactional=True)
+    client.leader.largest = random.choice([4, 2, 3, 10**9])
+    for _ in range(80):
+        step(client, random, final=False)
+    client.finish()
+    check(client)
+    assert all(batch.outcome is not None and batch.outcome.error is None for batch in client.added)
+
+
 @given(st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
 def test_an_unclean_election_does_not_stop_it(seed: int) -> None:
@@ -192,6 +207,23 @@ def test_the_first_parcel_goes_alone() -> None:
     client.arrive()
     client.pump()
     assert len(client.requests) == 5
+
+
+def test_a_transaction_begins_with_all_that_may_be_under_way() -> None:
+    client = Client(is_transactional=True)
+    for _ in range(7):
+        client.offer(1)
+    client.pump()
+    assert len(client.requests) == 5
+    client.arrive(1)
+    client.refuse(NotEnoughReplicas("clicks", 0, 1, 2))
+    while client.requests:
+        client.arrive()
+    client.pump()
+    assert len(client.requests) == 1, "after a failure the first goes alone"
+    client.finish()
+    check(client)
+    assert client.ids == 1
 
 
 def test_after_a_refusal_the_first_goes_alone_again_and_under_its_sequence() -> None:
