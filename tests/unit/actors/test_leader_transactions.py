@@ -12,6 +12,7 @@ from raylog.actors.leader_transactions import LeaderTransactions
 from raylog.actors.messages import Done
 from raylog.actors.replication_messages import AppendTransactional, OpenTransactions
 from raylog.actors.stream_interface import Answer, LaterAnswer, Response
+from raylog.actors.transaction_messages import AddPartition
 from raylog.errors import (
     BatchTooLarge,
     ConcurrentTransaction,
@@ -26,7 +27,8 @@ from raylog.storage.producer_state import ProducerStates
 from raylog.storage.record_batch import read_header
 
 PRODUCER = 7
-ASKED = AppendTransactional(-1, -1, 1000, "mover")
+TOGETHER = (("t", b"t" * 16, 1), ("u", b"u" * 16, 0))
+ASKED = AppendTransactional(-1, -1, 1000, "mover", TOGETHER)
 
 
 class Leader:
@@ -38,17 +40,19 @@ class Leader:
         self.refusals: dict[int, RaylogError] = {}
         self.waits_for_replicas: dict[int, list[LaterAnswer]] = {}  # by sequence, each append of it
         self.joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.asked: list[AddPartition] = []
         hosted = SimpleNamespace(
             log=SimpleNamespace(producers=ProducerStates()), name=PartitionName("t", b"t" * 16, 0), start=self._start
         )
-        self.transactions = LeaderTransactions(cast(Any, hosted), lambda _: self._join())
+        self.transactions = LeaderTransactions(cast(Any, hosted), self._join)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
         return task
 
-    async def _join(self) -> None:
+    async def _join(self, asked: AddPartition) -> None:
+        self.asked.append(asked)
         await self.joined
 
     async def over(self) -> None:
@@ -89,6 +93,16 @@ def run(work: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
         await work(Leader())
 
     asyncio.run(main())
+
+
+def test_the_coordinator_hears_where_else_the_transaction_begins() -> None:
+    async def work(leader: Leader) -> None:
+        leader.send(0), leader.send(1)
+        leader.joined.set_result(None)
+        await leader.over()
+        assert leader.asked == [AddPartition("mover", PRODUCER, 0, "t", b"t" * 16, 0, TOGETHER)]
+
+    run(work)
 
 
 def test_what_waits_for_its_replicas_is_answered_when_they_have_it() -> None:

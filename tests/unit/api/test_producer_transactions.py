@@ -29,6 +29,7 @@ from raylog.errors import (
     TransactionPending,
     TransactionTimedOut,
 )
+from raylog.storage.record_batch import read_header
 from tests.unit.api.producer_cluster import TOPIC, FakeLink, fake_cluster
 
 ID = "transfers"
@@ -40,6 +41,7 @@ class _Coordinator:
     def __init__(self, link: FakeLink) -> None:
         self.link = link
         self.asked: list[Message] = []
+        self.appends: list[tuple[int, int, AppendTransactional]] = []  # partition, first sequence
         self.errors: list[RaylogError] = []
         self._epoch = -1
         self._append = link.ask
@@ -56,6 +58,7 @@ class _Coordinator:
     async def ask(self, leader: PartitionLeader, message: Message, payload: bytes = b"", *, timeout: float) -> Response:
         if isinstance(message, AppendTransactional):
             assert message.transactional_id == ID
+            self.appends.append((leader.partition, read_header(payload).base_sequence, message))
             return await self._append(leader, message, payload, timeout=timeout)  # type: ignore[arg-type]
         self.asked.append(message)
         if self.errors:
@@ -99,6 +102,25 @@ def test_each_transaction_has_an_epoch_and_begins_its_sequences_anew(
             firsts = [header.base_sequence for header in headers if header.producer_epoch == epoch]
             assert firsts[0] == 0
             assert firsts == sorted(firsts)
+
+
+def test_leaders_hear_where_else_a_transaction_begins(coordinator: _Coordinator) -> None:
+    topic_id = coordinator.link.view.topic_id
+    with Producer(transactional_id=ID, max_block_ms=5000, linger_ms=60_000) as producer:
+        producer.init_transactions()
+        for _ in range(2):
+            with producer.transaction():
+                for partition in (0, 1):
+                    producer.send(TOPIC, b"first", partition=partition)
+                producer.flush(5)
+                producer.send(TOPIC, b"second", partition=0)
+        told = {(partition, sequence): message.together for partition, sequence, message in coordinator.appends}
+        assert told == {(0, 0): ((TOPIC, topic_id, 1),), (1, 0): ((TOPIC, topic_id, 0),), (0, 1): ()}
+        with producer.transaction():
+            for partition in (1, 0):
+                producer.send(TOPIC, b"alone", partition=partition)
+                producer.flush(5)
+        assert [message.together for _, _, message in coordinator.appends[-2:]] == [(), ()]
 
 
 def test_a_block_that_raises_is_aborted_and_what_it_held_fails(coordinator: _Coordinator, producer: Producer) -> None:
