@@ -196,12 +196,16 @@ class CoordinatorLog:
     async def _next(self) -> list[_Submitted]:
         """What goes into one batch; nothing: it was idle for so long that it has to claim again."""
         if not self._has_work.is_set():
+            idle = self._loop.call_later(_CLAIM_AGAIN_SECONDS, self._has_work.set)
             try:
-                await asyncio.wait_for(self._has_work.wait(), _CLAIM_AGAIN_SECONDS)
-            except asyncio.TimeoutError:
-                return []
-        if not self._submitted:  # it has ended meanwhile
+                await self._has_work.wait()
+            finally:
+                idle.cancel()
+        if self.ended.done():
             raise self._stopped()
+        if not self._submitted:
+            self._has_work.clear()
+            return []
         taken = [self._submitted.popleft()]
         size = taken[0].size
         while self._submitted and size + self._submitted[0].size <= _BATCH_BYTES:

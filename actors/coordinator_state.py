@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +35,7 @@ LAST_EPOCH: Final = 32_766  # the largest producer epoch, one less: that one fen
 FENCING_EPOCH: Final = 32_767
 
 
+@lru_cache(4096)
 def coordinator_hash(name: str) -> int:
     """Of a group or a transactional id: the remainder by the number of coordinators says whose it is.
 

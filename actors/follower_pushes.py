@@ -36,7 +36,7 @@ from raylog.storage.record_batch import Bytes
 
 _PUSH_SECONDS: Final = 10.0
 _MAX_JOINED_BYTES: Final = 256 * 1024  # small batches are joined up to here; larger ones go as they are
-_MARKS_AFTER_MS: Final = 2
+_MARKS_AFTER_MS: Final = 20  # in a transaction some milliseconds lie between the appends
 _log = logging.getLogger(__name__)
 
 

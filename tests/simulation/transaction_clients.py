@@ -115,8 +115,9 @@ class TransactionWriter:
         name, random = f"{self._name}/{self._count}", self._env.random
         partitions = random.sample(range(self._partitions), random.randint(1, self._partitions))
         self._outcomes.written[name] = set(partitions)
+        together = tuple(random.sample(partitions, random.randint(0, len(partitions))))
         try:
-            await asyncio.gather(*(self._write(partition, name) for partition in partitions))
+            await asyncio.gather(*(self._write(partition, name, together) for partition in partitions))
             commits = random.random() < 0.7
         except OutOfOrderSequence as error:  # the first batch was given up, as the transaction timed out
             self.last_error = str(error)
@@ -128,8 +129,8 @@ class TransactionWriter:
         (self._outcomes.committed if commits else self._outcomes.aborted).add(name)
         self._identity = answer.producer_id, answer.epoch
 
-    async def _write(self, partition: int, name: str) -> None:
-        """One record; the same batch until it is acknowledged."""
+    async def _write(self, partition: int, name: str, together: tuple[int, ...] = ()) -> None:
+        """One record; the same batch until it is acknowledged. `together`: what its leader hears of the others."""
         producer_id, epoch = self._identity
         while True:
             batch = encode_batch(
@@ -140,7 +141,8 @@ class TransactionWriter:
                 view = await self._link.find_topic(self._topic, _ASK_SECONDS)
                 leader = view.partitions[partition]
                 if leader.endpoints:
-                    message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name)
+                    others = tuple((self._topic, view.topic_id, each) for each in together)
+                    message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name, others)
                     await self._link.ask(leader, message, batch, timeout=_ASK_SECONDS)
                     return
             except (*_FINAL, OutOfOrderSequence):
