@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, listed, say, show_facts, show_json, show_table, size, yes
+from raylog.api.cli.output import JSON, formatted, listed, say, show_facts, show_json, show_table, size
 from raylog.api.cli.progress import follow
 from raylog.api.cli.running import status_document
 from raylog.api.cli.session import Session, connects
@@ -35,12 +35,11 @@ def describe(session: Session, output_format: str) -> None:
         return
     facts = [("cluster", f"{session.name} ({found.cluster_id})"), ("controller epoch", found.controller_epoch)]
     show_facts([*facts, ("voters", listed(found.voters))])
-    columns = ("broker", "alive", "draining", "host", "rack", "replicas", "leaders", "disk free", "directory")
+    columns = ("broker", "state", "host", "rack", "replicas", "leaders", "disk free", "directory")
     rows = [
         (
             each.broker,
-            yes(each.alive),
-            yes(each.draining),
+            _state(each),
             each.host,
             each.rack or "-",
             each.replicas,
@@ -130,6 +129,12 @@ def remove(session: Session, broker: int) -> None:
 
 
 # --- how ----------------------------------------------------------------------------------------------------------
+
+
+def _state(broker: BrokerDescription) -> str:
+    if not broker.alive:
+        return "away"
+    return "draining" if broker.draining else "alive"
 
 
 def _plan(session: Session) -> list[Move]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from raylog.api.cli.arguments import Partitions
-from raylog.api.cli.read_range import END, START, ReadRange, parse_range, spans
+from raylog.api.cli.read_range import END, START, ReadRange, Span, parse_range, spans
 from raylog.api.cli.record_format import record_document, writer
 from raylog.api.cli.session import Session, connects
 from raylog.errors import UnknownPartition, UnknownTopic
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _POLL_MS: Final = 200.0
 _MOST_RECORDS: Final = 5_000
 _COMMIT_SECONDS: Final = 5.0
+_ALL: Final = Span(0, None)  # of a partition that was added since
 
 
 @click.command()
@@ -164,8 +165,8 @@ def _read_alone(
         until = {partition: span.until for partition, span in wanted.items() if span.until is not None}
         while printer.wanted and (_left(consumer, until) if until else True):
             for partition, records in consumer.poll(_POLL_MS, printer.wanted).items():
-                end = until.get(partition)
-                printer.write(records if end is None else (each for each in records if each.offset < end))
+                span = wanted.get(partition, _ALL)
+                printer.write(each for each in records if span.holds(each.offset))
             printer.check_reader()
 
 

@@ -81,6 +81,8 @@ def seek(session: Session, name: str, place: str, topics: tuple[str, ...], dry_r
     after = session.cluster.reset_group_offsets(
         name, to.pop("to", None), topics=topics or None, dry_run=dry_run, timeout=session.timeout, **to
     )
+    if not after:
+        raise click.ClickException(f"The group {name!r} has committed nothing. -t names the topics to begin in.")
     moves = [(each.topic, each.partition, before.get(each, -1), offset) for each, offset in sorted(after.items())]
     if output_format == JSON:
         names = ("topic", "partition", "before", "after")

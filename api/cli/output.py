@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TABLE: Final = "table"
 JSON: Final = "json"
 _GAP: Final = "  "
+_SHORT: Final = 20  # what is no longer than this stays in one line, where longer things are folded
 _KIB: Final = 1024
 
 
@@ -77,8 +78,10 @@ def _draw(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[str]
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column.upper(), justify="right" if column in numbers else "left", overflow="fold")
+    for place, column in enumerate(columns):
+        is_short = max((len(row[place]) for row in cells), default=0) <= _SHORT
+        justify: Literal["right", "left"] = "right" if column in numbers else "left"
+        table.add_column(column.upper(), justify=justify, overflow="fold", no_wrap=is_short)
     for row in cells:
         table.add_row(*map(Text, row))
     console().print(table)

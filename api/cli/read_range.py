@@ -54,7 +54,17 @@ def parse_range(text: str, now_ms: int) -> ReadRange:
     """ValueError."""
     begin, until = _split(text)
     first = parse_place(begin, now_ms) if begin else Place(START)
-    return ReadRange(first, None if until is None else parse_place(until or END, now_ms))
+    last = None if until is None else parse_place(until or END, now_ms)
+    if last is not None and _is_behind(first, last):
+        raise ValueError(f"{text!r} ends before it begins")
+    return ReadRange(first, last)
+
+
+def _is_behind(first: Place, last: Place) -> bool:
+    """Whether the one is further behind, whatever the log holds. Places of two kinds cannot be compared without it."""
+    if first.kind != last.kind:
+        return False
+    return first.number < last.number if first.kind == "before" else first.number > last.number
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -87,12 +97,16 @@ class Span:
 
     begin: int
     until: int | None
+    first: int = 0  # what comes before this offset is not meant: it was named, and lay behind the end of the log
+
+    def holds(self, offset: int) -> bool:
+        return self.first <= offset and (self.until is None or offset < self.until)
 
 
 def spans(
     chosen: ReadRange, partitions: Iterable[TopicPartition], ask: Offsets, *, follow: bool
 ) -> dict[TopicPartition, Span]:
-    """In numbers. Without `follow` reading ends at the present end where the range names none."""
+    """In numbers. Without `follow` reading ends at the present end, if not before."""
     listed = list(partitions)
     starts, ends = ask.beginning_offsets(listed), ask.end_offsets(listed)
 
@@ -106,7 +120,10 @@ def spans(
     begins = numbers(chosen.begin)
     until = chosen.until or (None if follow else Place(END))
     untils = numbers(until) if until is not None else {}
-    return {each: Span(min(max(begins[each], starts[each]), ends[each]), untils.get(each)) for each in listed}
+    if not follow:
+        untils = {each: min(last, ends[each]) for each, last in untils.items()}
+    named = chosen.begin.number if chosen.begin.kind == "at" else 0
+    return {each: Span(min(max(begins[each], starts[each]), ends[each]), untils.get(each), named) for each in listed}
 
 
 _NUMBERS: Final[dict[str, Callable[[int, int, int], int]]] = {

@@ -162,13 +162,14 @@ def _is_healthy(description: ClusterDescription) -> bool:
 
 def _facts(name: str, description: ClusterDescription) -> list[tuple[str, object]]:
     alive = sum(each.alive for each in description.brokers)
-    partitions = f"{description.partitions}, {description.under_replicated} under-replicated"
-    partitions += f", {description.under_min_isr} below min.insync.replicas, {description.offline} without a leader"
     return [
         ("cluster", f"{name} ({description.cluster_id})"),
         ("health", "good" if _is_healthy(description) else "not good"),
         ("brokers", f"{alive} of {len(description.brokers)} alive"),
         ("topics", description.topics),
-        ("partitions", partitions),
+        ("partitions", description.partitions),
+        ("under-replicated", description.under_replicated),
+        ("below min.insync", description.under_min_isr),
+        ("without a leader", description.offline),
         ("reassigning", description.reassigning),
     ]

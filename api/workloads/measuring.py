@@ -9,7 +9,8 @@ import pickle
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from raylog.api.workloads.driver import Driver, Publisher, Target, open_driver
@@ -47,17 +48,15 @@ async def _measure(target: Target, workload: Workload, tell: Tell) -> Outcome:
 
 
 async def _latencies(driver: Driver, target: Target, workload: Workload) -> tuple[Latency, Latency]:
-    topic = _topic()
-    await driver.create(topic, workload)
-    reader = await _Reader.start(target, topic, workload)
-    try:
-        publisher = await driver.publisher(topic, workload)
-        samples, count = await _publish_steadily(publisher, workload)
-        await publisher.close()
-        answer = await reader.result(count, workload.seconds + IDLE_SECONDS)
-    finally:
-        await reader.end()
-    await driver.delete(topic)
+    async with _topic(driver, workload) as topic:
+        reader = await _Reader.start(target, topic, workload)
+        try:
+            publisher = await driver.publisher(topic, workload)
+            samples, count = await _publish_steadily(publisher, workload)
+            await publisher.close()
+            answer = await reader.result(count, workload.seconds + IDLE_SECONDS)
+        finally:
+            await reader.end()
     return latency_of(samples), Latency(**answer["latency"])
 
 
@@ -90,13 +89,25 @@ async def _publish_steadily(publisher: Publisher, workload: Workload) -> tuple[l
 
 async def _rates(driver: Driver, target: Target, workload: Workload) -> tuple[float, int, float]:
     """Records a second published; how many; records a second read of them afterwards."""
-    topic = _topic()
-    await driver.create(topic, workload)
-    publisher = await driver.publisher(topic, workload)
+    async with _topic(driver, workload) as topic:
+        publisher = await driver.publisher(topic, workload)
+        sent, rate = await _publish_at_full_speed(publisher, workload)
+        await publisher.close()
+        reader = await _Reader.start(target, topic, workload)
+        try:
+            answer = await reader.result(sent, _DRAIN_SECONDS)
+        finally:
+            await reader.end()
+    if answer["count"] < sent:
+        raise WorkloadFailed(target.kind, f"of {sent} acknowledged records {answer['count']} came back")
+    return rate, sent, answer["count"] / answer["seconds"]
+
+
+async def _publish_at_full_speed(publisher: Publisher, workload: Workload) -> tuple[int, float]:
+    """How many records there are then, and records a second. The first group is not measured."""
     payloads = Payloads(workload.size)
     group = [payloads.make(NOT_MEASURED) for _ in range(workload.group)]
     await publisher.publish(group)
-    count = len(group)
     begin = time.monotonic()
 
     async def lane() -> int:
@@ -107,22 +118,21 @@ async def _rates(driver: Driver, target: Target, workload: Workload) -> tuple[fl
         return sent
 
     sent = sum(await asyncio.gather(*(lane() for _ in range(workload.in_flight))))
-    rate = sent / (time.monotonic() - begin)
-    await publisher.close()
-    count += sent
-    reader = await _Reader.start(target, topic, workload)
+    return len(group) + sent, sent / (time.monotonic() - begin)
+
+
+@asynccontextmanager
+async def _topic(driver: Driver, workload: Workload) -> AsyncIterator[str]:
+    """Nothing of it stays, also where the run fails or is interrupted: the system may be one that people use."""
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
     try:
-        answer = await reader.result(count, _DRAIN_SECONDS)
-    finally:
-        await reader.end()
+        await driver.create(topic, workload)
+        yield topic
+    except BaseException:
+        with suppress(Exception):  # what was wrong first is told
+            await driver.delete(topic)
+        raise
     await driver.delete(topic)
-    if answer["count"] < count:
-        raise WorkloadFailed(target.kind, f"of {count} acknowledged records {answer['count']} came back")
-    return rate, count, answer["count"] / answer["seconds"]
-
-
-def _topic() -> str:
-    return f"bench-{uuid.uuid4().hex[:8]}"
 
 
 class _Reader:

@@ -257,6 +257,7 @@ def test_start_stop_and_status(cluster: FakeCluster) -> None:
         ("produce clicks -H x", "-H is NAME=VALUE"),
         ("produce clicks /nothing/there", "does not exist"),
         ("consume clicks -o soon", "'soon' is no place"),
+        ("consume clicks -o 5:3", "-o: '5:3' ends before it begins."),
         ("consume clicks -f %y", "%y is nothing in the pattern"),
         ("consume clicks -p 1-", "Partitions are given as 0,2,5-7"),
         ("consume clicks -g g -p 1", "-p does not go with -g"),

@@ -49,7 +49,10 @@ def test_others_are_not(text: str) -> None:
         ("start", False, Span(2, 10)),
         ("end", True, Span(10, None)),
         ("0", True, Span(2, None)),
-        ("99", True, Span(10, None)),
+        ("7", True, Span(7, None, 7)),
+        ("99", True, Span(10, None, 99)),
+        ("99:120", True, Span(10, 120, 99)),
+        ("5:120", False, Span(5, 10, 5)),
         ("+3:-1", True, Span(5, 9)),
         ("-100", False, Span(2, 10)),
         ("@1.005", True, None),
@@ -62,6 +65,18 @@ def test_places_become_offsets_within_the_log(text: str, follow: bool, expected:
     chosen = ReadRange(Place("time", 1004)) if expected is None else parse_range(text, NOW)
     found = spans(chosen, [TopicPartition("clicks", 0)], FakeConsumer(cluster, {}), follow=follow)
     assert found == {TopicPartition("clicks", 0): expected or Span(4, None)}
+
+
+@pytest.mark.parametrize("text", ["5:3", "+5:+3", "-3:-5", "@-1h:@-2h"])
+def test_a_range_that_can_never_hold_anything_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ends before it begins"):
+        parse_range(text, NOW)
+    parse_range("5:5", NOW)
+
+
+def test_what_lies_before_a_named_offset_is_not_meant() -> None:
+    assert [offset for offset in range(95, 105) if Span(90, 102, 99).holds(offset)] == [99, 100, 101]
+    assert Span(0, None).holds(0)
 
 
 def test_moments_and_numbers() -> None:
