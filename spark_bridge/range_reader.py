@@ -57,8 +57,10 @@ _FETCH_BYTES: Final = 4 * MIB
 _LEAST_FETCH_BYTES: Final = 64 * KIB
 _AHEAD_BYTES: Final = 16 * MIB
 _FIRST_GUESS: Final = KIB  # of a record's size
-_ROWS_TOGETHER: Final = 16_384  # Spark takes about a millisecond for each Arrow batch, whatever is in it
-_BYTES_TOGETHER: Final = 4 * MIB
+# Spark takes milliseconds for each Arrow batch, whatever is in it: 65,536 rows together take a sixth less of its time
+# than 16,384. Of more than 16 MiB it does not keep the memory for the next batch.
+_ROWS_TOGETHER: Final = 65_536
+_BYTES_TOGETHER: Final = 12 * MIB
 
 _log = logging.getLogger(__name__)
 
