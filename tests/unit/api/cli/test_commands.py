@@ -297,6 +297,7 @@ def test_without_a_command_it_tells_which_there_are(cluster: FakeCluster, argume
         ("produce clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
         ("consume clicks -p 7", "raylog: Topic 'clicks' has no partition 7"),
         ("group describe bilings", "raylog: There is no group 'bilings'. Did you mean 'billing'?\n"),
+        ("group seek nobody --to start", "raylog: The group 'nobody' has committed nothing. -t names the topics"),
         ("status --cluster othr", "raylog: No raylog cluster 'othr' is running; --cluster may name: 'default'.\n"),
     ],
 )
