@@ -108,7 +108,8 @@ def test_what_is_not_there(cluster: Cluster, spark: SparkSession) -> None:
 
 def test_a_reader_of_committed_records_sees_no_aborted_ones(cluster: Cluster, spark: SparkSession) -> None:
     cluster.create_topic("transactions", partitions=1, replication_factor=1)
-    with raylog.Producer(cluster=cluster, transactional_id="spark-test") as producer:
+    # The cluster's first transaction: its coordinators are started for it, which takes long on a busy machine.
+    with raylog.Producer(cluster=cluster, transactional_id="spark-test", max_block_ms=200_000) as producer:
         producer.init_transactions()
         for keep in (True, False, True):
             producer.begin_transaction()
