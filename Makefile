@@ -113,7 +113,7 @@ mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched
 soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die, and their memory (OUTRUN_SECONDS, BACKLOG_GB)
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
-demo: $(STAMP) ## a replicated topic, a leader killed under load: a minute, and nothing left behind
+demo: $(STAMP) ## a replicated topic, a leader killed under load, a Spark job: a minute, and nothing left behind
 	@$(BIN)/python -m examples.demo
 
 docs: $(STAMP) ## write docs/configuration.md anew, from the definitions

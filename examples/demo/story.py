@@ -14,7 +14,7 @@ import ray
 
 import raylog
 from examples.demo.account import Account, milliseconds, quantile, thousands
-from examples.demo.load import RECORD_BYTES, Reader, Seen, Writer, Written, numbered
+from examples.demo.load import NUMBER_DIGITS, RECORD_BYTES, Reader, Seen, Writer, Written, numbered
 from raylog.errors import RaylogError
 
 TOPIC: Final = "clicks"
@@ -43,6 +43,7 @@ class Story:
         written, seen = self._fail_over(cluster)
         self._account_for(written, seen)
         self._burst(written)
+        self._spark(written.acknowledged + BURST)
         with self._tell.step("cluster stopped, its files removed"):
             cluster.shutdown()
         self._tell.chapter("In figures")
@@ -147,6 +148,35 @@ class Story:
                 if not found and time.monotonic() - began > _WAIT_SECONDS:
                     raise SomethingWasLost(f"{expected - count} of {expected} records could not be read.")
         return time.monotonic() - began
+
+    def _spark(self, expected: int) -> None:
+        from raylog import spark_bridge
+        from raylog.actors.java_runtime import spark_is_installed
+
+        self._tell.chapter("The same records in Spark")
+        if not spark_is_installed():
+            self._tell.note("left out: pip install 'raylog[spark]' brings it")
+            return
+        with self._tell.step("Spark's executors start on the same Ray"):
+            spark = spark_bridge.session("demo", executors=1, executor_memory="600m")
+        try:
+            with self._tell.step("select partition, count(*), max(number) from clicks group by partition"):
+                began = time.monotonic()
+                number = f"cast(substring(cast(value as string), 1, {NUMBER_DIGITS}) as long)"
+                frame = spark_bridge.read(spark, subscribe=TOPIC, startingOffsets="earliest")
+                frame.selectExpr("partition", f"{number} as number").createOrReplaceTempView(TOPIC)
+                found = spark.sql(
+                    f"select partition, count(*), max(number) from {TOPIC} group by partition order by partition"
+                ).collect()
+                took = time.monotonic() - began
+        finally:
+            spark_bridge.stop(spark)
+        for partition, count, number in found:
+            self._tell.note(f"partition {partition}: {thousands(count)} records, up to number {thousands(number)}")
+        total = sum(count for _, count, _ in found)
+        self._rows.append(("counted by Spark", f"{thousands(total / took)} records/s"))
+        if total != expected:
+            raise SomethingWasLost(f"Spark found {total} records of {expected}.")
 
 
 def actor(kind: type) -> Any:

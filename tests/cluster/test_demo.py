@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.conftest import until
 
 _ROOT = Path(__file__).parents[2]
-_SECONDS = 150
+_SECONDS = 200
 
 
 @pytest.mark.cluster
@@ -30,6 +30,7 @@ def test_the_demo_loses_nothing_and_says_so(ray_folder: Path) -> None:
     assert re.search(r"^ +lost +0$", ran.stdout, re.MULTILINE), ran.stdout
     assert re.search(r"^ +twice +0$", ran.stdout, re.MULTILINE), ran.stdout
     assert "kill -9" in ran.stdout
+    assert re.search(r"^ +counted by Spark +[\d ]+ records/s$", ran.stdout, re.MULTILINE), ran.stdout
     until(lambda: processes_with(f"RAYLOG_DEMO_OF={ray_folder}") == [], 15.0)
 
 
