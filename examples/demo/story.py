@@ -160,7 +160,7 @@ class Story:
         with self._tell.step("Spark's executors start on the same Ray"):
             spark = spark_bridge.session("demo", executors=1, executor_memory="600m")
         try:
-            with self._tell.step("select partition, count(*), max(number) from clicks group by partition"):
+            with self._tell.step("count(*) and max(number) of each partition, in SQL"):
                 began = time.monotonic()
                 number = f"cast(substring(cast(value as string), 1, {NUMBER_DIGITS}) as long)"
                 frame = spark_bridge.read(spark, subscribe=TOPIC, startingOffsets="earliest")
