@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.conftest import until
 
 _ROOT = Path(__file__).parents[2]
-_SECONDS = 200
+_SECONDS = 300
 
 
 @pytest.mark.cluster
