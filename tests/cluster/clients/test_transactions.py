@@ -128,6 +128,7 @@ def test_offsets_count_with_what_was_written(cluster: Cluster) -> None:
                     kill_coordinators(TRANSACTIONS_TOPIC)
                     kill_coordinators(OFFSETS_TOPIC)
                 if number == 4:
+                    producer.flush(20)  # else a leader is the first to say that it is fenced, and that is abortable
                     cluster.abort_transaction("copier")
                     with pytest.raises(ProducerFenced):
                         producer.commit_transaction()
