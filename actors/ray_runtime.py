@@ -25,7 +25,7 @@ from ray.util.client import ray as ray_client
 
 from raylog.actors.java_runtime import java_on_path
 from raylog.actors.own_notes import note_path, ray_folder, read_note, write_note
-from raylog.errors import RayClientRefused, RayNotAdmitted, RayUnreachable
+from raylog.errors import RayClientRefused, RayNotAdmitted, RayNotStarted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
 _OTHERS_START_SECONDS: Final = 120.0
@@ -45,7 +45,7 @@ def join_or_start_ray(**settings: Any) -> str:
     `settings` go to `ray.init`; those that only a new Ray can have, only if there is to be one. A new one ends with
     this process. Returns the address of the cluster's control store.
 
-    RayUnreachable, RayNotAdmitted, RayClientRefused.
+    RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused.
     """
     if not _is_connected():
         with one_process_at_a_time():
@@ -126,6 +126,10 @@ def _init(address: str, settings: dict[str, Any]) -> None:
         raise RayNotAdmitted(address) from error
     except ConnectionError as error:
         raise RayUnreachable(address, str(error)) from error
+    except Exception as error:
+        if type(error) is Exception and address == _START_NEW:  # all that Ray makes of processes that came too late
+            raise RayNotStarted(str(error)) from error
+        raise
 
 
 def _have_token(address: str) -> None:

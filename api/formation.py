@@ -66,8 +66,8 @@ def start(
     `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
     Starts Ray where none is running. Returns when the brokers are registered and the cluster takes calls.
 
-    RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut, WrongCluster,
-    DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged, InvalidConfig.
+    RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut,
+    WrongCluster, DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged, InvalidConfig.
     """
     namespace(name)  # says what is wrong with it before anything is started
     data_dir = str(Path(data_dir).expanduser().absolute())

@@ -38,8 +38,10 @@ def main(picture: str | None = None) -> int:
 
             try:
                 Story(account, folder / "data").run()
-            except (RaylogError, SomethingWasLost, TimeoutError) as error:
+            except (SomethingWasLost, TimeoutError) as error:
                 failure = error
+    except RaylogError as error:  # also where Ray did not start
+        failure = error
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; everything is stopped and removed.\n")
         return _INTERRUPTED

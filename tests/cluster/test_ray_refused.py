@@ -8,7 +8,7 @@ import pytest
 
 import raylog
 from raylog.actors.ray_runtime import join_or_start_ray, join_ray
-from raylog.errors import RayClientRefused, RayUnreachable
+from raylog.errors import RayClientRefused, RayNotStarted, RayUnreachable
 from tests.cluster.conftest import StartProgram
 
 pytestmark = pytest.mark.cluster
@@ -39,6 +39,15 @@ def test_ray_client_is_refused(ray_folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_connecting_starts_no_ray(ray_folder: Path) -> None:
     with pytest.raises(RayUnreachable, match="none is running"):
         raylog.connect()
+
+
+def test_a_ray_that_does_not_start_in_time_is_told_plainly(ray_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_slow(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")  # just so does Ray
+
+    monkeypatch.setattr("ray.init", too_slow)
+    with pytest.raises(RayNotStarted, match="timed out during startup"):
+        join_or_start_ray()
 
 
 def test_a_missing_token_is_told_plainly(ray_folder: Path, start_program: StartProgram) -> None:
