@@ -6,7 +6,8 @@ distance fits and moves down as its time comes near, at most once a level. A bit
 use, so empty time is skipped and not walked.
 
 What must stay true: a timer in a slot of level n is due at least one and at most 64 slots of that level from now. So
-the slot that `now` itself is in has been emptied, and a timer found there is a full turn away.
+the slot that `now` itself is in has been emptied, and a timer found there is a full turn away. Where slots of several
+levels begin in one moment, all of them are emptied in it: one left behind would be taken for a full turn away.
 """
 
 from __future__ import annotations
@@ -88,14 +89,12 @@ class TimingWheel(Generic[_T]):
         """
         gone_off = list(self._due.values())
         self._due.clear()
-        while (step := self._next_step()) is not None and step[0] <= now_ms:
-            self.now_ms, level_number = step
-            slot = self._take_slot(level_number)
-            if level_number == 0:
-                gone_off += slot.values()
-                continue
-            for timer in slot.values():
-                self._place(timer)
+        while (begins := self._next_beginning()) is not None and begins <= now_ms:
+            self.now_ms = begins
+            for number in reversed(range(len(self._levels))):
+                if begins & ((1 << number * _BITS) - 1) == 0:
+                    for timer in self._take_slot(number).values():
+                        self._place(timer)
             gone_off += self._due.values()
             self._due.clear()
         self.now_ms = max(self.now_ms, now_ms)
@@ -109,8 +108,7 @@ class TimingWheel(Generic[_T]):
         """When to call `advance` next: no later than the first deadline, sometimes a little before. None: never."""
         if self._due:
             return self.now_ms
-        step = self._next_step()
-        return None if step is None else step[0]
+        return self._next_beginning()
 
     def _place(self, timer: Timer[_T]) -> None:
         distance = timer.deadline_ms - self.now_ms
@@ -127,9 +125,9 @@ class TimingWheel(Generic[_T]):
         slot[timer._number] = timer
         timer.slot = slot
 
-    def _next_step(self) -> tuple[int, int] | None:
-        """(when the next used slot begins, level); of two that begin together the higher, which moves down first."""
-        best: tuple[int, int] | None = None
+    def _next_beginning(self) -> int | None:
+        """When the next used slot of any level begins."""
+        earliest: int | None = None
         for number, level in enumerate(self._levels):
             shift = number * _BITS
             now = self.now_ms >> shift
@@ -137,11 +135,11 @@ class TimingWheel(Generic[_T]):
                 index = (now + distance) & _MASK
                 if level.slots[index]:
                     begins = (now + distance) << shift
-                    if best is None or begins <= best[0]:
-                        best = (begins, number)
+                    if earliest is None or begins < earliest:
+                        earliest = begins
                     break
                 level.used &= ~(1 << index)
-        return best
+        return earliest
 
     def _take_slot(self, number: int) -> dict[int, Timer[_T]]:
         """Empty the slot of `now` in this level."""

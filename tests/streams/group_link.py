@@ -77,7 +77,10 @@ class GroupLink(FakeLink):
             await asyncio.sleep(timeout)
             answer.cancel()
             raise RequestTimedOut("the coordinator", round(1000 * timeout))
-        return Response(await asyncio.wait_for(answer, timeout))
+        try:
+            return Response(await asyncio.wait_for(answer, timeout))
+        except asyncio.TimeoutError:
+            raise RequestTimedOut("the coordinator", round(1000 * timeout)) from None
 
     # --- `Topics` -------------------------------------------------------------------------------------------------
 

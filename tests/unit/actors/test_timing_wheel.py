@@ -42,6 +42,11 @@ class WheelAgainstList(RuleBasedStateMachine):
         for action in due:
             del self.model[action]
 
+    @rule(slots=st.sampled_from([64, 64**2, 64**3]), before=st.integers(1, 200))
+    def advance_to_before_slots_begin(self, slots: int, before: int) -> None:
+        """There timers are set that will be found where slots of several levels begin in one moment."""
+        self.advance(slots - self.now % slots - before)
+
     @rule()
     def advance_to_where_it_asks(self) -> None:
         wake = self.wheel.wake_at()
@@ -74,6 +79,19 @@ def test_a_full_turn_ahead_is_not_taken_for_now() -> None:
     wheel.set(70 + 4090, "far")  # its slot in level 1 is the one that now is in
     assert wheel.advance(71) == []
     assert wheel.advance(4160) == ["far"]
+
+
+@pytest.mark.parametrize("boundary", [64, 4096, 262_144])
+def test_slots_of_several_levels_that_begin_in_one_moment_are_all_emptied(boundary: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.set(boundary + 50, "from far")
+    wheel.advance(boundary - 30)
+    wheel.set(boundary, "on it")
+    wheel.set(boundary + 20, "from near")
+    wheel.advance(boundary - 1)
+    assert wheel.advance(boundary) == ["on it"]
+    assert wheel.advance(boundary + 20) == ["from near"]
+    assert wheel.advance(boundary + 50) == ["from far"]
 
 
 def test_following_its_advice_takes_few_steps() -> None:
