@@ -16,13 +16,20 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from raylog.api.batch_accumulator import BatchAccumulator
 from raylog.api.bulk_partitioning import known_partitions, partitions_of, split
-from raylog.api.joined_columns import WIRE_BYTES, Gathering, JoinedBatch, Positions, join_records
+from raylog.api.joined_columns import (
+    WIRE_BYTES,
+    Gathering,
+    JoinedBatch,
+    JoinedColumns,
+    Positions,
+    join_records,
+)
 from raylog.api.pending_batch import Columns, Encodable, Outcome, PendingBatch
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture, told_on_this_loop, wait_for
@@ -34,8 +41,12 @@ from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarg
 # fill batches well; but enough that there are some for each partition.
 _CHUNK: Final = 4_096
 _CHUNK_PER_PARTITION: Final = 1_024
+_ARROW_CHUNK: Final = 7_168  # the same where Arrow splits them
+_WORTH_ARROW: Final = 4 * _ARROW_CHUNK  # fewer would not pay for importing it
 _GATHERED_SHARE: Final = 4  # of `buffer_memory`, of which it is no part
 _SAMPLE: Final = 64
+
+SplitCall = Callable[[Sequence[bytes | None], Sequence[bytes | None], int, bytes, int], list[JoinedColumns]]
 
 
 class DeliveredRange(NamedTuple):
@@ -195,6 +206,7 @@ class BulkSend:
         self._wait_for_room = wait_for_room
         self._error: RaylogError | None = None
         self._gathering = [Gathering() for _ in range(lane.partitions)]
+        self._split_joined: SplitCall | None = None
 
     def add(self, partition: int, content: Encodable, size: int, positions: Positions) -> None:
         """One batch, once there is room for it."""
@@ -220,6 +232,8 @@ class BulkSend:
         lane = self.lane
         partition = 0 if lane.partitions == 1 else partition
         if given.keys is not None and lane.is_cached and partition is None:
+            if len(given) >= _WORTH_ARROW and given.headers is None and isinstance(given.timestamps, int):
+                self._split_joined = _arrow_split()
             keys, chunks = given.keys, self._chunks(given)
             looked_up = [self._look_up(keys[rows.start : rows.stop]) for rows in chunks]  # all before any is taken
             for rows, (parts, some) in zip(chunks, looked_up, strict=True):
@@ -240,7 +254,10 @@ class BulkSend:
 
     def _chunks(self, given: Columns) -> list[range]:
         """The chunks."""
-        count, step = len(given), max(_CHUNK, _CHUNK_PER_PARTITION * self.lane.partitions)
+        count = len(given)
+        step = max(_CHUNK, _CHUNK_PER_PARTITION * self.lane.partitions)
+        if self._split_joined is not None:
+            step = max(step, _ARROW_CHUNK)
         return [range(start, min(start + step, count)) for start in range(0, count, step)]
 
     def _look_up(self, keys: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes | None]]:
@@ -260,6 +277,8 @@ class BulkSend:
 
     def _split(self, chunk: Columns, parts: Sequence[int], start: int) -> None:
         """The records of each partition together."""
+        if self._split_joined is not None and self._split_by_arrow(self._split_joined, chunk, parts, start):
+            return
         count = self.lane.partitions
         values = split(chunk.values, parts, count)
         none: list[None] = [None] * count
@@ -273,18 +292,38 @@ class BulkSend:
                 some = Columns(keys[partition], values[partition], headers[partition], timestamps[partition])
                 self._gather(some, partition, partial(_places, parts, partition, start), record_size)
 
+    def _split_by_arrow(self, split_joined: SplitCall, chunk: Columns, parts: Sequence[int], start: int) -> bool:
+        """The same for records that are small, of less than 257 partitions. False: they are not, nothing is done."""
+        most, count, stamp = self.options.batch_size, self.lane.partitions, chunk.timestamps
+        if not isinstance(parts, bytes) or not isinstance(stamp, int) or chunk.keys is None:
+            return False
+        if _record_size(chunk) * len(chunk) > most * count:
+            return False
+        pieces = split_joined(chunk.keys, chunk.values, stamp, parts, count)
+        if any(piece.size > most for piece in pieces):
+            return False
+        for partition, piece in enumerate(pieces):
+            if piece.count:
+                self._gather_piece(piece, partition, partial(_places, parts, partition, start))
+        return True
+
     def _gather(
         self, some: Columns, partition: int, places: Callable[[range], Sequence[int]], record_size: int
     ) -> None:
         """Put these records behind those of their partition that wait for more."""
-        gathering, most = self._gathering[partition], self.options.batch_size
+        most = self.options.batch_size
         piece = join_records(some) if record_size * len(some) <= most else None
-        if piece is None or gathering.size + piece.size > most:
-            self._let_go(partition, gathering)
         if piece is None or piece.size > most:
+            self._let_go(partition, self._gathering[partition])
             self._pieces(some, _always(partition), places)
-            return
-        gathering.add(piece, partial(places, range(len(some))))
+        else:
+            self._gather_piece(piece, partition, places)
+
+    def _gather_piece(self, piece: JoinedColumns, partition: int, places: Callable[[range], Sequence[int]]) -> None:
+        gathering = self._gathering[partition]
+        if gathering.size + piece.size > self.options.batch_size:
+            self._let_go(partition, gathering)
+        gathering.add(piece, partial(places, range(piece.count)))
         if sum(each.size for each in self._gathering) > self.options.buffer_memory // _GATHERED_SHARE:
             self._end_gathering()
 
@@ -314,6 +353,16 @@ class BulkSend:
             self._piece(some, rows[middle:], partition, places)
         else:
             self.add(partition(content.size), content, content.size, partial(places, rows))
+
+
+@cache
+def _arrow_split() -> SplitCall | None:
+    """None: the extra `arrow` is not installed."""
+    try:
+        from raylog.api.arrow_split import split_joined
+    except ImportError:
+        return None
+    return split_joined
 
 
 def _record_size(some: Columns) -> int:
