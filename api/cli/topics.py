@@ -238,8 +238,9 @@ def _trim_offsets(
 
     wanted = {TopicPartition(found.name, partition): int(place[1:]) for partition in chosen}
     with session.consumer() as consumer:
+        ends = consumer.end_offsets(wanted)  # before the times: what arrives from here on may be newer, and stays
         places = consumer.offsets_for_times(wanted)
-    return {(each.topic, each.partition): -1 if at is None else at.offset for each, at in places.items()}
+    return {(each.topic, each.partition): ends[each] if at is None else at.offset for each, at in places.items()}
 
 
 def _settings_of(session: Session, found: TopicDescription, with_defaults: bool) -> dict[str, Any]:

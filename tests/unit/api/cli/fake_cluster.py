@@ -18,7 +18,7 @@ from raylog.actors.descriptions import (
 )
 from raylog.api.cli.program import program
 from raylog.api.cli.session import Session
-from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition
+from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition, MemberDescription
 from raylog.api.records import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -41,6 +41,8 @@ class FakeCluster:
         self.settings: dict[str, dict[str, Any]] = {}
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self.committed: dict[str, dict[TopicPartition, int]] = {}
+        self.states: dict[str, str] = {}
+        self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
         self.starts: dict[TopicPartition, int] = {}
@@ -56,6 +58,14 @@ class FakeCluster:
         log = self.logs[TopicPartition(topic, partition)]
         log.append(ConsumerRecord(topic, partition, len(log), timestamp, 0, key, value, headers, 0))
         return RecordMetadata(topic, partition, len(log) - 1, timestamp)
+
+    def join(self, group: str, client_id: str) -> None:
+        """A member that is given nothing."""
+        self.committed.setdefault(group, {})
+        none = frozenset[TopicPartition]()
+        self.members.setdefault(group, {})[client_id] = MemberDescription(
+            f"id of {client_id}", "", client_id, "here", 3, none, none, none, 0
+        )
 
     # --- what Cluster has -----------------------------------------------------------------------------------------
 
@@ -158,7 +168,9 @@ class FakeCluster:
             GroupPartition(each, "", OffsetAndMetadata(at), len(self.logs[each]), len(self.logs[each]) - at)
             for each, at in sorted(self.committed[name].items())
         )
-        return GroupDescription(name, "Empty", 3, "range", "", "", (), partitions)
+        members = tuple(self.members.get(name, {}).values())
+        state = self.states.get(name, "Empty")
+        return GroupDescription(name, state, 3, "range", "", "", members, partitions)
 
     def list_group_offsets(self, name: str, *, timeout: float = 1) -> dict[TopicPartition, OffsetAndMetadata]:
         if name not in self.committed:
