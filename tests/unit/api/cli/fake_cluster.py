@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -27,6 +28,7 @@ from raylog.api.records import (
     TopicPartition,
 )
 from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
+from raylog.api.workloads.driver import RAYLOG, Target
 from raylog.errors import ClusterNotFound, RaylogError, TopicExists, UnknownGroup, UnknownTopic
 
 Headers = Any
@@ -322,6 +324,10 @@ class FakeSession(Session):
 
     def consumer(self, *topics: str, **options: Any) -> Any:
         return FakeConsumer(self.fake, options)
+
+    @contextmanager
+    def bench_target(self, own: int | None) -> Iterator[Target]:
+        yield Target(RAYLOG, None)
 
     def cluster_names(self) -> list[str]:
         return ["default", *self.others]
