@@ -63,7 +63,7 @@ def consume(
 
     \b
     raylog consume clicks -e                    all there are
-    raylog consume clicks -o -10 -n 10          the last ten
+    raylog consume clicks -o -10 -e             the last ten of each partition
     raylog consume clicks -o end                what comes from now on
     raylog consume clicks -o @-1h:end           of the last hour
     raylog consume clicks -o 100:200 -p 0 -f '%t %p %o %k %v'

@@ -160,6 +160,12 @@ class FakeCluster:
         self.calls.append(("drain", (broker, force)))
         self.replicas = {each: tuple(b for b in held if b != broker) for each, held in self.replicas.items()}
 
+    def undrain_broker(self, broker: int, *, timeout: float = 1) -> None:
+        self.calls.append(("undrain", broker))
+
+    def remove_broker(self, broker: int, *, timeout: float = 1) -> None:
+        self.calls.append(("remove", broker))
+
     def list_groups(self, *, timeout: float = 1) -> tuple[GroupListing, ...]:
         return tuple(GroupListing(name, "Empty", 0) for name in sorted(self.committed))
 

@@ -217,6 +217,47 @@ def test_transactions_are_shown_and_ended(cluster: FakeCluster) -> None:
     assert [name for name, _ in cluster.calls] == ["abort", "abort"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("topic alter clicks -c a=b", [{"topic": "clicks", "altered": True, "reassigning": False}]),
+        ("topic alter clicks -r 2", [{"topic": "clicks", "altered": True, "reassigning": True}]),
+        ("topic add-partitions clicks -n 2", [{"topic": "clicks", "partitions": 4}]),
+        ("topic delete clicks", [{"topic": "clicks", "deleted": True}]),
+        ("group delete billing", [{"group": "billing", "deleted": True}]),
+        ("cluster drain 1", {"broker": 1, "draining": True, "replicas": 0}),
+        ("cluster drain 1 --undo", {"broker": 1, "draining": False, "replicas": 2}),
+        ("cluster remove 1", {"broker": 1, "removed": True}),
+        ("cluster cancel", {"cancelled": 0}),
+        ("stop --ray", {"cluster": "default", "stopped": True, "stopped_ray": True}),
+        ("txn abort transfers", [{"transactional_id": "transfers", "aborted": True}]),
+    ],
+)
+def test_what_has_been_changed_is_told_to_programs(cluster: FakeCluster, arguments: str, told: object) -> None:
+    cluster.committed["billing"] = {}
+    assert run_json(cluster, *arguments.split()) == told
+    (hanging,) = run_json(cluster, "txn", "abort", "--hanging")
+    assert (hanging["producer_id"], hanging["aborted"]) == (9, True)
+
+
+def test_where_one_of_several_fails_programs_hear_of_those_before_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.fill("views", 1, 0)
+    delete = cluster.delete_topic
+
+    def fails_at_views(name: str, *, timeout: float) -> None:
+        if name == "views":
+            raise AdminTimedOut("delete_topic", 5)
+        delete(name, timeout=timeout)
+
+    monkeypatch.setattr(cluster, "delete_topic", fails_at_views)
+    result = run(cluster, "topic", "delete", "clicks", "views", "--format", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (FAILED, [{"topic": "clicks", "deleted": True}])
+    result = run(cluster, "topic", "delete", "views", "--format", "json")
+    assert (result.exit_code, result.stdout) == (FAILED, "")
+
+
 def test_top_prints_one_frame(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster.committed["billing"] = {TopicPartition("clicks", 0): 3}
     clock = iter([10.0, 12.0])
