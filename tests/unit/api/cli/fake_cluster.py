@@ -44,6 +44,7 @@ class FakeCluster:
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self.committed: dict[str, dict[TopicPartition, int]] = {}
         self.states: dict[str, str] = {}
+        self.owners: dict[TopicPartition, str] = {}  # ids of members
         self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
@@ -173,7 +174,9 @@ class FakeCluster:
         if name not in self.committed:
             raise UnknownGroup(name)
         partitions = tuple(
-            GroupPartition(each, "", OffsetAndMetadata(at), len(self.logs[each]), len(self.logs[each]) - at)
+            GroupPartition(
+                each, self.owners.get(each, ""), OffsetAndMetadata(at), len(self.logs[each]), len(self.logs[each]) - at
+            )
             for each, at in sorted(self.committed[name].items())
         )
         members = tuple(self.members.get(name, {}).values())

@@ -31,7 +31,8 @@ def test_help_fits_into_80_columns() -> None:
         "group list", "group describe billing", "group seek billing --to start",
         "status", "cluster describe", "cluster rebalance --dry-run", "start /data",
         "txn list", "txn list --hanging", "txn describe x", "txn abort x", "stop",
-        "cluster drain 0", "cluster remove 0", "cluster cancel", "topic alter clicks -r 2", "topic delete clicks", "group delete billing",
+        "cluster drain 0", "cluster remove 0", "cluster cancel", "topic alter clicks -r 2", "topic delete clicks",
+        "group delete billing",
     ],
 )  # fmt: skip
 def test_every_key_is_documented(arguments: str) -> None:
