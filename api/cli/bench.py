@@ -33,7 +33,7 @@ def _several(text: str, option: str) -> list[int]:
     return found
 
 
-@click.command()
+@click.command(short_help="Measure rates and latencies, here and beside others.")
 @click.option("-p", "--partitions", default="3", metavar="N,...", help="Partitions of the topics.  [default: 3]")
 @click.option("-s", "--size", default="100", metavar="N,...", help="Bytes of a record, from 8 on.  [default: 100]")
 @click.option("-r", "--replicas", default="", metavar="N,...", help="[default: 3, or as many as there are brokers]")

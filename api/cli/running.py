@@ -23,7 +23,7 @@ _STOP_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
 
 
-@click.command()
+@click.command(short_help="Start a cluster, or join one that runs.")
 @click.argument("data_dir", envvar="RAYLOG_DATA_DIR", type=click.Path(file_okay=False))
 @click.option(
     "-b",

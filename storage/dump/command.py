@@ -31,7 +31,11 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@click.command("dump", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    "dump",
+    short_help="Show what is in the files of a replica, or of a broker.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--records", is_flag=True, help="Every record too, not only the batches.")
 @click.option("--full", is_flag=True, help="Do not cut long keys, values and headers.")

@@ -43,6 +43,13 @@ def test_every_key_is_documented(arguments: str) -> None:
     assert _keys(run_json(cluster, *arguments.split())) - documented == set()
 
 
+@pytest.mark.parametrize("path", [(), *[(name,) for name in ("topic", "group", "cluster", "log", "txn")]])
+def test_what_a_group_lists_is_not_cut(path: tuple[str, ...]) -> None:
+    _, _, listed = help_of(path).partition("Commands:\n")
+    assert listed
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
 def test_what_is_printed_can_be_had_as_json() -> None:
     for path in set(commands(program)) - {("produce",), ("top",), ("completion",)}:
         assert re.search(r"--format \[\w+\|json\]|-f, --format PATTERN +json, or", help_of(path)), path
