@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo 
 VENV ?= .venv
 EXTRAS ?= arrow,spark,bench,test
 WORKERS ?= 2
-CYCLES ?= 30
+CYCLES ?= 1000
 SEEDS ?= 1000
 FROM ?= 0
 
@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-wheel test-packaging
-.PHONY: simulate mutations soak bench clean demo docs
+.PHONY: simulate mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,16 +110,20 @@ simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happen
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
-soak: $(STAMP) ## CYCLES faults (30) on a real Ray under a writer, and what each kind has cost; producers and consumers while leaders die, and their memory (OUTRUN_SECONDS, BACKLOG_GB)
+# OUTRUN_SECONDS, BACKLOG_GB: how much the tests of a client's memory take.
+soak: $(STAMP) ## faults on a real Ray under a writer, CYCLES=1000, and more: an hour and longer (CYCLES=30: minutes)
 	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
 
 demo: $(STAMP) ## a replicated topic, a leader killed under load, a Spark job: a minute, and nothing left behind
 	@$(BIN)/python -m examples.demo
 
+newcomer: ## git clone, make demo, make test, with nothing set up and nothing typed in between: how long each takes
+	@$(PYTHON) -m tests.newcomer $(TARGETS)
+
 docs: $(STAMP) ## write docs/configuration.md anew, from the definitions
 	$(BIN)/python -m raylog.api.configuration_reference > docs/configuration.md
 
-bench: $(STAMP) ## measure the storage layer, as ratios against raw limits of this machine
+bench: $(STAMP) ## measure every part, as ratios against raw limits of this machine
 	$(BIN)/python -m bench
 
 clean: ## remove .venv, builds and caches

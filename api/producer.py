@@ -228,7 +228,7 @@ class Producer(ProducerTransactions):
         """Take many records at once, as columns: ten times as fast as one by one. One future for the lot.
 
             future = producer.send_many("clicks", values, keys=keys)
-            future.result(timeout=30).count
+            future.result(timeout=30).record_count
 
         Columns are lists or tuples of one length; a single timestamp stands for all. Records keep their order within a
         partition. What does not find room within max_block_ms has failed with BufferFull; the future tells which.

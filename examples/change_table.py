@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import raylog
-from examples.small_cluster import small_cluster, small_spark
+from examples.small_cluster import eventually, small_cluster, small_spark
 from raylog import spark_bridge
 from raylog.api.cluster import Cluster
 
@@ -83,21 +82,12 @@ def change_rows(cluster: Cluster, first: int, count: int) -> dict[str, tuple[str
     return expected
 
 
-def wait_for_table(path: Path, expected: dict[str, tuple[str, str]], seconds: float = 60.0) -> bool:
-    until = time.monotonic() + seconds
-    while read_table(path) != expected:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def main() -> None:
+def main(replicas: int = 3) -> None:
     with small_cluster() as (cluster, folder), small_spark("change-table") as spark:
-        cluster.create_topic(CHANGES, partitions=3, replication_factor=3)
+        cluster.create_topic(CHANGES, partitions=3, replication_factor=replicas)
         expected = change_rows(cluster, 0, 2000)
         query = apply_changes(spark, folder / "customers.sqlite", folder / "checkpoint")
-        is_right = wait_for_table(folder / "customers.sqlite", expected)
+        is_right = eventually(expected, lambda: read_table(folder / "customers.sqlite"))
         query.stop()
         print(len(expected), "customers, and the table is", "right" if is_right else "WRONG")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import raylog
-from examples.small_cluster import small_cluster, small_spark
+from examples.small_cluster import eventually, small_cluster, small_spark
 from raylog import spark_bridge
 from raylog.api.cluster import Cluster
 
@@ -71,20 +71,21 @@ def read_counts(cluster: Cluster) -> dict[str, int]:
     with raylog.Consumer(
         COUNTS, cluster=cluster, auto_offset_reset="earliest", isolation_level="read_committed"
     ) as consumer:
-        while polled := consumer.poll(timeout_ms=2000):
+        while polled := consumer.poll(timeout_ms=1000):
             for records in polled.values():
                 found.update((record.key.decode(), json.loads(record.value)["count"]) for record in records)
     return found
 
 
-def main() -> None:
+def main(replicas: int = 3) -> None:
     with small_cluster() as (cluster, folder), small_spark("click-counts") as spark:
-        make_topics(cluster)
+        make_topics(cluster, replicas)
         expected = click(cluster, 0, 1000)
         count_clicks(spark, folder / "checkpoint", availableNow=True).awaitTermination()
+        is_right = eventually(expected, lambda: read_counts(cluster))
         for name, count in sorted(read_counts(cluster).items())[:5]:
             print(count, name)
-        print("counts are", "right" if read_counts(cluster) == expected else "WRONG")
+        print("counts are", "right" if is_right else "WRONG")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,16 @@ def small_cluster() -> Iterator[tuple[Cluster, Path]]:
     finally:
         cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def eventually(expected: object, read: Callable[[], object], seconds: float = 60.0) -> bool:
+    """On a busy machine a reader may hear of nothing for a while, or of half of it."""
+    until = time.monotonic() + seconds
+    while read() != expected:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 @contextmanager

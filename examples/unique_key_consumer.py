@@ -70,9 +70,9 @@ def balances(path: Path) -> dict[str, int]:
     return found
 
 
-def pay(cluster: Cluster, count: int, replicas: int = 3) -> dict[str, int]:
+def pay(cluster: Cluster, count: int) -> dict[str, int]:
     """Some payments; what the balances have to be."""
-    cluster.create_topic(TOPIC, partitions=3, replication_factor=replicas)
+    cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
     expected: dict[str, int] = {}
     with raylog.Producer(cluster=cluster) as producer:
         for number in range(count):

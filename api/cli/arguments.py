@@ -1,10 +1,12 @@
-"""Argument types of several commands: settings, partitions, places in a log."""
+"""Argument types of several commands: settings, partitions, places in a log, files that are written."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -48,6 +50,22 @@ class Partitions(click.ParamType[Any]):
             return numbers(value)
         except click.UsageError as error:
             self.fail(error.message, param, ctx)
+
+
+class WrittenFile(click.Path):
+    """A file that is written when long work is over; a folder that is not there is told before it begins."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        folder = Path(str(path)).absolute().parent
+        if not folder.is_dir():
+            self.fail(f"there is no folder {str(folder)!r}.", param, ctx)
+        if not os.access(folder, os.W_OK):
+            self.fail(f"nothing may be written in the folder {str(folder)!r}.", param, ctx)
+        return path
 
 
 def moment(text: str, now_ms: int) -> int:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raylog.api.cli.arguments import WrittenFile
 from raylog.api.cli.output import JSON, formatted, say, show_json, show_table
 from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
+from raylog.errors import RaylogError, WorkloadFailed
 
 if TYPE_CHECKING:
     from raylog.api.workloads.driver import Target
@@ -31,7 +33,7 @@ def _several(text: str, option: str) -> list[int]:
     return found
 
 
-@click.command()
+@click.command(short_help="Measure rates and latencies, here and beside others.")
 @click.option("-p", "--partitions", default="3", metavar="N,...", help="Partitions of the topics.  [default: 3]")
 @click.option("-s", "--size", default="100", metavar="N,...", help="Bytes of a record, from 8 on.  [default: 100]")
 @click.option("-r", "--replicas", default="", metavar="N,...", help="[default: 3, or as many as there are brokers]")
@@ -45,10 +47,8 @@ def _several(text: str, option: str) -> list[int]:
 @click.option("--against", multiple=True, type=click.Choice(_SERVERS), help="Also on this; may be repeated.")
 @click.option("--kafka", metavar="HOST:PORT", help="Also on the Kafka there.")
 @click.option("--own", type=click.IntRange(min=1), metavar="N", help="On a cluster of N brokers made for this.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures to a file."
-)
-@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw them in a file.")
+@click.option("--json", "json_file", type=WrittenFile(), metavar="FILE", help="Write the figures to a file.")
+@click.option("--html", "html_file", type=WrittenFile(), metavar="FILE", help="Draw them in a file.")
 @formatted
 @connects
 @click.pass_obj
@@ -76,7 +76,7 @@ def bench(
 
     Several values make a grid, of which every point is measured. Redis and NATS are started for the run, on loopback
     and on files of their own, from redis-server and nats-server on PATH. All run on this machine, beside whatever else
-    it does: compare figures of one run.
+    it does: compare figures of one run. A point that fails is left out, and what was measured is kept, also by Ctrl-C.
     """
     from raylog.api.workloads.workload import STAMP_BYTES
 
@@ -92,8 +92,15 @@ def bench(
         targets, left_out = _targets(session, stack, own, against, kafka)
         brokers = session.bench_brokers()
         loads = _grid(counts, sizes, factors or [min(3, brokers)], wanted_acks, rate, seconds)
-        outcomes = _measured(targets, loads)
-    _tell(outcomes, left_out, json_file, html_file, output_format)
+        outcomes: list[Outcome] = []
+        failed: dict[str, str] = {}
+        try:
+            _measure(targets, loads, outcomes, failed)
+        finally:  # however it ends, what took so long is kept
+            if outcomes or failed:
+                _tell(outcomes, left_out | failed, json_file, html_file, output_format)
+    if failed:
+        raise click.ClickException(f"{len(failed)} of {len(outcomes) + len(failed)} points could not be measured.")
 
 
 def _targets(
@@ -123,14 +130,23 @@ def _grid(
     return list(grid(Workload(rate=rate, seconds=seconds), counts, sizes, factors, acks))
 
 
-def _measured(targets: Sequence[Target], loads: Sequence[Workload]) -> list[Outcome]:
+def _measure(
+    targets: Sequence[Target], loads: Sequence[Workload], outcomes: list[Outcome], failed: dict[str, str]
+) -> None:
+    """One point after the other, and each is told at once; `failed`: those that came to no figure, and why."""
     from raylog.api.workloads.measuring import measure
 
-    outcomes = []
     for target, load in _runs(targets, loads):
-        with working(f"{target.kind} {load.name}"):
-            outcomes.append(measure(target, load, lambda _: None))
-    return outcomes
+        name = f"{target.kind} {load.point_of(target.kind)}"
+        try:
+            with working(name):
+                found = measure(target, load, lambda _: None)
+        except RaylogError as error:
+            failed[name] = error.reason if isinstance(error, WorkloadFailed) else str(error)
+            say(f"raylog: without {name}: {failed[name]}")
+            continue
+        outcomes.append(found)
+        say(f"raylog: {name}: {found.publish_rate:,.0f} records/s, publish p99 {found.publish_latency.p99:.2f} ms")
 
 
 def _runs(targets: Sequence[Target], loads: Sequence[Workload]) -> Iterator[tuple[Target, Workload]]:
@@ -156,14 +172,20 @@ def _tell(
     from raylog.api.workloads.report import document
 
     report: dict[str, Any] = document(outcomes, left_out)
-    if json_file is not None:
-        json_file.write_text(json.dumps(report, indent=2) + "\n")
-    if html_file is not None:
-        machine = report["machine"]
-        html_file.write_text(page(outcomes, left_out, f"Python {machine['python']}, {machine['cores']} cores"))
-    if output_format == JSON:
-        show_json(report)
-        return
+    try:
+        if json_file is not None:
+            json_file.write_text(json.dumps(report, indent=2) + "\n")
+        if html_file is not None:
+            machine = report["machine"]
+            html_file.write_text(page(outcomes, left_out, f"Python {machine['python']}, {machine['cores']} cores"))
+    finally:
+        if output_format == JSON:
+            show_json(report)
+        elif outcomes:
+            _show(outcomes)
+
+
+def _show(outcomes: Sequence[Outcome]) -> None:
     columns = (
         "system",
         "workload",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, listed, say, show_facts, show_json, show_table, size
+from raylog.api.cli.output import JSON, formatted, listed, say, show_facts, show_json, show_one, show_table, size
 from raylog.api.cli.progress import follow
 from raylog.api.cli.running import status_document
 from raylog.api.cli.session import Session, connects
@@ -84,14 +84,15 @@ def rebalance(
 
 
 @cluster.command()
+@formatted
 @connects
 @click.pass_obj
-def cancel(session: Session) -> None:
+def cancel(session: Session, output_format: str) -> None:
     """End the moves of replicas that are under way; they go back."""
     moving = session.cluster.list_reassignments(timeout=session.timeout)
     if moving:
         session.cluster.cancel_reassignment(timeout=session.timeout)
-    click.echo(f"{len(moving)} moves are cancelled.")
+    show_one(output_format, {"cancelled": len(moving)}, f"{len(moving)} moves are cancelled.")
 
 
 @cluster.command()
@@ -99,33 +100,36 @@ def cancel(session: Session) -> None:
 @click.option("--force", is_flag=True, help="Where a replica has nowhere to go, make do with fewer.")
 @click.option("--undo", is_flag=True, help="It stays after all.")
 @click.option("--no-wait", is_flag=True, help="Return at once; it goes on.")
+@formatted
 @connects
 @click.pass_obj
-def drain(session: Session, broker: int, force: bool, undo: bool, no_wait: bool) -> None:
+def drain(session: Session, broker: int, force: bool, undo: bool, no_wait: bool, output_format: str) -> None:
     """Move everything off a broker, before its node is taken away.
 
     Ctrl-C ends only the waiting. `raylog cluster remove` then stops the broker.
     """
     if undo:
         session.cluster.undrain_broker(broker, timeout=session.timeout)
-        click.echo(f"Broker {broker} stays.")
-        return
-    session.cluster.drain_broker(broker, force=force, wait=False, timeout=session.timeout)
-    if no_wait:
-        click.echo(f"Broker {broker} is being drained.")
-        return
-    follow(f"draining broker {broker}", lambda: _replicas_of(session, broker))
-    click.echo(f"Broker {broker} holds nothing any more.")
+        line = f"Broker {broker} stays."
+    else:
+        session.cluster.drain_broker(broker, force=force, wait=False, timeout=session.timeout)
+        line = f"Broker {broker} is being drained."
+        if not no_wait:
+            follow(f"draining broker {broker}", lambda: _replicas_of(session, broker))
+            line = f"Broker {broker} holds nothing any more."
+    left = _replicas_of(session, broker) if output_format == JSON else 0
+    show_one(output_format, {"broker": broker, "draining": not undo, "replicas": left}, line)
 
 
 @cluster.command()
 @click.argument("broker", type=click.IntRange(min=0))
+@formatted
 @connects
 @click.pass_obj
-def remove(session: Session, broker: int) -> None:
+def remove(session: Session, broker: int, output_format: str) -> None:
     """Stop a drained broker for good, and forget it."""
     session.cluster.remove_broker(broker, timeout=session.timeout)
-    click.echo(f"Broker {broker} is removed.")
+    show_one(output_format, {"broker": broker, "removed": True}, f"Broker {broker} is removed.")
 
 
 # --- how ----------------------------------------------------------------------------------------------------------

@@ -13,16 +13,18 @@ import os
 import select
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from raylog.api.cli.arguments import Partitions
+from raylog.api.cli.output import say
 from raylog.api.cli.read_range import END, START, ReadRange, Span, parse_range, spans
 from raylog.api.cli.record_format import record_document, writer
 from raylog.api.cli.session import Session, connects
-from raylog.errors import UnknownPartition, UnknownTopic
+from raylog.errors import UnknownGroup, UnknownPartition, UnknownTopic
 
 if TYPE_CHECKING:
     from raylog.api.consumer import Consumer
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _POLL_MS: Final = 200.0
 _MOST_RECORDS: Final = 5_000
 _COMMIT_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 1.0
 _ALL: Final = Span(0, None)  # of a partition that was added since
 
 
@@ -60,7 +63,7 @@ def consume(
 
     \b
     raylog consume clicks -e                    all there are
-    raylog consume clicks -o -10 -n 10          the last ten
+    raylog consume clicks -o -10 -e             the last ten of each partition
     raylog consume clicks -o end                what comes from now on
     raylog consume clicks -o @-1h:end           of the last hour
     raylog consume clicks -o 100:200 -p 0 -f '%t %p %o %k %v'
@@ -197,12 +200,16 @@ def _left(consumer: Consumer, until: dict[TopicPartition, int]) -> bool:
 def _read_in_group(
     session: Session, topics: Sequence[str], group: str, follow: bool, printer: _Printer, options: Mapping[str, Any]
 ) -> None:
-    with session.consumer(group_id=group, enable_auto_commit=False, **options) as consumer:
-        ends = {} if follow else consumer.end_offsets(_partitions(consumer, topics, None))
+    place = _Place(session, group)
+    with session.consumer(
+        group_id=group, client_id=place.client_id, enable_auto_commit=False, **options
+    ) as consumer:
+        there = list(_partitions(consumer, topics, None))  # a group would wait for a topic that may still come
+        ends = {} if follow else consumer.end_offsets(there)
         consumer.subscribe(topics)
         commits = _Commits(consumer)
         try:
-            while printer.wanted and not (ends and _is_at(consumer, ends)):
+            while printer.wanted and not (ends and (_is_at(consumer, ends) or place.is_none(consumer))):
                 for partition, records in consumer.poll(_POLL_MS, printer.wanted).items():
                     printer.write(records)
                     commits.note(partition, records[-1].offset + 1)
@@ -218,6 +225,32 @@ def _is_at(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> bool:
     """Whether what this member has been given is read up to there."""
     mine = consumer.assignment()
     return bool(mine) and all(consumer.position(each) >= ends.get(each, 0) for each in mine)
+
+
+class _Place:
+    """This member's in the group: where members are more than partitions, it has none, and nothing to wait for."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self.client_id = f"raylog-consume-{uuid.uuid4().hex[:8]}"  # by which it is found among the members
+        self._session = session
+        self._group = group
+        self._next = time.monotonic()
+
+    def is_none(self, consumer: Consumer) -> bool:
+        if consumer.assignment() or time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + _LOOK_SECONDS
+        from raylog.groups.group_state import ASSIGNING
+
+        try:
+            found = self._session.cluster.describe_group(self._group, timeout=self._session.timeout)
+        except UnknownGroup:  # as long as it has not joined
+            return False
+        targets = [each.target for each in found.members if each.client_id == self.client_id]
+        is_none = found.state != ASSIGNING and bool(targets) and not any(targets)
+        if is_none:
+            say(f"raylog: other members of {self._group} have all partitions.")
+        return is_none
 
 
 class _Commits:

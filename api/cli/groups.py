@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, known, show_facts, show_json, show_table
+from raylog.api.cli.output import JSON, formatted, known, one_by_one, show_facts, show_json, show_table
 from raylog.api.cli.read_range import END, START, parse_place
 from raylog.api.cli.session import Session, connects
 
@@ -97,17 +97,19 @@ def seek(session: Session, name: str, place: str, topics: tuple[str, ...], dry_r
 @group.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask on a terminal.")
+@formatted
 @connects
 @click.pass_obj
-def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+def delete(session: Session, names: tuple[str, ...], yes: bool, output_format: str) -> None:
     """Delete groups without members, with their offsets."""
     for name in names:  # so that a wrong name is told before anything is deleted
         session.cluster.describe_group(name, timeout=session.timeout)
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
-    for name in names:
-        session.cluster.delete_group(name, timeout=session.timeout)
-        click.echo(f"{name} is deleted.")
+    with one_by_one(output_format) as tell:
+        for name in names:
+            session.cluster.delete_group(name, timeout=session.timeout)
+            tell({"group": name, "deleted": True}, f"{name} is deleted.")
 
 
 # --- how ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -39,6 +40,36 @@ def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def show_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show_one(output_format: str, document: object, line: str) -> None:
+    """What has become of one thing."""
+    if output_format == JSON:
+        show_json(document)
+    else:
+        click.echo(line)
+
+
+@contextmanager
+def one_by_one(output_format: str) -> Iterator[Callable[[dict[str, Any], str], None]]:
+    """For commands that change one thing after the other: yields what each is told by, when it is done.
+
+    As JSON it is a list at the end; where one fails, of those before it.
+    """
+    done: list[dict[str, Any]] = []
+
+    def tell(document: dict[str, Any], line: str) -> None:
+        done.append(document)
+        if output_format != JSON:
+            click.echo(line)
+
+    has_failed = True
+    try:
+        yield tell
+        has_failed = False
+    finally:
+        if output_format == JSON and (done or not has_failed):
+            show_json(done)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:

@@ -23,7 +23,7 @@ _MOST_PENDING: Final = 50_000
 _LAST_SECONDS: Final = 10.0  # after an interrupt, for what was taken
 
 
-@click.command()
+@click.command(short_help="Write records to a topic: lines of stdin, or files.")
 @click.argument("topic")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-k", "--key", metavar="KEY", help="The key of each record.")

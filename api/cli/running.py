@@ -23,7 +23,7 @@ _STOP_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
 
 
-@click.command()
+@click.command(short_help="Start a cluster, or join one that runs.")
 @click.argument("data_dir", envvar="RAYLOG_DATA_DIR", type=click.Path(file_okay=False))
 @click.option(
     "-b",
@@ -96,9 +96,10 @@ def start(
 
 @click.command()
 @click.option("--ray", "with_ray", is_flag=True, help="Also end the Ray that `raylog start` has started.")
+@formatted
 @connects
 @click.pass_obj
-def stop(session: Session, with_ray: bool) -> None:
+def stop(session: Session, with_ray: bool, output_format: str) -> None:
     """Stop the cluster cleanly. Its data stays, and `raylog start` brings it back.
 
     With --ray the Ray it ran on is ended too, if `raylog start` started it here; a Ray that somebody else started is
@@ -107,12 +108,15 @@ def stop(session: Session, with_ray: bool) -> None:
     timeout = session.timeout_or(_STOP_SECONDS)
     with working(f"stopping the cluster {session.name!r}"):
         was_running = session.stop_cluster(timeout, must_run=not with_ray)
-    if was_running:
+    if was_running and output_format != JSON:
         click.echo(f"Cluster {session.name!r} is stopped.")
     if with_ray:
         with working("ending Ray"):
             session.stop_ray()
-        click.echo("The Ray that it ran on is ended." if was_running else "The Ray that raylog started is ended.")
+        if output_format != JSON:
+            click.echo("The Ray that it ran on is ended." if was_running else "The Ray that raylog started is ended.")
+    if output_format == JSON:
+        show_json({"cluster": session.name, "stopped": was_running, "stopped_ray": with_ray})
 
 
 @click.command()

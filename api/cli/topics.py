@@ -11,7 +11,7 @@ import click
 
 from raylog.api.cli.arguments import Partitions, moment, pairs
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, known, listed, show_facts, show_json, show_table, size
+from raylog.api.cli.output import JSON, formatted, known, listed, one_by_one, show_facts, show_json, show_table, size
 from raylog.api.cli.session import Session, connects
 from raylog.errors import TopicExists
 
@@ -122,10 +122,16 @@ def describe(session: Session, names: tuple[str, ...], all_config: bool, output_
 @click.option("-c", "--set", "-s", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting.")
 @click.option("-d", "--delete", "defaults", multiple=True, metavar="KEY", help="Put a setting back to its default.")
 @click.option("-r", "--replicas", type=click.IntRange(min=1), metavar="N", help="Change the number of replicas.")
+@formatted
 @connects
 @click.pass_obj
 def alter(
-    session: Session, names: tuple[str, ...], changes: tuple[str, ...], defaults: tuple[str, ...], replicas: int | None
+    session: Session,
+    names: tuple[str, ...],
+    changes: tuple[str, ...],
+    defaults: tuple[str, ...],
+    replicas: int | None,
+    output_format: str,
 ) -> None:
     """Change settings of topics, or their number of replicas.
 
@@ -135,46 +141,55 @@ def alter(
     if not (changes or defaults or replicas):
         raise click.UsageError("Say what to change: -c KEY=VALUE, -d KEY or -r N.")
     settings = {**pairs(changes, "-c"), **dict.fromkeys(defaults)}
-    for name in names:
-        if settings:
-            session.cluster.alter_topic_config(name, settings, timeout=session.timeout)
-        if replicas is not None:
-            session.cluster.change_replication_factor(name, replicas, timeout=session.timeout)
-        click.echo(f"{name} is changed." if replicas is None else f"{name} is changed; its replicas are under way.")
+    under_way = replicas is not None
+    with one_by_one(output_format) as tell:
+        for name in names:
+            if settings:
+                session.cluster.alter_topic_config(name, settings, timeout=session.timeout)
+            if replicas is not None:
+                session.cluster.change_replication_factor(name, replicas, timeout=session.timeout)
+            line = f"{name} is changed; its replicas are under way." if under_way else f"{name} is changed."
+            tell({"topic": name, "altered": True, "reassigning": under_way}, line)
 
 
 @topic.command("add-partitions")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-n", "--num", type=click.IntRange(min=1), metavar="N", help="How many to add.")
 @click.option("--total", type=click.IntRange(min=1), metavar="N", help="How many there are to be, in place of -n.")
+@formatted
 @connects
 @click.pass_obj
-def add_partitions(session: Session, names: tuple[str, ...], num: int | None, total: int | None) -> None:
+def add_partitions(
+    session: Session, names: tuple[str, ...], num: int | None, total: int | None, output_format: str
+) -> None:
     """Add partitions. Keys then go to other partitions than before."""
     if (num is None) == (total is None):
         raise click.UsageError("Say either -n or --total.")
-    for name in names:
-        wanted = total
-        if wanted is None:
-            now = session.cluster.describe_topic(name, timeout=session.timeout)
-            wanted = len(now.partitions) + (num or 0)
-        session.cluster.create_partitions(name, wanted, timeout=session.timeout)
-        click.echo(f"{name} has {wanted} partitions.")
+    with one_by_one(output_format) as tell:
+        for name in names:
+            wanted = total
+            if wanted is None:
+                now = session.cluster.describe_topic(name, timeout=session.timeout)
+                wanted = len(now.partitions) + (num or 0)
+            session.cluster.create_partitions(name, wanted, timeout=session.timeout)
+            tell({"topic": name, "partitions": wanted}, f"{name} has {wanted} partitions.")
 
 
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help=_YES_HELP)
+@formatted
 @connects
 @click.pass_obj
-def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+def delete(session: Session, names: tuple[str, ...], yes: bool, output_format: str) -> None:
     """Delete topics and their records."""
     for name in names:  # so that a wrong name is told before anything is deleted
         session.cluster.describe_topic(name, timeout=session.timeout)
     _confirm(f"Delete {', '.join(names)} and all records in there?", yes)
-    for name in names:
-        session.cluster.delete_topic(name, timeout=session.timeout)
-        click.echo(f"{name} is deleted.")
+    with one_by_one(output_format) as tell:
+        for name in names:
+            session.cluster.delete_topic(name, timeout=session.timeout)
+            tell({"topic": name, "deleted": True}, f"{name} is deleted.")
 
 
 @topic.command()
@@ -238,8 +253,9 @@ def _trim_offsets(
 
     wanted = {TopicPartition(found.name, partition): int(place[1:]) for partition in chosen}
     with session.consumer() as consumer:
+        ends = consumer.end_offsets(wanted)  # before the times: what arrives from here on may be newer, and stays
         places = consumer.offsets_for_times(wanted)
-    return {(each.topic, each.partition): -1 if at is None else at.offset for each, at in places.items()}
+    return {(each.topic, each.partition): ends[each] if at is None else at.offset for each, at in places.items()}
 
 
 def _settings_of(session: Session, found: TopicDescription, with_defaults: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json, show_table
+from raylog.api.cli.output import JSON, formatted, listed, one_by_one, show_facts, show_json, show_table
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
@@ -69,41 +69,46 @@ def describe(session: Session, name: str, output_format: str) -> None:
 @click.argument("names", metavar="[ID]...", nargs=-1)
 @click.option("--hanging", is_flag=True, help="All that hang, in place of ids.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask on a terminal.")
+@formatted
 @connects
 @click.pass_obj
-def abort(session: Session, names: tuple[str, ...], hanging: bool, yes: bool) -> None:
+def abort(session: Session, names: tuple[str, ...], hanging: bool, yes: bool, output_format: str) -> None:
     """End open transactions; their producers are fenced."""
     if bool(names) == hanging:
         raise click.UsageError("Say either ids or --hanging.")
     found = session.cluster.find_hanging_transactions(timeout=session.timeout) if hanging else names
     if found and not yes and sys.stdin.isatty():
         click.confirm(f"Abort {len(found)} transactions?", abort=True, err=True)
-    for each in found:
-        session.cluster.abort_transaction(each, timeout=session.timeout)
-        click.echo(f"{each if isinstance(each, str) else _in_words(each)} is aborted.")
-    if not found:
+    with one_by_one(output_format) as tell:
+        for each in found:
+            session.cluster.abort_transaction(each, timeout=session.timeout)
+            document = {"transactional_id": each} if isinstance(each, str) else _hanging_document(each)
+            line = f"{each if isinstance(each, str) else _in_words(each)} is aborted."
+            tell(document | {"aborted": True}, line)
+    if not found and output_format != JSON:
         click.echo("No transaction hangs.")
 
 
 def _show_hanging(session: Session, output_format: str) -> None:
     found = session.cluster.find_hanging_transactions(timeout=session.timeout)
-    documents = [
-        {
-            "topic": each.partition.topic,
-            "partition": each.partition.partition,
-            "producer_id": each.producer_id,
-            "epoch": each.epoch,
-            "first_offset": each.first_offset,
-            "last_write_ms": each.last_write_ms,
-        }
-        for each in found
-    ]
+    documents = list(map(_hanging_document, found))
     if output_format == JSON:
         show_json(documents)
         return
     columns = ("topic", "partition", "producer", "epoch", "first-offset", "last-write")
     rows = [(*list(each.values())[:-1], _moment(each["last_write_ms"])) for each in documents]
     show_table(columns, rows, numbers=columns[1:5])
+
+
+def _hanging_document(each: HangingTransaction) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "producer_id": each.producer_id,
+        "epoch": each.epoch,
+        "first_offset": each.first_offset,
+        "last_write_ms": each.last_write_ms,
+    }
 
 
 def _document(found: TransactionDescription) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def page(outcomes: Sequence[Outcome], left_out: Mapping[str, str], machine: str)
         "<h2>What an acknowledged record survives</h2>",
         _guarantees(outcomes),
     ]
-    parts += [f"<p>Not measured: {escape(name)}, {escape(reason)}.</p>" for name, reason in left_out.items()]
+    for name, reason in left_out.items():
+        parts.append(f"<p>Not measured: {escape(name)}, {escape(reason.rstrip('.'))}.</p>")
     return "\n".join(parts) + "\n"
 
 

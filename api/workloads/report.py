@@ -22,7 +22,7 @@ _PERCENTILES: Final = {
 
 
 def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> dict[str, Any]:
-    """`left_out`: systems that were not measured, and why."""
+    """`left_out`: systems, or points of one, that were not measured, and why."""
     return {
         "format": VERSION,
         "machine": {

@@ -42,6 +42,10 @@ class Workload:
     def name(self) -> str:
         return f"{self.partitions}p-{self.size}b-rf{self.replicas}-acks{self.acks}"
 
+    def point_of(self, driver: str) -> str:
+        """Which point of the grid it is, in what that system has words for."""
+        return f"{self.partitions}p-{self.size}b" if driver in UNREPLICATED else self.name
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -77,9 +81,7 @@ class Outcome:
 
     @property
     def point(self) -> str:
-        """Which point of the grid it is, in what the system has words for."""
-        load = self.workload
-        return f"{load.partitions}p-{load.size}b" if self.driver in UNREPLICATED else load.name
+        return self.workload.point_of(self.driver)
 
     @property
     def publish_megabytes(self) -> float:

@@ -8,45 +8,47 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 _INTERRUPTED: Final = 130
 _FAILED: Final = 1
+_TRACEBACK: Final = "RAYLOG_TRACEBACK"
 _CPUS: Final = 4  # Ray's count: brokers take none, Spark's executor takes one
 
 
 def main(picture: str | None = None) -> int:
     """`picture`: where to draw what was told, as SVG."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as told_to:
+        return _tell_to(told_to, picture)
+
+
+def _tell_to(told_to: TextIO, picture: str | None) -> int:
     from rich.console import Console
 
     from examples.demo.account import WIDTH, Account
-    from raylog.errors import RaylogError
+    from examples.demo.failures import in_one_line
 
-    told_to = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     width = None if told_to.isatty() else WIDTH
     console = Console(file=told_to, width=width, record=picture is not None)
     account = Account(console)
-    failure: Exception | None = None
     account.title("raylog", "a durable, replicated log made of Ray actors")
     try:
         with _own_folder() as folder, _quiet_ray(folder):
-            from examples.demo.story import SomethingWasLost, Story
+            from examples.demo.story import Story
 
-            try:
-                Story(account, folder / "data").run()
-            except (SomethingWasLost, TimeoutError) as error:
-                failure = error
-    except RaylogError as error:  # also where Ray did not start
-        failure = error
+            Story(account, folder / "data").run()
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; everything is stopped and removed.\n")
         return _INTERRUPTED
-    if failure is not None:
-        sys.stderr.write(f"The demo failed: {failure}\n")
+    except Exception as error:  # noqa: BLE001  # Ray's and Spark's too, which have no base in common
+        if os.environ.get(_TRACEBACK):
+            traceback.print_exc()
+        sys.stderr.write(f"The demo failed: {in_one_line(error)}\n")
         return _FAILED
     account.closing(f"{account.seconds:.0f} s in all. Next: README.md, or `raylog --help`.")
     if picture is not None:

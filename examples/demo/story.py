@@ -14,6 +14,7 @@ import ray
 
 import raylog
 from examples.demo.account import Account, milliseconds, quantile, thousands
+from examples.demo.failures import DemoFailed, in_one_line
 from examples.demo.load import NUMBER_DIGITS, RECORD_BYTES, Reader, Seen, Writer, Written, numbered
 from raylog.errors import RaylogError
 
@@ -26,10 +27,6 @@ _CHUNK: Final = 25_000
 _CALM_SECONDS: Final = 4.0
 _WAIT_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.02
-
-
-class SomethingWasLost(Exception):
-    """What the demo shows not to happen."""
 
 
 class Story:
@@ -122,7 +119,7 @@ class Story:
             ("from producer to consumer (median)", milliseconds(quantile(delays, 0.5))),
         ]
         if lost or twice or max(read) + 1 != len(read):
-            raise SomethingWasLost(f"{lost} records lost, {twice} twice, of {written.acknowledged}.")
+            raise DemoFailed(f"{lost} records lost, {twice} twice, of {written.acknowledged}.")
 
     def _burst(self, written: Written) -> None:
         self._tell.chapter("As fast as it goes")
@@ -146,7 +143,7 @@ class Story:
                 found = sum(len(batch) for batch in consumer.poll_batches(timeout_ms=1000))
                 count += found
                 if not found and time.monotonic() - began > _WAIT_SECONDS:
-                    raise SomethingWasLost(f"{expected - count} of {expected} records could not be read.")
+                    raise DemoFailed(f"{expected - count} of {expected} records could not be read.")
         return time.monotonic() - began
 
     def _spark(self, expected: int) -> None:
@@ -169,6 +166,8 @@ class Story:
                     f"select partition, count(*), max(number) from {TOPIC} group by partition order by partition"
                 ).collect()
                 took = time.monotonic() - began
+        except Exception as error:  # told now, while there is a Java to be asked what it means
+            raise DemoFailed(f"Spark: {in_one_line(error)}") from error
         finally:
             spark_bridge.stop(spark)
         for partition, count, number in found:
@@ -176,7 +175,7 @@ class Story:
         total = sum(count for _, count, _ in found)
         self._rows.append(("counted by Spark", f"{thousands(total / took)} records/s"))
         if total != expected:
-            raise SomethingWasLost(f"Spark found {total} records of {expected}.")
+            raise DemoFailed(f"Spark found {total} records of {expected}.")
 
 
 def actor(kind: type) -> Any:
@@ -192,7 +191,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError("The demo waited for a minute in vain.")
+            raise DemoFailed("The demo waited for a minute in vain.")
         time.sleep(_LOOK_SECONDS)
 
 

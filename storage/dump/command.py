@@ -16,6 +16,8 @@ from raylog.storage.dump.log import DumpOptions
 from raylog.storage.dump.replica import Counts, Dump
 from raylog.storage.dump.text import Paint, TextLines, no_paint
 
+_TEXT: Final = "text"
+_JSON: Final = "json"
 EXIT_WELL: Final = 0
 EXIT_PROBLEMS: Final = 1
 EXIT_UNREADABLE: Final = 2  # and, as click has it, bad usage
@@ -29,7 +31,11 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@click.command("dump", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    "dump",
+    short_help="Show what is in the files of a replica, or of a broker.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--records", is_flag=True, help="Every record too, not only the batches.")
 @click.option("--full", is_flag=True, help="Do not cut long keys, values and headers.")
@@ -42,7 +48,14 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 )
 @click.option("--max-batches", metavar="N", type=click.IntRange(min=1), help="Stop after that many batches.")
 @click.option("--verify", is_flag=True, help="Check everything, and tell only what is wrong.")
-@click.option("--json", "as_json_lines", is_flag=True, help="One JSON object a line, bytes in base64.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice([_TEXT, _JSON]),
+    default=_TEXT,
+    show_default=True,
+    help="Text for people, or JSON for programs: an object a line, bytes in base64.",
+)
 def dump_command(
     paths: tuple[str, ...],
     records: bool,
@@ -50,7 +63,7 @@ def dump_command(
     from_offset: int,
     max_batches: int | None,
     verify: bool,
-    as_json_lines: bool,
+    output_format: str,
 ) -> None:
     """Show what is in PATH: a file of a replica, a replica's directory, or a broker's data directory.
 
@@ -64,7 +77,7 @@ def dump_command(
         raise click.UsageError("--verify looks at everything: it takes neither --from-offset nor --max-batches.")
     run = Dump(DumpOptions(records and not verify, from_offset, max_batches, verify))
     show: Callable[[Event], None] = _show_json
-    if not as_json_lines:
+    if output_format == _TEXT:
         show = _text_shower(TextLines(full=full, paths=verify, paint=_paint_for(sys.stdout)), verify)
     ended_as = _show_all(run.events(paths), show)
     sys.exit(_exit_code(run.counts, verify) if ended_as is None else ended_as)

@@ -1,6 +1,6 @@
 """One fault of each kind under a writer with acks=all: nothing acknowledged is lost, nothing is there twice.
 
-`make soak CYCLES=1000` goes on for longer, and prints what each kind of fault costs.
+`make soak` goes on for longer, and prints what each kind of fault costs.
 """
 
 from __future__ import annotations

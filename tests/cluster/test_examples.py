@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+_ROOT = Path(__file__).parents[2]
+_EXAMPLES = _ROOT / "examples"
 
 
 @pytest.mark.cluster
@@ -27,3 +28,18 @@ def test_read_process_write_makes_one_receipt_of_each_order(tmp_path: Path, ray_
         for customer in range(5):
             mine = [line for line in found if f"customer {customer}" in line]
             assert mine == [f"b'customer {customer}' b'ORDER {each}'" for each in range(customer, 30, 5)] * times
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_a_payment_is_booked_once_although_its_consumer_crashed(ray_folder: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.unique_key_consumer"],
+        cwd=_ROOT, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert set(ran.stdout.splitlines()) >= {
+        "booked 1000, skipped 0, and crashed before the commit",
+        "booked 0, skipped 1000",
+        "balances are right",
+    }

@@ -1,13 +1,15 @@
 """`ray up cluster.yaml`, as it stands in the repository, on four hosts of this machine, over ssh.
 
 Only what stands in its first part is replaced: the provider by Ray's `local` one, and how to log in. The head sets up
-the workers as it would anywhere; there is a broker on each. Then a host dies for good, and nothing is lost. There are
+the workers as it would anywhere, while the command that its first lines tell of waits for them and forms the cluster;
+there is a broker on each. Then a host dies for good, and nothing is lost. There are
 three brokers, since of two none may die: what is left has no majority of the metadata's copies, and elects nobody.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,15 +32,12 @@ _UP_SECONDS: Final = 120
 _STEP_SECONDS: Final = 100
 
 _PROGRAM: Final = f"""
-import itertools, os, time
+import itertools
 import ray, raylog
 
 ray.init(log_to_driver=False, logging_level="ERROR")
-deadline = time.monotonic() + {_STEP_SECONDS}
-while ray.cluster_resources().get("raylog_broker", 0) < {_BROKERS}:
-    assert time.monotonic() < deadline, ray.nodes()
-    time.sleep(0.1)
-cluster = raylog.start(os.environ["RAYLOG_DATA_DIR"], form=True)
+input()
+cluster = raylog.connect()
 cluster.create_topic("clicks", replication_factor={_BROKERS})
 producer = raylog.Producer(acks="all")
 
@@ -91,11 +90,23 @@ def ray_up(hosts: SshHosts) -> None:
     (home / ".ray" / "auth_token").write_text("ab" * 32)
     config = home / "cluster.yaml"
     config.write_text(yaml.safe_dump(for_these(hosts)))
-    ray = Path(sys.executable).with_name("ray")
+    on_laptop(hosts, "up", "-y", "--no-config-cache", str(config))
+
+
+def form(hosts: SshHosts) -> None:
+    """By the command in the file's first lines; only the data disk is another."""
+    (told,) = re.findall(r"^# +ray exec cluster\.yaml '(raylog start .*)'$", (_ROOT / "cluster.yaml").read_text(), re.M)
+    assert f"--nodes {_BROKERS} " in told
+    command = told.replace("/mnt/raylog", "$RAYLOG_DATA_DIR")
+    on_laptop(hosts, "exec", "--no-config-cache", str(hosts.home(1) / "cluster.yaml"), command)
+
+
+def on_laptop(hosts: SshHosts, *arguments: str) -> None:
+    home, ray = hosts.home(1), Path(sys.executable).with_name("ray")
     mine = {"HOME": str(home), "TMPDIR": str(home), "RAY_TMPDIR": str(home), "RAY_AUTH_MODE": "token"}
-    with (home / "ray-up.log").open("wb") as log:
+    with (home / "ray-up.log").open("ab") as log:
         subprocess.run(
-            [ray, "up", "-y", "--no-config-cache", config],
+            [ray, *arguments],
             cwd=_ROOT, env={**os.environ, **mine}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             timeout=_UP_SECONDS, check=True,
         )  # fmt: skip
@@ -125,7 +136,11 @@ def test_a_cluster_that_ray_up_made_outlives_a_host(hosts: SshHosts) -> None:
     (hosts.home(head) / "program.py").write_text(_PROGRAM)
     over_ssh = hosts.ssh(head, "RAY_AUTH_MODE=token python ~/program.py")
     program = subprocess.Popen(over_ssh, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert program.stdin is not None
     try:
+        form(hosts)
+        program.stdin.write("it is formed\n")
+        program.stdin.flush()
         leader = next_line(program, "leader")
         for host in (head, *workers):
             assert any("[metrics,spark]" in call for call in hosts.asked_of(host, "pip")), "raylog was not installed"
@@ -134,7 +149,6 @@ def test_a_cluster_that_ray_up_made_outlives_a_host(hosts: SshHosts) -> None:
         lost = next(host for host in workers if hosts.address(host) == leader)
         hosts.cut(lost)
         hosts.kill(lost)
-        assert program.stdin is not None
         program.stdin.write("go on\n")
         program.stdin.flush()
         assert next_line(program, "consumed") == str(2 * _RECORDS)

@@ -1,15 +1,20 @@
-"""The pipelines of `examples/`, in this process's cluster and Spark, with their faults."""
+"""The pipelines of `examples/`, as programs on this process's cluster and Spark; then what they do when they go on.
+
+That they bring a cluster of their own is tried in `tests/cluster/test_examples.py`, a Spark of its own by `make demo`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from examples import change_table, click_counts, drain_backlog, unique_key_consumer
+from examples import change_table, click_counts, drain_backlog
+from examples.small_cluster import eventually
 from raylog.api.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -17,52 +22,61 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
-
-def eventually(expected: object, read: Callable[[], object], seconds: float = 60.0) -> None:
-    """On a busy machine a reader may hear of nothing for longer than the examples wait."""
-    until = time.monotonic() + seconds
-    while (found := read()) != expected and time.monotonic() < until:
-        pass
-    assert found == expected
+Program = Callable[[ModuleType], set[str]]
 
 
-def test_a_payment_is_booked_once_although_its_consumer_crashed(cluster: Cluster, tmp_path: Path) -> None:
-    expected = unique_key_consumer.pay(cluster, 300, replicas=1)
-    path = tmp_path / "ledger.sqlite"
-    assert unique_key_consumer.book_all(cluster, path, 300, commits=False) == (300, 0)
-    assert unique_key_consumer.book_all(cluster, path, 300) == (0, 300)
-    assert unique_key_consumer.balances(path) == expected
+@pytest.fixture
+def program(
+    cluster: Cluster,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Program:
+    """Runs one, and returns the lines that it prints; there may be others, of Ray's."""
+
+    @contextmanager
+    def ours() -> Iterator[tuple[Cluster, Path]]:
+        yield cluster, tmp_path
+
+    @contextmanager
+    def our_spark(*_: Any, **__: Any) -> Iterator[SparkSession]:
+        yield spark
+
+    def run(module: ModuleType) -> set[str]:
+        monkeypatch.setattr(module, "small_cluster", ours)
+        monkeypatch.setattr(module, "small_spark", our_spark)
+        capsys.readouterr()
+        module.main(replicas=1)
+        return set(capsys.readouterr().out.splitlines())
+
+    return run
 
 
-def test_clicks_become_counts_across_two_runs(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    click_counts.make_topics(cluster, replicas=1)
-    expected: dict[str, int] = {}
-    for first in (0, 400):
-        for name, count in click_counts.click(cluster, first, 400).items():
-            expected[name] = expected.get(name, 0) + count
-        assert click_counts.count_clicks(spark, tmp_path / "checkpoint", availableNow=True).awaitTermination(90)
-    eventually(expected, lambda: click_counts.read_counts(cluster))
+def test_clicks_become_counts_across_two_runs(
+    program: Program, cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    assert "counts are right" in program(click_counts)
+    expected = click_counts.read_counts(cluster)
+    assert sum(expected.values()) == 1000
+    for name, count in click_counts.click(cluster, 1000, 400).items():
+        expected[name] = expected.get(name, 0) + count
+    assert click_counts.count_clicks(spark, tmp_path / "checkpoint", availableNow=True).awaitTermination(90)
+    assert eventually(expected, lambda: click_counts.read_counts(cluster))
 
 
-def test_a_table_follows_the_changes_of_its_rows(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
-    cluster.create_topic(change_table.CHANGES, partitions=3, replication_factor=1)
-    expected = change_table.change_rows(cluster, 0, 500)
-    table, checkpoint = tmp_path / "customers.sqlite", tmp_path / "checkpoint"
-    query = change_table.apply_changes(spark, table, checkpoint)
-    assert change_table.wait_for_table(table, expected)
+def test_a_table_follows_the_changes_of_its_rows(
+    program: Program, cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    assert "87 customers, and the table is right" in program(change_table)
+    expected = change_table.change_rows(cluster, 0, 600)  # which are all customers again
+    query = change_table.apply_changes(spark, tmp_path / "customers.sqlite", tmp_path / "checkpoint")
+    assert eventually(expected, lambda: change_table.read_table(tmp_path / "customers.sqlite"))
     query.stop()
-    expected = change_table.change_rows(cluster, 0, 600)
-    query = change_table.apply_changes(spark, table, checkpoint)
-    assert change_table.wait_for_table(table, expected)
-    query.stop()
 
 
-def test_a_backlog_is_drained_once(cluster: Cluster, spark: SparkSession) -> None:
-    drain_backlog.make_topics(cluster, replicas=1)
-    drain_backlog.order(cluster, 0, 2000)
-    drain_backlog.bill_some(cluster, 300)
-    assert drain_backlog.drain(cluster, spark) == 1700
-    drain_backlog.order(cluster, 2000, 100)
-    drain_backlog.bill_some(cluster, 100)
-    expected = sorted(b"invoice for order %d" % each for each in range(2100))
-    eventually(expected, lambda: drain_backlog.read_invoices(cluster))
+def test_a_backlog_is_drained_once(program: Program) -> None:
+    assert program(drain_backlog) >= {
+        "19000 orders were billed by the temporary job",
+        "the invoices of 20100 orders are right",
+    }

@@ -190,7 +190,8 @@ def test_a_dump_decodes_the_topic(tmp_path: Path) -> None:
     log.begin_epoch(1)
     log.append_as_leader(encode_batch(list(values), keys=list(keys), timestamps=WALL_MS), 1, WALL_MS)
     log.close()
-    output = CliRunner().invoke(dump_command, ["--records", "--json", str(path)], catch_exceptions=False).output
+    arguments = ["--records", "--format", "json", str(path)]
+    output = CliRunner().invoke(dump_command, arguments, catch_exceptions=False).output
     decoded = [each["decoded"] for each in map(json.loads, output.splitlines()) if each["kind"] == "record"]
     assert decoded[0].startswith("group g, member m: (test) wants t by any assignor")
     assert decoded[-1].startswith("group g, offset of 00000000-0: 17 of topic t, text 'so far', at ")

@@ -146,7 +146,7 @@ def dump(*arguments: object) -> Result:
 
 
 def objects(*arguments: object) -> Objects:
-    return [json.loads(line) for line in dump("--json", *arguments).stdout.splitlines()]
+    return [json.loads(line) for line in dump("--format", "json", *arguments).stdout.splitlines()]
 
 
 def of_kind(kind: str, *arguments: object) -> Objects:
@@ -508,7 +508,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     path = of_every_kind(tmp_path)
     flip(path / FIRST_LOG, 200)
     before = {each: (each.read_bytes(), each.stat().st_mtime_ns) for each in path.iterdir()}
-    for options in (["--records"], ["--verify"], ["--json"]):
+    for options in (["--records"], ["--verify"], ["--format", "json"]):
         dump(*options, path)
     assert {each: (each.read_bytes(), each.stat().st_mtime_ns) for each in path.iterdir()} == before
 
@@ -999,7 +999,7 @@ def test_problems_end_with_1_only_where_asked_for(tmp_path: Path) -> None:
     assert kinds == ["problem", "total"]
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("options", [[], ["--format", "json"]])
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = plain(tmp_path, batches=3).closed()
     reader, writer = os.pipe()

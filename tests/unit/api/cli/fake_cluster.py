@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -18,7 +19,7 @@ from raylog.actors.descriptions import (
 )
 from raylog.api.cli.program import program
 from raylog.api.cli.session import Session
-from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition
+from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition, MemberDescription
 from raylog.api.records import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -27,6 +28,7 @@ from raylog.api.records import (
     TopicPartition,
 )
 from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
+from raylog.api.workloads.driver import RAYLOG, Target
 from raylog.errors import ClusterNotFound, RaylogError, TopicExists, UnknownGroup, UnknownTopic
 
 Headers = Any
@@ -41,6 +43,9 @@ class FakeCluster:
         self.settings: dict[str, dict[str, Any]] = {}
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self.committed: dict[str, dict[TopicPartition, int]] = {}
+        self.states: dict[str, str] = {}
+        self.owners: dict[TopicPartition, str] = {}  # ids of members
+        self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
         self.starts: dict[TopicPartition, int] = {}
@@ -56,6 +61,14 @@ class FakeCluster:
         log = self.logs[TopicPartition(topic, partition)]
         log.append(ConsumerRecord(topic, partition, len(log), timestamp, 0, key, value, headers, 0))
         return RecordMetadata(topic, partition, len(log) - 1, timestamp)
+
+    def join(self, group: str, client_id: str) -> None:
+        """A member that is given nothing."""
+        self.committed.setdefault(group, {})
+        none = frozenset[TopicPartition]()
+        self.members.setdefault(group, {})[client_id] = MemberDescription(
+            f"id of {client_id}", "", client_id, "here", 3, none, none, none, 0
+        )
 
     # --- what Cluster has -----------------------------------------------------------------------------------------
 
@@ -148,6 +161,12 @@ class FakeCluster:
         self.calls.append(("drain", (broker, force)))
         self.replicas = {each: tuple(b for b in held if b != broker) for each, held in self.replicas.items()}
 
+    def undrain_broker(self, broker: int, *, timeout: float = 1) -> None:
+        self.calls.append(("undrain", broker))
+
+    def remove_broker(self, broker: int, *, timeout: float = 1) -> None:
+        self.calls.append(("remove", broker))
+
     def list_groups(self, *, timeout: float = 1) -> tuple[GroupListing, ...]:
         return tuple(GroupListing(name, "Empty", 0) for name in sorted(self.committed))
 
@@ -155,10 +174,14 @@ class FakeCluster:
         if name not in self.committed:
             raise UnknownGroup(name)
         partitions = tuple(
-            GroupPartition(each, "", OffsetAndMetadata(at), len(self.logs[each]), len(self.logs[each]) - at)
+            GroupPartition(
+                each, self.owners.get(each, ""), OffsetAndMetadata(at), len(self.logs[each]), len(self.logs[each]) - at
+            )
             for each, at in sorted(self.committed[name].items())
         )
-        return GroupDescription(name, "Empty", 3, "range", "", "", (), partitions)
+        members = tuple(self.members.get(name, {}).values())
+        state = self.states.get(name, "Empty")
+        return GroupDescription(name, state, 3, "range", "", "", members, partitions)
 
     def list_group_offsets(self, name: str, *, timeout: float = 1) -> dict[TopicPartition, OffsetAndMetadata]:
         if name not in self.committed:
@@ -310,6 +333,10 @@ class FakeSession(Session):
 
     def consumer(self, *topics: str, **options: Any) -> Any:
         return FakeConsumer(self.fake, options)
+
+    @contextmanager
+    def bench_target(self, own: int | None) -> Iterator[Target]:
+        yield Target(RAYLOG, None)
 
     def cluster_names(self) -> list[str]:
         return ["default", *self.others]

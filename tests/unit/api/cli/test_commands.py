@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +18,7 @@ from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
 from raylog.api.records import TopicPartition
 from raylog.errors import AdminTimedOut, RayUnreachable
-from tests.unit.api.cli.fake_cluster import FakeCluster, FakeSession, run, run_json
+from tests.unit.api.cli.fake_cluster import FakeCluster, FakeConsumer, FakeSession, run, run_json
 
 
 @pytest.fixture
@@ -65,6 +68,25 @@ def test_records_are_trimmed_by_offset_end_and_time(cluster: FakeCluster) -> Non
         each["log_start_offset"]
         for each in run_json(cluster, "topic", "trim", "clicks", "-o", "@1970-01-01T00:00:01.004")
     ] == [2, 2]
+
+
+def test_what_arrives_while_a_time_is_looked_up_or_the_question_is_read_is_not_trimmed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = FakeConsumer.offsets_for_times
+
+    def arrives(*_: object) -> None:
+        cluster.append("clicks", b"newer", None, [], 0, 99_000)
+
+    def looked_up(self: FakeConsumer, times: Mapping[TopicPartition, int]) -> object:
+        found = look_up(self, times)
+        arrives()
+        return found
+
+    monkeypatch.setattr(FakeConsumer, "offsets_for_times", looked_up)
+    monkeypatch.setattr("raylog.api.cli.topics._confirm", arrives)
+    trimmed = run_json(cluster, "topic", "trim", "clicks", "-o", "@1970-01-01T00:00:50Z")
+    assert [each["log_start_offset"] for each in trimmed] == [5, 5]
 
 
 def test_lines_become_records_and_records_lines(cluster: FakeCluster) -> None:
@@ -129,6 +151,34 @@ def test_a_group_commits_what_was_printed(cluster: FakeCluster) -> None:
     assert run(cluster, "consume", "clicks", "-g", "billing", "-e").stdout == ""
 
 
+def test_a_member_without_partitions_ends_where_it_would_end_at_the_end(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[int] = []
+
+    def poll(self: FakeConsumer, _timeout: float, _most: int) -> dict[TopicPartition, list[object]]:
+        polls.append(len(polls))
+        if len(polls) == 1:
+            del cluster.committed["billing"]  # as long as nobody has joined there is no such group
+        elif len(polls) == 2:
+            cluster.join("billing", self.options["client_id"])
+            cluster.states["billing"] = "Assigning"
+        elif len(polls) == 3:
+            cluster.states["billing"] = "Stable"
+        else:
+            raise KeyboardInterrupt
+        return {}
+
+    clock = itertools.count(step=10)
+    monkeypatch.setattr("raylog.api.cli.consume.time", SimpleNamespace(monotonic=lambda: next(clock), time=time.time))
+    monkeypatch.setattr(FakeConsumer, "poll", poll)
+    monkeypatch.setattr(FakeConsumer, "assignment", lambda _self: set())
+    ended = run(cluster, "consume", "clicks", "-g", "billing", "-e")
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    assert ended.stderr == "raylog: other members of billing have all partitions.\n"
+    assert len(polls) == 3  # not before it is a member, and not while shares are still worked out
+
+
 def test_groups_are_shown_moved_and_deleted(cluster: FakeCluster) -> None:
     cluster.committed["billing"] = {TopicPartition("clicks", 0): 3}
     assert run_json(cluster, "group", "list") == [{"group": "billing", "state": "Empty", "members": 0}]
@@ -165,6 +215,47 @@ def test_transactions_are_shown_and_ended(cluster: FakeCluster) -> None:
     hanging = run(cluster, "txn", "abort", "--hanging")
     assert hanging.stdout == "The transaction of producer 9 in clicks-1 is aborted.\n"
     assert [name for name, _ in cluster.calls] == ["abort", "abort"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("topic alter clicks -c a=b", [{"topic": "clicks", "altered": True, "reassigning": False}]),
+        ("topic alter clicks -r 2", [{"topic": "clicks", "altered": True, "reassigning": True}]),
+        ("topic add-partitions clicks -n 2", [{"topic": "clicks", "partitions": 4}]),
+        ("topic delete clicks", [{"topic": "clicks", "deleted": True}]),
+        ("group delete billing", [{"group": "billing", "deleted": True}]),
+        ("cluster drain 1", {"broker": 1, "draining": True, "replicas": 0}),
+        ("cluster drain 1 --undo", {"broker": 1, "draining": False, "replicas": 2}),
+        ("cluster remove 1", {"broker": 1, "removed": True}),
+        ("cluster cancel", {"cancelled": 0}),
+        ("stop --ray", {"cluster": "default", "stopped": True, "stopped_ray": True}),
+        ("txn abort transfers", [{"transactional_id": "transfers", "aborted": True}]),
+    ],
+)
+def test_what_has_been_changed_is_told_to_programs(cluster: FakeCluster, arguments: str, told: object) -> None:
+    cluster.committed["billing"] = {}
+    assert run_json(cluster, *arguments.split()) == told
+    (hanging,) = run_json(cluster, "txn", "abort", "--hanging")
+    assert (hanging["producer_id"], hanging["aborted"]) == (9, True)
+
+
+def test_where_one_of_several_fails_programs_hear_of_those_before_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.fill("views", 1, 0)
+    delete = cluster.delete_topic
+
+    def fails_at_views(name: str, *, timeout: float) -> None:
+        if name == "views":
+            raise AdminTimedOut("delete_topic", 5)
+        delete(name, timeout=timeout)
+
+    monkeypatch.setattr(cluster, "delete_topic", fails_at_views)
+    result = run(cluster, "topic", "delete", "clicks", "views", "--format", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (FAILED, [{"topic": "clicks", "deleted": True}])
+    result = run(cluster, "topic", "delete", "views", "--format", "json")
+    assert (result.exit_code, result.stdout) == (FAILED, "")
 
 
 def test_top_prints_one_frame(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -294,6 +385,7 @@ def test_without_a_command_it_tells_which_there_are(cluster: FakeCluster, argume
         ("topic describe clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
         ("topic delete other", "raylog: There is no topic 'other'. `raylog topic list` shows what there is.\n"),
         ("consume clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
+        ("consume clikcs -g billing", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
         ("produce clikcs", "raylog: There is no topic 'clikcs'. Did you mean 'clicks'?\n"),
         ("consume clicks -p 7", "raylog: Topic 'clicks' has no partition 7"),
         ("group describe bilings", "raylog: There is no group 'bilings'. Did you mean 'billing'?\n"),

@@ -30,7 +30,9 @@ def test_help_fits_into_80_columns() -> None:
         "topic list", "topic describe clicks", "topic trim clicks -o 0", "topic create more",
         "group list", "group describe billing", "group seek billing --to start",
         "status", "cluster describe", "cluster rebalance --dry-run", "start /data",
-        "txn list", "txn list --hanging", "txn describe x",
+        "txn list", "txn list --hanging", "txn describe x", "txn abort x", "stop",
+        "cluster drain 0", "cluster remove 0", "cluster cancel", "topic alter clicks -r 2", "topic delete clicks",
+        "group delete billing",
     ],
 )  # fmt: skip
 def test_every_key_is_documented(arguments: str) -> None:
@@ -39,6 +41,18 @@ def test_every_key_is_documented(arguments: str) -> None:
     cluster.committed["billing"] = {TopicPartition("clicks", 0): 1}
     documented = set(re.findall(r"`(\w+)`", PAGE.read_text().partition(BEGIN)[0]))
     assert _keys(run_json(cluster, *arguments.split())) - documented == set()
+
+
+@pytest.mark.parametrize("path", [(), *[(name,) for name in ("topic", "group", "cluster", "log", "txn")]])
+def test_what_a_group_lists_is_not_cut(path: tuple[str, ...]) -> None:
+    _, _, listed = help_of(path).partition("Commands:\n")
+    assert listed
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+def test_what_is_printed_can_be_had_as_json() -> None:
+    for path in set(commands(program)) - {("produce",), ("top",), ("completion",)}:
+        assert re.search(r"--format \[\w+\|json\]|-f, --format PATTERN +json, or", help_of(path)), path
 
 
 def _keys(document: Any) -> set[str]:
