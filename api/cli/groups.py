@@ -48,7 +48,8 @@ def describe(session: Session, names: tuple[str, ...], only_lag: bool, output_fo
     """Members, and offsets and lag of each partition."""
     found = [session.cluster.describe_group(name, timeout=session.timeout) for name in names]
     if output_format == JSON:
-        show_json([group_document(each) for each in found])
+        lags = [{"group": each.group_id, "lag": each.lag} for each in found]
+        show_json(lags if only_lag else [group_document(each) for each in found])
         return
     if only_lag:
         show_table(("group", "lag"), [(each.group_id, each.lag) for each in found], numbers=("lag",))

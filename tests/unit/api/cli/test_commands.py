@@ -183,6 +183,7 @@ def test_groups_are_shown_moved_and_deleted(cluster: FakeCluster) -> None:
     cluster.committed["billing"] = {TopicPartition("clicks", 0): 3}
     assert run_json(cluster, "group", "list") == [{"group": "billing", "state": "Empty", "members": 0}]
     (found,) = run_json(cluster, "group", "describe", "billing")
+    assert run_json(cluster, "group", "describe", "billing", "--lag") == [{"group": "billing", "lag": found["lag"]}]
     assert found["lag"] == 2
     assert "clicks          0          3    5    2" in run(cluster, "group", "describe", "billing").stdout
     moved = run_json(cluster, "group", "seek", "billing", "--to", "-2", "--dry-run")
