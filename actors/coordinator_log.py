@@ -16,9 +16,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_claims import CLAIM_KEY, Entry, claim_entry
 from raylog.actors.coordinator_records import NO_RETIRED_ID
 from raylog.actors.coordinator_state import FENCING_EPOCH
 from raylog.actors.messages import Message
@@ -44,7 +45,6 @@ from raylog.errors import (
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, read_header, split_batches
 
-CLAIM_KEY: Final = b"\x00claim"  # no coordinator's own keys begin with a zero byte
 _ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.05
@@ -54,8 +54,6 @@ _BATCH_BYTES: Final = 512 * KIB
 _FETCH_BYTES: Final = 4 * MIB
 _FETCH_WAIT_MS: Final = 500
 _LAST_SEQUENCE: Final = 2**31 - 1
-
-Entry: TypeAlias = tuple[bytes, bytes | None]
 
 _log = logging.getLogger(__name__)
 
@@ -108,8 +106,8 @@ class CoordinatorLog:
         Takes as long as the partition takes to have a leader. ProducerFenced: there is a newer coordinator.
         """
         if self._retired_id != NO_RETIRED_ID:
-            await self._deliver(self._encode([_claim(FENCING_EPOCH)], self._retired_id, FENCING_EPOCH, 0))
-        end = await self._deliver(self._encode([_claim(self._epoch)], self._producer_id, self._epoch, 0)) + 1
+            await self._deliver(self._encode([claim_entry(FENCING_EPOCH)], self._retired_id, FENCING_EPOCH, 0))
+        end = await self._deliver(self._encode([claim_entry(self._epoch)], self._producer_id, self._epoch, 0)) + 1
         self._sequence = 1
         self._writing = self._loop.create_task(self._write())
         self._writing.add_done_callback(self._write_over)
@@ -167,7 +165,7 @@ class CoordinatorLog:
 
     async def confirm(self) -> None:
         """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
-        await self.append([_claim(self._epoch)])
+        await self.append([claim_entry(self._epoch)])
 
     def give_up(self, reason: BaseException) -> None:
         """Its owner cannot go on."""
@@ -184,7 +182,7 @@ class CoordinatorLog:
     async def _write(self) -> None:
         while not self.ended.done():
             self._taken = await self._next()
-            entries = [entry for each in self._taken for entry in each.entries] or [_claim(self._epoch)]
+            entries = [entry for each in self._taken for entry in each.entries] or [claim_entry(self._epoch)]
             batch = self._encode(entries, self._producer_id, self._epoch, self._sequence)
             await self._deliver(batch)
             # Sequences wrap as in the log: from the largest to 0.
@@ -278,10 +276,6 @@ class CoordinatorLog:
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-
-
-def _claim(epoch: int) -> Entry:
-    return CLAIM_KEY, b"%d" % epoch
 
 
 def _entries(batches: Sequence[Bytes], start: int, end: int) -> list[Replayed]:

@@ -2,6 +2,7 @@
 
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
+- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - No end offset is given before the high watermark has reached the start of this epoch (rule 16).
 - Once `end` was called nothing is appended, answered or proposed any more.
@@ -17,6 +18,7 @@ from typing import Final
 
 from raylog.actors.append_waits import AppendWaits
 from raylog.actors.control_messages import NO_LEADER, ProposeIsr, ReplicaId
+from raylog.actors.coordinator_claims import check_claimed
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.follower_sync import check_epoch, divergence
@@ -44,9 +46,11 @@ from raylog.actors.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response
+from raylog.actors.topic_names import is_internal
 from raylog.errors import (
     DeletionTimedOut,
     IneligibleReplica,
+    InternalTopic,
     InvalidRequest,
     LeadershipLost,
     NotEnoughReplicas,
@@ -87,6 +91,7 @@ class LeaderRole:
         self.epoch = recorded.leader_epoch
         self._hosted = hosted
         self._log = hosted.log
+        self._is_internal = is_internal(hosted.name.topic)
         self._marks = hosted.log.marks
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
@@ -117,10 +122,14 @@ class LeaderRole:
     def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
         if is_transactional(request.payload):
             raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
+        if self._is_internal:
+            check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
         return self._append(request, message)
 
     def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
         """Once the partition belongs to the batch's transaction (rule 20)."""
+        if self._is_internal:
+            raise InternalTopic(self._hosted.name.topic)
         self._check_append(request, message)
         return self._transactions.append(request.payload, message, partial(self._append, request, message))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from raylog.actors.coordinator_log import Entry
+from raylog.actors.coordinator_claims import Entry
 from raylog.actors.messages import pack
 from raylog.actors.transaction_messages import TransactionRecord
 

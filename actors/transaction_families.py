@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from raylog.actors.coordinator_log import CoordinatorLog, Entry
+from raylog.actors.coordinator_claims import Entry
+from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.coordinator_state import FAMILY_SEPARATOR
 from raylog.actors.messages import Message, pack, unpack
 from raylog.actors.stream_interface import Answer, Response

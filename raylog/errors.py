@@ -23,6 +23,7 @@ What stays true here:
     ├── AdminError
     │   ├── UnknownTopic          UnknownPartition
     │   ├── TopicExists, InvalidTopicName, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment
+    │   ├── InternalTopic
     │   ├── BrokerNotAvailable    UnknownBroker
     │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
     │   └── EligibleLeadersNotAvailable
@@ -615,6 +616,19 @@ class InvalidTopicName(AdminError):
 
     def describe(self) -> str:
         return f"A topic cannot be named {self.topic!r}: {self.reason}."
+
+
+class InternalTopic(AdminError):
+    """The topic is raylog's own: what is in it is its coordinators' memory of groups, or of transactions."""
+
+    advice = "Use a topic of your own; groups and transactions are changed through the `Cluster` handle."
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def describe(self) -> str:
+        return f"Topic {self.topic!r} is raylog's own: only its coordinators write to it, or delete from it."
 
 
 class InvalidPartitions(AdminError):

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from raylog.actors.coordinator_log import Entry, Replayed
+from raylog.actors.coordinator_claims import Entry
+from raylog.actors.coordinator_log import Replayed
 from raylog.actors.messages import Message
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
 from raylog.errors import CoordinatorStopped, RaylogError, UnknownTopic

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.coordinator_log import CLAIM_KEY
+from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.dump import dump_command
 from raylog.groups.group_messages import Profile
