@@ -6,6 +6,11 @@ What must stay true:
 - Nothing is replayed before the claim is committed: from then on no older coordinator adds anything.
 - One batch is under way at a time. After an unknown outcome the same batch goes again, unchanged (rules 18, 27), so the
   order of appends is the order in the log, and each is there once.
+- What is not replayed was never answered for. All that a coordinator has appended was made by `stored_messages.py`,
+  and is under a CRC; so a record that no version of that can have made is another program's, which came by before
+  internal topics were closed to producers, and the state is what the others say. It is told and left out: it stays
+  there, and would end every later coordinator. A record that a later raylog wrote may be a promise to somebody, and
+  a batch that is damaged may hold some: on these the coordinator ends.
 - A record of an append is answered for only once the batch is committed (acks=all). Once `ended` is done, what was not
   answered is of unknown outcome.
 """
@@ -36,8 +41,11 @@ from raylog.actors.replication_messages import (
 from raylog.actors.stream_interface import Response
 from raylog.config import KIB, MIB
 from raylog.errors import (
+    CoordinatorRecordUnknown,
     CoordinatorStopped,
+    FrameInvalid,
     LogTruncated,
+    MessageUnknown,
     RaylogError,
     StreamError,
     UnknownTopic,
@@ -54,6 +62,7 @@ _BATCH_BYTES: Final = 512 * KIB
 _FETCH_BYTES: Final = 4 * MIB
 _FETCH_WAIT_MS: Final = 500
 _LAST_SEQUENCE: Final = 2**31 - 1
+_STRAYS_TOLD: Final = 20
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +100,7 @@ class CoordinatorLog:
         self._epoch = epoch
         self._retired_id = retired_id
         self._sequence = 0
+        self._strays = 0
         self._submitted: deque[_Submitted] = deque()
         self._has_work = asyncio.Event()  # something is submitted that waits for nothing more
         self._soon: asyncio.TimerHandle | None = None  # when it is, for what is not urgent
@@ -128,6 +138,19 @@ class CoordinatorLog:
                 last_epoch = read_header(batches[-1]).leader_epoch
             yield _entries(batches, offset, end)
             offset = max(offset, answer.next_offset)
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        """What was replayed from there is left out, unless a later raylog wrote it: CoordinatorRecordUnknown."""
+        if isinstance(error, MessageUnknown):
+            raise CoordinatorRecordUnknown(self._topic, self._partition, offset, error.kind, error.version) from error
+        self._strays += 1
+        if self._strays <= _STRAYS_TOLD:
+            _log.error(
+                "%s-%d holds at offset %d a record that no coordinator wrote, and that is left out: %s Nothing that "
+                "raylog has acknowledged is lost. Find the program that wrote it, and give it a topic of its own.%s",
+                self._topic, self._partition, offset, error.describe(),
+                "" if self._strays < _STRAYS_TOLD else " More of them are left out without a word.",
+            )  # fmt: skip
 
     async def _start_offset(self) -> int:
         answer = (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False))).message

@@ -34,6 +34,7 @@ What stays true here:
     ├── ControlError
     │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
     │   ├── CoordinatorNotStarted, CoordinatorNotReady                                 nothing was done
+    │   ├── CoordinatorRecordUnknown                                                   nothing was done
     │   ├── CoordinatorStopped                                                         outcome unknown
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
@@ -967,6 +968,24 @@ class CoordinatorNotReady(ControlError):
 
     def describe(self) -> str:
         return f"The coordinator of {self.topic}-{self.partition} does not serve just now."
+
+
+class CoordinatorRecordUnknown(ControlError):
+    """The partition of a coordinator holds a record of a kind, or a version of it, that this raylog does not know."""
+
+    advice = "A newer raylog wrote it: bring all nodes to that version. Until then this coordinator serves nobody."
+
+    def __init__(self, topic: str, partition: int, offset: int, kind: int, version: int) -> None:
+        super().__init__(topic, partition, offset, kind, version)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.kind = kind
+        self.version = version
+
+    def describe(self) -> str:
+        place = f"{self.topic}-{self.partition} at offset {self.offset}"
+        return f"The record of {place} is of kind {self.kind} in version {self.version}, which is unknown here."
 
 
 class CoordinatorStopped(ControlError):
