@@ -25,6 +25,7 @@ from raylog.actors.follower_sync import check_epoch, divergence
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.messages import Done
+from raylog.actors.records_deletion import check_deletable
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import (
     EARLIEST,
@@ -382,6 +383,7 @@ class LeaderRole:
     async def delete_records(self, message: DeleteRecords) -> Answer:
         """Answered when all that may lead next have it too, so that whoever does begins there as well."""
         loop, name = asyncio.get_running_loop(), self._hosted.name
+        check_deletable(name.topic, self._log.config)
         timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
         deadline = loop.time() + timeout_ms / 1000
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset

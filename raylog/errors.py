@@ -23,7 +23,7 @@ What stays true here:
     ├── AdminError
     │   ├── UnknownTopic          UnknownPartition
     │   ├── TopicExists, InvalidTopicName, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment
-    │   ├── InternalTopic
+    │   ├── InternalTopic, PolicyViolation
     │   ├── BrokerNotAvailable    UnknownBroker
     │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
     │   └── EligibleLeadersNotAvailable
@@ -629,7 +629,21 @@ class InternalTopic(AdminError):
         self.topic = topic
 
     def describe(self) -> str:
-        return f"Topic {self.topic!r} is raylog's own: only its coordinators write to it, or delete from it."
+        return f"Topic {self.topic!r} is raylog's own: only its coordinators write to it, and only compaction removes."
+
+
+class PolicyViolation(AdminError):
+    """What was asked for is against the topic's `cleanup.policy`."""
+
+    advice = "Send a record without a value for each key that is to go, or let cleanup.policy be 'compact,delete'."
+
+    def __init__(self, topic: str, policy: str) -> None:
+        super().__init__(topic, policy)
+        self.topic = topic
+        self.policy = policy
+
+    def describe(self) -> str:
+        return f"Records of {self.topic!r} are not deleted by their offsets: its cleanup.policy is {self.policy!r}."
 
 
 class InvalidPartitions(AdminError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.coordinator_state import FENCING_EPOCH, OFFSETS_TOPIC
-from raylog.actors.replication_messages import NO_EPOCH, Append, AppendTransactional
-from raylog.errors import InternalTopic, ProducerFenced, RemoteFailed
+from raylog.actors.records_deletion import delete_records
+from raylog.actors.replication_messages import NO_EPOCH, Append, AppendTransactional, DeleteRecords, RecordsDeleted
+from raylog.errors import InternalTopic, PolicyViolation, ProducerFenced, RemoteFailed
 from raylog.storage.batch_codec import encode_batch
 from tests.simulation.world import World
 from tests.unit.actors.replica_trio import Trio
@@ -86,3 +89,36 @@ def test_the_next_leader_knows_who_has_claimed(trio: Trio) -> None:
     trio.elect(2, (1, 2, 3))
     assert outcome(trio, batch([b"a"], COORDINATOR, 0, 1), to=2) == 1
     assert outcome(trio, batch([b"user-1"], 7, 0, 0), to=2) is InternalTopic
+
+
+def refusal(trio: Trio, before: int) -> type[BaseException | None]:
+    with pytest.raises(RemoteFailed) as failed:
+        trio.answer(trio.ask(1, DeleteRecords(before, 1_000)))
+    return type(failed.value.error)
+
+
+def test_a_leader_deletes_nothing_from_them(trio: Trio) -> None:
+    assert outcome(trio, batch([CLAIM_KEY], COORDINATOR, 0, 0)) == 0
+    assert refusal(trio, -1) is InternalTopic
+    assert trio.log(1).log_start_offset == 0
+
+
+@pytest.mark.parametrize(("policy", "deletes"), [("compact", False), ("compact,delete", True), ("delete", True)])
+def test_a_leader_deletes_nothing_where_only_compaction_may(policy: str, deletes: bool) -> None:
+    with World(5) as world:
+        trio = Trio(world)
+        trio.settings["cleanup.policy"] = policy
+        trio.start(1, 2, 3)
+        trio.elect(1, (1, 2, 3))
+        assert outcome(trio, batch([b"a"], NOBODY, -1, -1)) == 0
+        if deletes:
+            assert trio.answer(trio.ask(1, DeleteRecords(-1, 5_000))).message == RecordsDeleted(1)
+        else:
+            assert refusal(trio, -1) is PolicyViolation
+            assert trio.log(1).log_start_offset == 0
+
+
+def test_nobody_is_asked_to_delete_from_them() -> None:
+    before = {("clicks", 0): 5, (OFFSETS_TOPIC, 0): 5}
+    with pytest.raises(InternalTopic):
+        asyncio.run(delete_records(cast(Any, None), [], before, "", 1.0))
