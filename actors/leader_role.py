@@ -62,7 +62,7 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import Isolation, visible_end
+from raylog.storage.log_reader import FileSlice, Isolation, visible_end
 from raylog.storage.record_batch import Bytes, is_transactional
 
 ACKS_ALL: Final = -1
@@ -290,8 +290,8 @@ class LeaderRole:
         if diverged is not None:
             return Response(self._fetched(message, message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message))
-        if visible and self._hosted.is_cold(message.offset) and not self._reads_files(message):
-            return self._fetch_cold(message, began)
+        if visible and self._hosted.is_cold(message.offset):
+            return self._show_cold(message, began) or self._fetch_cold(message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
             self._counters.fetches.add(self._counters.clock() - began)
@@ -307,14 +307,28 @@ class LeaderRole:
             if length < min(message.min_bytes, message.max_bytes) and not must_answer:
                 return None
         if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
-            piece = (there.path, there.inode, there.position, there.length)
-            self._gave_out(there.length, there.next_offset - message.offset)
-            return Response(self._fetched(message, there.base_offset, piece))
+            return self._show(message, there)
         read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
         self._gave_out(len(read.data), read.next_offset - message.offset)
         return Response(self._fetched(message, read.next_offset), read.data)
+
+    def _show(self, message: Fetch, there: FileSlice) -> Response:
+        piece = (there.path, there.inode, there.position, there.length)
+        self._gave_out(there.length, there.next_offset - message.offset)
+        return Response(self._fetched(message, there.base_offset, piece))
+
+    def _show_cold(self, message: Fetch, began: float) -> Response | None:
+        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
+        if not self._reads_files(message):
+            return None
+        there = self._log.slice(message.offset, message.max_bytes, _isolation(message))
+        if there is None or there.length < _MIN_FILE_BYTES:
+            return None
+        shown = self._show(message, there)
+        self._counters.fetches.add(self._counters.clock() - began)
+        return shown
 
     def _gave_out(self, size: int, offsets: int) -> None:
         self._counters.bytes_out += size
