@@ -1,7 +1,16 @@
 """The timers of a process: a timing wheel, turned by its event loop.
 
-Whatever waits for a time in a process sets its timer here; the loop itself only ever holds one, for the moment
-when the wheel has to move next.
+On the wheel is what comes with each request, member, transaction or process that is watched: there may be thousands,
+and nearly all are cancelled before their time. Appends and fetches that wait, requests that wait for a stream or for
+newer metadata, heartbeats that are held, commits, sessions of members, deadlines of transactions, leases. Of all these
+the loop holds one timer, for the moment when the wheel has to move next.
+
+Not on it is what the loop holds few of, so that a wheel would only be one step more:
+- of a stream: how long admission and a frame may take, and one timer for the time-outs of all its requests, which costs
+  a request nothing as long as it is answered in time (`requests_in_flight.py`);
+- of a task: its pause until the next round, and the bound of the one answer that it waits for (`asyncio.sleep`,
+  `asyncio.wait`); of a coordinator's log, its next claim;
+- of a client: what each partition of a producer and each member of a group waits for (`api/`), one at a time.
 """
 
 from __future__ import annotations

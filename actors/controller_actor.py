@@ -130,8 +130,7 @@ class ControllerActor:
 
     async def delete_records(self, before: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
         """As the leaders of these (topic, partition) answer it: where they begin now."""
-        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
-        return await self._core.call(delete_records(self._env, brokers, before, self._post.node_id, timeout))
+        return await self._core.call(self._delete_records(before, timeout))
 
     async def remove_broker(self, broker_id: int, timeout: float) -> None:
         """Stop a broker that is drained, and forget it. UnknownBroker; BrokerInUse: it runs on."""
@@ -241,6 +240,16 @@ class ControllerActor:
 
         if not await _until(are_here, timeout):
             raise self._not_ready(timeout)
+
+    async def _delete_records(
+        self, before: Mapping[tuple[str, int], int], timeout: float
+    ) -> dict[tuple[str, int], int]:
+        """Of all or of none, as far as a controller that serves can tell; the leaders have the last word."""
+        admin = self._admin_if_serving()
+        if admin is not None:
+            admin.check_deletable(topic for topic, _ in before)
+        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
+        return await delete_records(self._env, brokers, before, self._post.node_id, timeout)
 
     async def _remove_broker(self, broker_id: int, timeout: float) -> None:
         admin = self._admin()

@@ -35,6 +35,7 @@ from raylog.actors.messages import Message
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.producer_ids import BLOCK_SIZE, allocate_producer_ids
 from raylog.actors.reassignment import change_replication_factor, reassign_partitions
+from raylog.actors.records_deletion import check_deletable
 from raylog.actors.topic_admin import NewTopic, create_partitions, create_topic, delete_topic
 from raylog.actors.topic_names import is_internal
 from raylog.actors.topic_settings import alter_topic_settings
@@ -119,6 +120,12 @@ class ControllerAdmin:
         records = alter_topic_settings(self._changes.state, self._changes.live, topic, changes)
         await self._make(records, timeout, f"changing the settings of topic {topic!r}")
         return self.describe_topic(topic)
+
+    def check_deletable(self, topics: Iterable[str]) -> None:
+        """Whether records of these may be deleted by their offsets; of topics that are not known nothing is said."""
+        for topic in topics:
+            if self._changes.state.has_topic(topic):
+                check_deletable(topic, self._changes.state.topic(topic).config)
 
     def list_topics(self, *, internal: bool = False) -> tuple[str, ...]:
         names = sorted(topic.name for topic in self._changes.state.topics.values())

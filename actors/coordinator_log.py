@@ -6,6 +6,11 @@ What must stay true:
 - Nothing is replayed before the claim is committed: from then on no older coordinator adds anything.
 - One batch is under way at a time. After an unknown outcome the same batch goes again, unchanged (rules 18, 27), so the
   order of appends is the order in the log, and each is there once.
+- What is not replayed was never answered for. All that a coordinator has appended was made by `stored_messages.py`,
+  and is under a CRC; so a record that no version of that can have made is another program's, which came by before
+  internal topics were closed to producers, and the state is what the others say. It is told and left out: it stays
+  there, and would end every later coordinator. A record that a later raylog wrote may be a promise to somebody, and
+  a batch that is damaged may hold some: on these the coordinator ends.
 - A record of an append is answered for only once the batch is committed (acks=all). Once `ended` is done, what was not
   answered is of unknown outcome.
 """
@@ -16,9 +21,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_claims import CLAIM_KEY, Entry, claim_entry
 from raylog.actors.coordinator_records import NO_RETIRED_ID
 from raylog.actors.coordinator_state import FENCING_EPOCH
 from raylog.actors.messages import Message
@@ -35,8 +41,11 @@ from raylog.actors.replication_messages import (
 from raylog.actors.stream_interface import Response
 from raylog.config import KIB, MIB
 from raylog.errors import (
+    CoordinatorRecordUnknown,
     CoordinatorStopped,
+    FrameInvalid,
     LogTruncated,
+    MessageUnknown,
     RaylogError,
     StreamError,
     UnknownTopic,
@@ -44,7 +53,6 @@ from raylog.errors import (
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, read_header, split_batches
 
-CLAIM_KEY: Final = b"\x00claim"  # no coordinator's own keys begin with a zero byte
 _ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.05
@@ -54,8 +62,7 @@ _BATCH_BYTES: Final = 512 * KIB
 _FETCH_BYTES: Final = 4 * MIB
 _FETCH_WAIT_MS: Final = 500
 _LAST_SEQUENCE: Final = 2**31 - 1
-
-Entry: TypeAlias = tuple[bytes, bytes | None]
+_STRAYS_TOLD: Final = 20
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +100,7 @@ class CoordinatorLog:
         self._epoch = epoch
         self._retired_id = retired_id
         self._sequence = 0
+        self._strays = 0
         self._submitted: deque[_Submitted] = deque()
         self._has_work = asyncio.Event()  # something is submitted that waits for nothing more
         self._soon: asyncio.TimerHandle | None = None  # when it is, for what is not urgent
@@ -108,8 +116,8 @@ class CoordinatorLog:
         Takes as long as the partition takes to have a leader. ProducerFenced: there is a newer coordinator.
         """
         if self._retired_id != NO_RETIRED_ID:
-            await self._deliver(self._encode([_claim(FENCING_EPOCH)], self._retired_id, FENCING_EPOCH, 0))
-        end = await self._deliver(self._encode([_claim(self._epoch)], self._producer_id, self._epoch, 0)) + 1
+            await self._deliver(self._encode([claim_entry(FENCING_EPOCH)], self._retired_id, FENCING_EPOCH, 0))
+        end = await self._deliver(self._encode([claim_entry(self._epoch)], self._producer_id, self._epoch, 0)) + 1
         self._sequence = 1
         self._writing = self._loop.create_task(self._write())
         self._writing.add_done_callback(self._write_over)
@@ -130,6 +138,19 @@ class CoordinatorLog:
                 last_epoch = read_header(batches[-1]).leader_epoch
             yield _entries(batches, offset, end)
             offset = max(offset, answer.next_offset)
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        """What was replayed from there is left out, unless a later raylog wrote it: CoordinatorRecordUnknown."""
+        if isinstance(error, MessageUnknown):
+            raise CoordinatorRecordUnknown(self._topic, self._partition, offset, error.kind, error.version) from error
+        self._strays += 1
+        if self._strays <= _STRAYS_TOLD:
+            _log.error(
+                "%s-%d holds at offset %d a record that no coordinator wrote, and that is left out: %s Nothing that "
+                "raylog has acknowledged is lost. Find the program that wrote it, and give it a topic of its own.%s",
+                self._topic, self._partition, offset, error.describe(),
+                "" if self._strays < _STRAYS_TOLD else " More of them are left out without a word.",
+            )  # fmt: skip
 
     async def _start_offset(self) -> int:
         answer = (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False))).message
@@ -167,7 +188,7 @@ class CoordinatorLog:
 
     async def confirm(self) -> None:
         """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
-        await self.append([_claim(self._epoch)])
+        await self.append([claim_entry(self._epoch)])
 
     def give_up(self, reason: BaseException) -> None:
         """Its owner cannot go on."""
@@ -184,7 +205,7 @@ class CoordinatorLog:
     async def _write(self) -> None:
         while not self.ended.done():
             self._taken = await self._next()
-            entries = [entry for each in self._taken for entry in each.entries] or [_claim(self._epoch)]
+            entries = [entry for each in self._taken for entry in each.entries] or [claim_entry(self._epoch)]
             batch = self._encode(entries, self._producer_id, self._epoch, self._sequence)
             await self._deliver(batch)
             # Sequences wrap as in the log: from the largest to 0.
@@ -278,10 +299,6 @@ class CoordinatorLog:
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-
-
-def _claim(epoch: int) -> Entry:
-    return CLAIM_KEY, b"%d" % epoch
 
 
 def _entries(batches: Sequence[Bytes], start: int, end: int) -> list[Replayed]:

@@ -2,6 +2,7 @@
 
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
+- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - No end offset is given before the high watermark has reached the start of this epoch (rule 16).
 - Once `end` was called nothing is appended, answered or proposed any more.
@@ -17,12 +18,14 @@ from typing import Final
 
 from raylog.actors.append_waits import AppendWaits
 from raylog.actors.control_messages import NO_LEADER, ProposeIsr, ReplicaId
+from raylog.actors.coordinator_claims import check_claimed
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.follower_sync import check_epoch, divergence
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.messages import Done
+from raylog.actors.records_deletion import check_deletable
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import (
     EARLIEST,
@@ -44,9 +47,11 @@ from raylog.actors.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response
+from raylog.actors.topic_names import is_internal
 from raylog.errors import (
     DeletionTimedOut,
     IneligibleReplica,
+    InternalTopic,
     InvalidRequest,
     LeadershipLost,
     NotEnoughReplicas,
@@ -57,7 +62,7 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import Isolation, visible_end
+from raylog.storage.log_reader import FileSlice, Isolation, visible_end
 from raylog.storage.record_batch import Bytes, is_transactional
 
 ACKS_ALL: Final = -1
@@ -87,6 +92,7 @@ class LeaderRole:
         self.epoch = recorded.leader_epoch
         self._hosted = hosted
         self._log = hosted.log
+        self._is_internal = is_internal(hosted.name.topic)
         self._marks = hosted.log.marks
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
@@ -117,10 +123,14 @@ class LeaderRole:
     def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
         if is_transactional(request.payload):
             raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
+        if self._is_internal:
+            check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
         return self._append(request, message)
 
     def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
         """Once the partition belongs to the batch's transaction (rule 20)."""
+        if self._is_internal:
+            raise InternalTopic(self._hosted.name.topic)
         self._check_append(request, message)
         return self._transactions.append(request.payload, message, partial(self._append, request, message))
 
@@ -280,8 +290,8 @@ class LeaderRole:
         if diverged is not None:
             return Response(self._fetched(message, message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message))
-        if visible and self._hosted.is_cold(message.offset) and not self._reads_files(message):
-            return self._fetch_cold(message, began)
+        if visible and self._hosted.is_cold(message.offset):
+            return self._show_cold(message, began) or self._fetch_cold(message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
             self._counters.fetches.add(self._counters.clock() - began)
@@ -297,14 +307,28 @@ class LeaderRole:
             if length < min(message.min_bytes, message.max_bytes) and not must_answer:
                 return None
         if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
-            piece = (there.path, there.inode, there.position, there.length)
-            self._gave_out(there.length, there.next_offset - message.offset)
-            return Response(self._fetched(message, there.base_offset, piece))
+            return self._show(message, there)
         read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
         self._gave_out(len(read.data), read.next_offset - message.offset)
         return Response(self._fetched(message, read.next_offset), read.data)
+
+    def _show(self, message: Fetch, there: FileSlice) -> Response:
+        piece = (there.path, there.inode, there.position, there.length)
+        self._gave_out(there.length, there.next_offset - message.offset)
+        return Response(self._fetched(message, there.base_offset, piece))
+
+    def _show_cold(self, message: Fetch, began: float) -> Response | None:
+        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
+        if not self._reads_files(message):
+            return None
+        there = self._log.slice(message.offset, message.max_bytes, _isolation(message))
+        if there is None or there.length < _MIN_FILE_BYTES:
+            return None
+        shown = self._show(message, there)
+        self._counters.fetches.add(self._counters.clock() - began)
+        return shown
 
     def _gave_out(self, size: int, offsets: int) -> None:
         self._counters.bytes_out += size
@@ -373,6 +397,7 @@ class LeaderRole:
     async def delete_records(self, message: DeleteRecords) -> Answer:
         """Answered when all that may lead next have it too, so that whoever does begins there as well."""
         loop, name = asyncio.get_running_loop(), self._hosted.name
+        check_deletable(name.topic, self._log.config)
         timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
         deadline = loop.time() + timeout_ms / 1000
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset

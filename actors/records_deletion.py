@@ -12,10 +12,14 @@ from raylog.actors.messages import Message
 from raylog.actors.replication_messages import DeleteRecords, RecordsDeleted
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.stream_interface import Endpoint
+from raylog.actors.topic_names import is_internal
+from raylog.config import TopicConfig
 from raylog.errors import (
     EligibleLeadersNotAvailable,
+    InternalTopic,
     NotLeader,
     PeerUnreachable,
+    PolicyViolation,
     RemoteFailed,
     StreamError,
     UnknownPartition,
@@ -26,13 +30,28 @@ _AGAIN_SECONDS: Final = 0.2
 Partition: TypeAlias = tuple[str, int]
 
 
+def check_deletable(topic: str, config: TopicConfig) -> None:
+    """InternalTopic, PolicyViolation: what compaction alone may remove would be missed by whoever counts on it."""
+    _check_not_internal(topic)
+    if not config.deletes_old_segments:
+        raise PolicyViolation(topic, config.cleanup_policy)
+
+
+def _check_not_internal(topic: str) -> None:
+    if is_internal(topic):
+        raise InternalTopic(topic)
+
+
 async def delete_records(
     env: Environment, brokers: Sequence[Endpoint], before: Mapping[Partition, int], node_id: str, timeout: float
 ) -> dict[Partition, int]:
     """Where each partition begins now. `brokers`: any of the cluster; `node_id`: the Ray node of the caller.
 
-    UnknownTopic, UnknownPartition, OffsetOutOfRange, EligibleLeadersNotAvailable, AppendTimedOut, StreamError.
+    InternalTopic, before anybody is asked. PolicyViolation, UnknownTopic, UnknownPartition, OffsetOutOfRange,
+    EligibleLeadersNotAvailable, AppendTimedOut, StreamError.
     """
+    for topic, _ in before:
+        _check_not_internal(topic)
     found = await asyncio.gather(
         *(_delete(env, brokers, partition, offset, node_id, timeout) for partition, offset in before.items())
     )

@@ -10,6 +10,8 @@ What must stay true:
   one, or one from before this incarnation was registered, changes nothing (rules 7, 13).
 - Whoever learns from another replica of a higher epoch stops leading, until the controller has told it as well
   (rule 13). A client's word changes nothing.
+  In memory is enough: that epoch was committed before anybody heard of it, so before a later process registers. And
+  that one obeys only assignments that name its own incarnation, so none of an epoch below (rules 6, 7).
 - Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
 """
 

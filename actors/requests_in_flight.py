@@ -12,8 +12,8 @@ What must stay true:
   is unknown (rule 27).
 - Requests that wait for room are sent in the order in which they were made.
 
-The time-outs share one timer of the event loop, set for the earliest: nearly every request is answered long before, and
-then a timer of its own would have been set and cancelled for nothing.
+The time-outs of all of them share one timer of the event loop, set for the earliest: nearly every request is answered
+long before, and then a timer of its own would have been set and cancelled for nothing, on a wheel too.
 """
 
 from __future__ import annotations
@@ -64,20 +64,6 @@ class AnswerCall:
         self._loop.call_soon(self._taken, error)
 
 
-class _Waiting:
-    __slots__ = ("correlation_id", "parts", "reply", "size", "timeout", "timer")
-
-    def __init__(
-        self, correlation_id: int, parts: Sequence[Bytes], size: int, timeout: float, reply: Reply | AnswerCall
-    ) -> None:
-        self.correlation_id = correlation_id
-        self.parts = parts
-        self.size = size
-        self.timeout = timeout
-        self.reply = reply
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class _InFlight:
     __slots__ = ("deadline", "reply", "size", "timeout")
 
@@ -86,6 +72,15 @@ class _InFlight:
         self.size = size
         self.deadline = deadline
         self.timeout = timeout
+
+
+class _Waiting:
+    __slots__ = ("correlation_id", "in_flight", "parts")
+
+    def __init__(self, correlation_id: int, parts: Sequence[Bytes], in_flight: _InFlight) -> None:
+        self.correlation_id = correlation_id
+        self.parts = parts
+        self.in_flight = in_flight  # as it will be
 
 
 def fail(reply: Reply | AnswerCall, error: Exception) -> None:
@@ -132,9 +127,10 @@ class RequestsInFlight:
         if not self._waiting and self._has_room(size):
             self._send(correlation_id, parts, _InFlight(reply, size, self._loop.time() + timeout, timeout))
         elif wait:
-            waiting = _Waiting(correlation_id, parts, size, timeout, reply)
-            waiting.timer = self._loop.call_later(timeout, self._found_no_room, waiting)
-            self._waiting.append(waiting)
+            in_flight = _InFlight(reply, size, self._loop.time() + timeout, timeout)
+            self._waiting.append(_Waiting(correlation_id, parts, in_flight))
+            if in_flight.deadline < self._timer_at:
+                self._look_at(in_flight.deadline)
         else:
             fail(reply, self._refusal(size))
 
@@ -152,14 +148,12 @@ class RequestsInFlight:
         """Send what waits, as far as there is room."""
         while self._waiting:
             first = self._waiting[0]
-            if not first.reply.done() and not self._has_room(first.size):
+            is_over = first.in_flight.reply.done()
+            if not is_over and not self._has_room(first.in_flight.size):
                 return
             self._waiting.popleft()
-            assert first.timer is not None
-            first.timer.cancel()
-            if not first.reply.done():
-                in_flight = _InFlight(first.reply, first.size, first.timer.when(), first.timeout)
-                self._send(first.correlation_id, first.parts, in_flight)
+            if not is_over:
+                self._send(first.correlation_id, first.parts, first.in_flight)
 
     def fail_all(self, reason: str) -> None:
         """The stream has ended (rule 30)."""
@@ -171,9 +165,7 @@ class RequestsInFlight:
         for entry in in_flight.values():
             fail(entry.reply, StreamClosed(self.peer, reason))
         for each in waiting:
-            assert each.timer is not None
-            each.timer.cancel()
-            fail(each.reply, StreamNotOpen(self.peer, reason))
+            fail(each.in_flight.reply, StreamNotOpen(self.peer, reason))
 
     def _has_room(self, size: int) -> bool:
         if self.is_congested:
@@ -203,14 +195,25 @@ class RequestsInFlight:
                 fail(entry.reply, RequestTimedOut(self.peer, round(entry.timeout * 1000)))
             elif entry.deadline < next_deadline:
                 next_deadline = entry.deadline
+        if self._waiting:
+            next_deadline = min(next_deadline, self._refuse_late(now))
         if next_deadline < inf:
             self._look_at(next_deadline)
 
-    def _found_no_room(self, waiting: _Waiting) -> None:
-        fail(waiting.reply, self._refusal(waiting.size))
-        waiting.parts = ()
-        # It may have been the one too large to start with; those behind it may fit.
+    def _refuse_late(self, now: float) -> float:
+        """Those that found no room in their time. The next deadline of those that wait on."""
+        next_deadline = inf
+        for waiting in self._waiting:
+            entry = waiting.in_flight
+            if entry.deadline <= now:
+                entry.deadline = inf
+                fail(entry.reply, self._refusal(entry.size))
+                waiting.parts = ()
+            elif entry.deadline < next_deadline:
+                next_deadline = entry.deadline
+        # One of them may have been too large to start with; those behind it may fit.
         self._loop.call_soon(self.send_waiting)
+        return next_deadline
 
     def _refusal(self, size: int) -> TooManyBytesInFlight:
         return TooManyBytesInFlight(size, self.bytes_in_flight, self._limit)

@@ -17,6 +17,7 @@ from collections.abc import Container
 from typing import Final, TypeAlias
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.clock import Timers
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Ping
 from raylog.actors.requests_held import refuse_all
@@ -51,6 +52,7 @@ class StreamPool:
         self._env = env
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
+        self._timers = Timers(self._loop)
         self._peers: dict[Endpoints, _Peer] = {}
         self._is_closed = False
 
@@ -76,8 +78,9 @@ class StreamPool:
             _fail(future, peer.error)
         else:
             peer.waiting.append(future)
-            timer = self._loop.call_later(timeout, _fail, future, PeerUnreachable(name, "no stream in time"))
-            future.add_done_callback(lambda _: timer.cancel())
+            late = PeerUnreachable(name, "no stream in time")
+            timer = self._timers.after(1000 * timeout, lambda: _fail(future, late))
+            future.add_done_callback(lambda _: self._timers.cancel(timer))
             if not peer.is_busy:
                 peer.is_busy = True
                 self._tasks.start(self._dial(peer))

@@ -1,4 +1,4 @@
-"""A hierarchical timing wheel: every timer of a process, with O(1) to set and O(1) to cancel.
+"""A hierarchical timing wheel: any number of timers, with O(1) to set and O(1) to cancel. `clock.py` turns it.
 
 Time is a number of milliseconds that the owner passes in; nothing here reads a clock. Level 0 has a slot for each of
 the next 64 ms, level 1 one for each of the next 64 times 64 ms, and so on; a timer waits in the level where its

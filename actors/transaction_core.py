@@ -25,10 +25,10 @@ from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
-from raylog.actors.messages import Message, pack, unpack
+from raylog.actors.messages import Message, pack
 from raylog.actors.metric_definitions import TRANSACTIONS, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.actors.transaction_entries import TRANSACTION_PREFIX, transaction_entry, transaction_key
+from raylog.actors.transaction_entries import TRANSACTION_PREFIX, read_entry, transaction_entry, transaction_key
 from raylog.actors.transaction_families import FAMILY_PREFIX, TransactionFamilies
 from raylog.actors.transaction_family import split_member
 from raylog.actors.transaction_markers import TransactionMarkers
@@ -61,6 +61,7 @@ from raylog.actors.transaction_state import (
 )
 from raylog.errors import (
     ConcurrentTransaction,
+    FrameInvalid,
     InvalidTransactionalId,
     InvalidTransactionState,
     MessageUnknown,
@@ -110,8 +111,11 @@ class TransactionCoordinator:
     async def start(self) -> None:
         end = await self._log.claim()
         async for entries in self._log.replay(end):
-            for key, value, _ in entries:
-                self._restore(key, value)
+            for key, value, offset in entries:
+                try:
+                    self._restore(key, value)
+                except (FrameInvalid, MessageUnknown) as error:
+                    self._log.cannot_read(offset, error)
         for record in list(self._known.values()):
             self.follow_up(record)
         self._tasks.start(self._sweep())
@@ -209,12 +213,10 @@ class TransactionCoordinator:
         if key.startswith(FAMILY_PREFIX):
             self._families.restore(key, value)
             return
-        name = key.removeprefix(TRANSACTION_PREFIX).decode()
-        if value is None:
+        name, record = read_entry(TransactionRecord, TRANSACTION_PREFIX, key, value)
+        if record is None:
             self._forget(name)
             return
-        record = unpack(value[0], value[1], value[2:])
-        assert isinstance(record, TransactionRecord)
         self._known[name] = record
         self._families.has_member(name)
 

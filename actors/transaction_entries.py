@@ -1,14 +1,18 @@
-"""What is known of a transactional id, as a record of `__transaction_state`: its name is the key."""
+"""What is known of a transactional id, or of a family, as a record of `__transaction_state`: its name is the key."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
-from raylog.actors.coordinator_log import Entry
-from raylog.actors.messages import pack
+from raylog.actors.coordinator_claims import Entry
+from raylog.actors.messages import Message
+from raylog.actors.stored_messages import read_stored, stored
 from raylog.actors.transaction_messages import TransactionRecord
+from raylog.errors import FrameInvalid
 
 TRANSACTION_PREFIX: Final = b"t"
+_FIRST_KIND: Final = 120
+_M = TypeVar("_M", bound=Message)
 
 
 def transaction_key(name: str) -> bytes:
@@ -16,5 +20,20 @@ def transaction_key(name: str) -> bytes:
 
 
 def transaction_entry(record: TransactionRecord) -> Entry:
-    kind, version, data = pack(record)
-    return transaction_key(record.transactional_id), bytes((kind, version)) + data
+    return transaction_key(record.transactional_id), stored(record)
+
+
+def read_entry(kind: type[_M], prefix: bytes, key: bytes, value: bytes | None) -> tuple[str, _M | None]:
+    """The name in the key, and the record; None: it is no more.
+
+    FrameInvalid where no coordinator wrote this, MessageUnknown where one of a later version did.
+    """
+    record = None if value is None else read_stored(value, _FIRST_KIND)
+    if record is not None and not isinstance(record, kind):
+        raise FrameInvalid(f"A {type(record).__name__} is no record of this key.")
+    if not key.startswith(prefix):
+        raise FrameInvalid(f"A key that begins with {key[:1]!r} is none of a transaction coordinator.")
+    try:
+        return key[len(prefix) :].decode(), record
+    except UnicodeDecodeError as error:
+        raise FrameInvalid(f"The key holds no name: {error}.") from None

@@ -12,11 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from raylog.actors.coordinator_log import CoordinatorLog, Entry
+from raylog.actors.coordinator_claims import Entry
+from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.coordinator_state import FAMILY_SEPARATOR
-from raylog.actors.messages import Message, pack, unpack
+from raylog.actors.messages import Message
+from raylog.actors.stored_messages import stored
 from raylog.actors.stream_interface import Answer, Response
-from raylog.actors.transaction_entries import transaction_entry
+from raylog.actors.transaction_entries import read_entry, transaction_entry
 from raylog.actors.transaction_family import (
     FamilyChange,
     check_driver,
@@ -89,13 +91,12 @@ class TransactionFamilies:
     # --- what is restored, and forgotten --------------------------------------------------------------------------
 
     def restore(self, key: bytes, value: bytes | None) -> None:
-        name = key.removeprefix(FAMILY_PREFIX).decode()
-        if value is None:
+        """FrameInvalid, MessageUnknown as of `read_entry`."""
+        name, record = read_entry(FamilyRecord, FAMILY_PREFIX, key, value)
+        if record is None:
             self._known.pop(name, None)
-            return
-        record = unpack(value[0], value[1], value[2:])
-        assert isinstance(record, FamilyRecord)
-        self._known[name] = record
+        else:
+            self._known[name] = record
 
     def has_member(self, transactional_id: str) -> None:
         """A transactional id is known; if it is a member's, it is one that may be used again."""
@@ -210,8 +211,7 @@ def _key(name: str) -> bytes:
 
 
 def _family_entry(record: FamilyRecord) -> Entry:
-    kind, version, data = pack(record)
-    return _key(record.family), bytes((kind, version)) + data
+    return _key(record.family), stored(record)
 
 
 def _check_name(name: str) -> None:

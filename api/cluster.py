@@ -127,7 +127,10 @@ class Cluster(ClusterGroups, ClusterTransactions):
     def delete_records(
         self, before: Mapping[tuple[str, int], int], *, timeout: float = CALL_SECONDS
     ) -> dict[tuple[str, int], int]:
-        """Let these (topic, partition) begin at an offset, −1: at the high watermark. Where they begin now."""
+        """Let these (topic, partition) begin at an offset, −1: at the high watermark. Where they begin now.
+
+        InternalTopic, PolicyViolation: only compaction removes records there.
+        """
         answer: dict[tuple[str, int], int] = self._calls.ask(
             "delete_records", dict(before), _INSIDE * timeout, timeout=timeout, repeatable=True
         )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.topic_cache import TopicView
+from raylog.actors.topic_names import is_internal
 from raylog.api.batch_accumulator import OPEN, RECORD_BYTES, BatchAccumulator, Clocks, PartitionQueue
 from raylog.api.buffer_room import BufferRoom
 from raylog.api.bulk_send import BulkFuture, BulkSend, check_columns
@@ -43,7 +44,7 @@ from raylog.api.sender import Sender
 from raylog.api.serializers import check_headers, to_bytes
 from raylog.api.topic_lane import LONGEST_CACHED_KEY, TopicLane
 from raylog.api.transaction_requests import TransactionRequests
-from raylog.errors import BufferFull, ProducerClosed, RecordTooLarge, ResultNotReady, WaitRefused
+from raylog.errors import BufferFull, InternalTopic, ProducerClosed, RecordTooLarge, ResultNotReady, WaitRefused
 from raylog.storage.columns import Headers
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Producer(ProducerTransactions):
             producer.send("clicks", b"value", partition=0, timestamp_ms=1700000000000).add_errback(print)
 
         TypeError: key or value are not bytes, and there is no serializer. UnknownTopic, UnknownPartition,
-        RecordTooLarge. BufferFull, ClusterUnreachable: not within max_block_ms. ProducerClosed.
+        InternalTopic, RecordTooLarge. BufferFull, ClusterUnreachable: not within max_block_ms. ProducerClosed.
         """
         if type(value) is bytes and headers is None and partition is None and timestamp_ms is None:
             try:
@@ -280,8 +281,8 @@ class Producer(ProducerTransactions):
         return set(range(len(view.partitions)))
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic's partitions are known, so that nothing has to be asked."""
-        return topic in self._lanes or self._link.topic(topic) is not None
+        """Whether nothing has to be asked: the topic's partitions are known, or nobody may send to it."""
+        return topic in self._lanes or self._link.topic(topic) is not None or _is_refused(topic)
 
     def metrics(self) -> dict[str, float]:
         """What this producer has done, under the names of Kafka's producer metrics."""
@@ -389,6 +390,8 @@ class Producer(ProducerTransactions):
             return lane
         if not isinstance(topic, str):
             raise TypeError(f"The name of a topic is text, not a {type(topic).__name__}.")
+        if is_internal(topic):
+            raise InternalTopic(topic)
         view = self._link.topic(topic)
         if view is None:
             if threading.get_ident() in SERVING_THREADS:
@@ -465,6 +468,11 @@ class Producer(ProducerTransactions):
 def _led(link: ClusterLink, topic: str) -> list[int]:
     view = link.topic(topic)
     return [] if view is None else [each.partition for each in view.partitions if each.endpoints]
+
+
+def _is_refused(topic: object) -> bool:
+    """No name, or one of raylog's own: `prepare` says so without asking anybody."""
+    return not isinstance(topic, str) or is_internal(topic)
 
 
 def _check_timestamp(timestamp_ms: object) -> None:

@@ -47,6 +47,9 @@ class _ListLog:
         for offset, record in enumerate(list(self.records)):
             yield *record, offset
 
+    def cannot_read(self, offset: int, error: Exception) -> None:
+        raise AssertionError(f"One coordinator alone writes here, but offset {offset} is {error!r}.")
+
     def changes(self) -> int:
         """Records that are no claims."""
         return sum(not isinstance(decode(*record)[0], ClaimKey) for record in self.records)

@@ -28,7 +28,15 @@ from typing import Final
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import TimerHandle, Timers
 from raylog.actors.messages import Message
-from raylog.errors import CoordinatorLoading, CoordinatorReplaced, InvalidRequest, NotCoordinator, RaylogError
+from raylog.errors import (
+    CoordinatorLoading,
+    CoordinatorReplaced,
+    FrameInvalid,
+    InvalidRequest,
+    MessageUnknown,
+    NotCoordinator,
+    RaylogError,
+)
 from raylog.groups.commit_line import CommitLine
 from raylog.groups.group_messages import (
     DescribeGroup,
@@ -128,8 +136,13 @@ class GroupCoordinator:
     async def _load(self) -> None:
         await self._log.claim(self._epoch)
         count = 0
-        async for key, value, _offset in self._log.replay():
-            self._shard.state.replay(*decode(key, value))
+        async for key, value, offset in self._log.replay():
+            try:
+                record = decode(key, value)
+            except (FrameInvalid, MessageUnknown) as error:
+                self._log.cannot_read(offset, error)
+            else:
+                self._shard.state.replay(*record)
             count += 1
             if count % _RECORDS_A_TURN == 0:
                 await asyncio.sleep(0)

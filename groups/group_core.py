@@ -21,7 +21,7 @@ from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.errors import CoordinatorReplaced, CoordinatorStopped, ProducerFenced
+from raylog.errors import CoordinatorReplaced, CoordinatorStopped, FrameInvalid, MessageUnknown, ProducerFenced
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_records import EncodedRecord
 from raylog.groups.group_settings import GroupSettings
@@ -51,6 +51,9 @@ class ClaimedLog:
         async for entries in self._log.replay(self._end):
             for entry in entries:
                 yield entry
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        self._log.cannot_read(offset, error)
 
     async def append(self, records: Sequence[EncodedRecord]) -> None:
         try:

@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from raylog.actors.messages import Message, message, pack, unpack
+from raylog.actors.messages import Message, message
+from raylog.actors.stored_messages import read_stored, stored
 from raylog.errors import FrameInvalid
 from raylog.groups.group_messages import ProfileFields
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+_FIRST_KIND: Final = 140
 
 OwnedPartition: TypeAlias = tuple[bytes, int, int]  # topic id, partition, epoch from which on the member owns it
 Record: TypeAlias = tuple[Message, "Message | None"]
@@ -32,25 +34,18 @@ EncodedRecord: TypeAlias = tuple[bytes, "bytes | None"]
 
 def encode(record: Record) -> EncodedRecord:
     key, value = record
-    return _bytes_of(key), None if value is None else _bytes_of(value)
+    return stored(key), None if value is None else stored(value)
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
     """FrameInvalid where the bytes are no record of this topic, MessageUnknown where they are of a later version."""
     if key is None:
         raise FrameInvalid("A record of a group has a key.")
-    return _message_in(key), None if value is None else _message_in(value)
-
-
-def _bytes_of(part: Message) -> bytes:
-    kind, version, body = pack(part)
-    return bytes((kind, version)) + body
-
-
-def _message_in(data: bytes) -> Message:
-    if len(data) < 2:
-        raise FrameInvalid(f"A record of a group has a kind and a version; here are {len(data)} bytes.")
-    return unpack(data[0], data[1], data[2:])
+    record = read_stored(key, _FIRST_KIND), None if value is None else read_stored(value, _FIRST_KIND)
+    if type(record[0]) not in _VALUE_OF or type(record[1]) not in (_VALUE_OF[type(record[0])], type(None)):
+        names = " with a ".join(type(part).__name__ for part in record)
+        raise FrameInvalid(f"No group has a record of a {names}.")
+    return record
 
 
 @message(kind=140)
@@ -186,3 +181,15 @@ class TransactionEnd(Message):
     producer_epoch: int
     coordinator_epoch: int
     ended_at_ms: int
+
+
+_VALUE_OF: Final[dict[type[Message], type[Message]]] = {
+    ClaimKey: Claim,
+    GroupKey: GroupValue,
+    MemberKey: MemberValue,
+    TargetKey: TargetValue,
+    CurrentKey: CurrentValue,
+    OffsetKey: OffsetValue,
+    StagedKey: StagedValue,
+    TransactionKey: TransactionEnd,
+}

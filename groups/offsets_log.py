@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.group_records import EncodedRecord
 
 Racks: TypeAlias = tuple[tuple[bytes, tuple[frozenset[str], ...]], ...]  # topic id; for each partition where it is
@@ -28,6 +29,9 @@ class OffsetsLog(Protocol):
 
     def replay(self) -> AsyncIterator[tuple[bytes | None, bytes | None, int]]:
         """(key, value, offset) of all committed records up to the claim."""
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        """The record there is told and left out; an error where a later raylog wrote it (`coordinator_log.py`)."""
 
     def append(self, records: Sequence[EncodedRecord]) -> Awaitable[object]:
         """Done when they are committed. It repeats what may be repeated itself: an error means that this coordinator

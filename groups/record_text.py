@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from raylog.actors.coordinator_log import CLAIM_KEY
+from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.messages import Message
 from raylog.groups.group_messages import Profile
 from raylog.groups.group_records import (

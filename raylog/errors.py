@@ -23,6 +23,7 @@ What stays true here:
     ├── AdminError
     │   ├── UnknownTopic          UnknownPartition
     │   ├── TopicExists, InvalidTopicName, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment
+    │   ├── InternalTopic, PolicyViolation
     │   ├── BrokerNotAvailable    UnknownBroker
     │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
     │   └── EligibleLeadersNotAvailable
@@ -33,6 +34,7 @@ What stays true here:
     ├── ControlError
     │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
     │   ├── CoordinatorNotStarted, CoordinatorNotReady                                 nothing was done
+    │   ├── CoordinatorRecordUnknown                                                   nothing was done
     │   ├── CoordinatorStopped                                                         outcome unknown
     │   └── AdminTimedOut         TopicStillStarting                                   done, or unknown
     ├── ProducerError             OutOfOrderSequence, ProducerFenced, CoordinatorFenced, InvalidTransactionState,
@@ -617,6 +619,33 @@ class InvalidTopicName(AdminError):
         return f"A topic cannot be named {self.topic!r}: {self.reason}."
 
 
+class InternalTopic(AdminError):
+    """The topic is raylog's own: what is in it is its coordinators' memory of groups, or of transactions."""
+
+    advice = "Use a topic of your own; groups and transactions are changed through the `Cluster` handle."
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def describe(self) -> str:
+        return f"Topic {self.topic!r} is raylog's own: only its coordinators write to it, and only compaction removes."
+
+
+class PolicyViolation(AdminError):
+    """What was asked for is against the topic's `cleanup.policy`."""
+
+    advice = "Send a record without a value for each key that is to go, or let cleanup.policy be 'compact,delete'."
+
+    def __init__(self, topic: str, policy: str) -> None:
+        super().__init__(topic, policy)
+        self.topic = topic
+        self.policy = policy
+
+    def describe(self) -> str:
+        return f"Records of {self.topic!r} are not deleted by their offsets: its cleanup.policy is {self.policy!r}."
+
+
 class InvalidPartitions(AdminError):
     """A topic cannot have so many partitions."""
 
@@ -953,6 +982,24 @@ class CoordinatorNotReady(ControlError):
 
     def describe(self) -> str:
         return f"The coordinator of {self.topic}-{self.partition} does not serve just now."
+
+
+class CoordinatorRecordUnknown(ControlError):
+    """The partition of a coordinator holds a record of a kind, or a version of it, that this raylog does not know."""
+
+    advice = "A newer raylog wrote it: bring all nodes to that version. Until then this coordinator serves nobody."
+
+    def __init__(self, topic: str, partition: int, offset: int, kind: int, version: int) -> None:
+        super().__init__(topic, partition, offset, kind, version)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.kind = kind
+        self.version = version
+
+    def describe(self) -> str:
+        place = f"{self.topic}-{self.partition} at offset {self.offset}"
+        return f"The record of {place} is of kind {self.kind} in version {self.version}, which is unknown here."
 
 
 class CoordinatorStopped(ControlError):

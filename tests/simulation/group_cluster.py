@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_log import CLAIM_KEY
+from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message

@@ -58,6 +58,9 @@ class FakeOffsetsLog:
             key, value = records[offset]
             yield key, value, offset
 
+    def cannot_read(self, offset: int, error: Exception) -> None:
+        raise AssertionError(f"Coordinators alone write here, but offset {offset} is {error!r}.")
+
     def append(self, records: Sequence[EncodedRecord]) -> Awaitable[object]:
         future = self._loop.create_future()
         self._arrive(lambda: self._partition.commit(self._epoch, records), future)

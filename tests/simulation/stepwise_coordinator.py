@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_claims import Entry
 from raylog.actors.coordinator_launcher import CoordinatorSpec
-from raylog.actors.coordinator_log import CoordinatorLog, Entry
+from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import TransactionRecord

@@ -34,6 +34,9 @@ class _Log:
         for offset, (key, value) in enumerate(list(self.records)):
             yield key, value, offset
 
+    def cannot_read(self, offset: int, error: Exception) -> None:
+        raise AssertionError(f"One coordinator alone writes here, but offset {offset} is {error!r}.")
+
     async def append(self, records: Sequence[EncodedRecord]) -> None:
         self.records += records
         await asyncio.sleep(0)

@@ -48,6 +48,7 @@ class Trio:
     world: World
     settings: dict[str, str] = field(default_factory=lambda: {"replica.lag.time.max.ms": "2000"})
     min_insync: int = 2
+    topic: str = "topic"
     members: dict[int, Member] = field(default_factory=dict)
     proposals: list[ProposeIsr] = field(default_factory=list)
     accepts_proposals: bool = True
@@ -90,7 +91,7 @@ class Trio:
     async def _replica_main(self, env: Environment, member: Member) -> None:
         assert member.broker_endpoint is not None
         spec = ReplicaSpec(
-            "cluster", "topic", TOPIC_ID, 0, member.broker_id, member.incarnation, tuple(self.settings.items()),
+            "cluster", self.topic, TOPIC_ID, 0, member.broker_id, member.incarnation, tuple(self.settings.items()),
             "/data/topic-0", f"node-{member.broker_id}", member.broker_endpoint,
         )  # fmt: skip
         member.replica = ReplicaProcess(env, spec, 1)
@@ -131,7 +132,7 @@ class Trio:
         )
         isr: tuple[ReplicaId, ...] = tuple((each, self.members[each].incarnation) for each in self.isr)
         return Assign(
-            "topic", TOPIC_ID, 0, self.partition_epoch + self.settings_changes,
+            self.topic, TOPIC_ID, 0, self.partition_epoch + self.settings_changes,
             self.leader, self.epoch, self.partition_epoch, isr, addresses,
             self.min_insync, tuple(self.settings.items()), 1,
         )  # fmt: skip
@@ -163,8 +164,8 @@ class Trio:
     ) -> asyncio.Task[Response]:
         return self._ask(broker_id, Fetch(offset, NO_EPOCH, last_epoch, 1, 1 << 20, max_wait_ms, False, ""))
 
-    def ask(self, broker_id: int, message: object) -> asyncio.Task[Response]:
-        return self._ask(broker_id, message)
+    def ask(self, broker_id: int, message: object, payload: bytes = b"") -> asyncio.Task[Response]:
+        return self._ask(broker_id, message, payload)
 
     def _ask(self, broker_id: int, message: object, payload: bytes = b"") -> asyncio.Task[Response]:
         if self.client is None:

@@ -17,6 +17,7 @@ from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
     BrokerInUse,
     ControllerFenced,
+    PolicyViolation,
     TooManyBytesInFlight,
     TopicExists,
     TopicStillStarting,
@@ -39,6 +40,16 @@ def test_a_topic_is_refused_by_its_type(cluster: ControlCluster) -> None:
     assert isinstance(cluster.refusal(cluster.admin.create_topic(NewTopic("clicks"))), TopicExists)
     assert isinstance(cluster.refusal(cluster.admin.delete_topic("views")), UnknownTopic)
     assert cluster.admin.list_topics() == ("clicks",)
+
+
+def test_records_are_deleted_where_the_policy_says_so(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    cluster.admin.check_deletable(["clicks", "views"])  # the second one is unknown, which the leaders' search will say
+    cluster.ask(cluster.admin.alter_topic_settings("clicks", {"cleanup.policy": "compact"}))
+    with pytest.raises(PolicyViolation, match="clicks"):
+        cluster.admin.check_deletable(["views", "clicks"])
+    cluster.ask(cluster.admin.alter_topic_settings("clicks", {"cleanup.policy": "compact,delete"}))
+    cluster.admin.check_deletable(["clicks"])
 
 
 def test_a_topic_whose_replicas_do_not_come_up_exists_and_starts_later(cluster: ControlCluster) -> None:

@@ -14,7 +14,7 @@ from raylog.actors.messages import Message
 from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Response
 from raylog.actors.topic_cache import PartitionLeader
-from raylog.errors import CoordinatorStopped
+from raylog.errors import CoordinatorRecordUnknown, CoordinatorStopped, FrameInvalid, MessageUnknown
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, stamp
 from tests.simulation.world import World
@@ -148,3 +148,20 @@ def test_what_was_not_urgent_ends_with_the_log(world: LogWorld) -> None:
 
     world.one.do(append())
     assert len(world.link.appended) == 1
+
+
+def test_a_record_that_no_coordinator_wrote_is_told_with_its_place(
+    world: LogWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.disable(logging.NOTSET)
+    for offset in range(30):
+        world.log.cannot_read(offset, FrameInvalid("It holds no message."))
+    assert len(caplog.records) == 20, "one program may have left millions of them"
+    assert "t-0 holds at offset 3 a record that no coordinator wrote" in caplog.records[3].getMessage()
+    assert "It holds no message." in caplog.records[3].getMessage()
+    assert "More of them" in caplog.records[19].getMessage()
+
+
+def test_a_record_of_a_later_raylog_ends_the_replay(world: LogWorld) -> None:
+    with pytest.raises(CoordinatorRecordUnknown, match="t-0 at offset 7 is of kind 130 in version 2"):
+        world.log.cannot_read(7, MessageUnknown(130, 2))

@@ -563,7 +563,11 @@ def test_a_follower_far_behind_reads_sealed_segments(trio: Trio) -> None:
     assert trio.values(2) == trio.values(1)
 
 
-def test_a_reader_of_sealed_segments_waits_beside_the_loop(trio: Trio) -> None:
+@pytest.mark.parametrize("node", ["", "node-1", "node-2"])
+@pytest.mark.parametrize("min_bytes", [1, 1 << 19])
+def test_a_reader_of_sealed_segments_waits_beside_the_loop(
+    trio: Trio, node: str, min_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trio.settings["segment.bytes"] = "300"
     trio.start(1)
     trio.min_insync = 1
@@ -572,12 +576,29 @@ def test_a_reader_of_sealed_segments_waits_beside_the_loop(trio: Trio) -> None:
     for number in range(20):
         trio.offset_of(trio.append(1, b"%d" % number))
     trio.members[1].machine.slow_disk(10_000.0)
-    cold = trio.fetch(1, 0)
+    cold = trio.ask(1, Fetch(0, NO_EPOCH, -1, min_bytes, 1 << 20, 500, False, node))
     trio.world.run_for(0.01)
     assert trio.offset_of(trio.append(1, b"x")) == 20
     assert not cold.done()
+    monkeypatch.setattr(trio.log(1), "read", lambda *_: pytest.fail("read on the loop"))
     trio.members[1].machine.slow_disk(1.0)
     assert records_of(trio.answer(cold).payload)[0] == (0, b"0")
+
+
+def test_a_reader_on_the_leaders_node_is_shown_the_file_of_a_sealed_segment(trio: Trio) -> None:
+    trio.settings |= {"segment.bytes": "300000", "max.message.bytes": "200000"}
+    trio.start(1)
+    trio.min_insync = 1
+    trio.elect(1, (1,))
+    trio.world.run_for(0.5)
+    for _ in range(5):
+        trio.offset_of(trio.append(1, bytes(100_000)))
+    assert len(trio.log(1).segments) > 2
+    trio.members[1].machine.slow_disk(10_000.0)
+    near = trio.answer(trio.ask(1, Fetch(0, NO_EPOCH, -1, 1 << 19, 1 << 20, 500, False, "node-1")))
+    assert isinstance(near.message, Fetched)
+    assert near.message.file is not None
+    assert near.message.file[3] > 100_000
 
 
 def test_a_reader_on_the_leaders_node_is_shown_the_file(trio: Trio) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from raylog.actors.replication_messages import Appended
 from raylog.actors.requests_held import RequestsHeld
 from raylog.actors.requests_in_flight import AnswerCall, Reply, RequestsInFlight
 from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response, StreamLimits
-from raylog.errors import AppendTimedOut, RequestTimedOut, StreamClosed, StreamNotOpen
+from raylog.errors import AppendTimedOut, RequestTimedOut, StreamClosed, StreamNotOpen, TooManyBytesInFlight
 from tests.unit.actors.test_clock import in_a_process
 
 _DONE = Response(Done())
@@ -68,6 +69,71 @@ def test_a_shorter_time_out_that_comes_later_is_kept_too() -> None:
         await asyncio.sleep(1.0)
         assert isinstance(quick.exception(), RequestTimedOut)
         assert not slow.done()
+        book.fail_all("over")
+
+    on_a_loop(main)
+
+
+class _CountedTimers:
+    """A loop that knows how many of its timers are set."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.handles: list[asyncio.TimerHandle] = []
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        self.handles.append(self._loop.call_at(when, callback, *args))
+        return self.handles[-1]
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        self.handles.append(self._loop.call_later(delay, callback, *args))
+        return self.handles[-1]
+
+    def set_now(self) -> int:
+        return sum(not each.cancelled() and each.when() > self._loop.time() for each in self.handles)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+def test_requests_that_wait_for_room_share_that_timer() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        counted = _CountedTimers(loop)
+        sent: list[object] = []
+        book = RequestsInFlight(cast(asyncio.AbstractEventLoop, counted), 1000, sent.append)
+        first = asked(book, 1, 20.0)
+        waiting = {number: asked(book, number, 1.0 + number / 10) for number in range(2, 52)}
+        assert (len(sent), counted.set_now()) == (1, 1)
+        began, ends = loop.time(), dict[int, float]()
+        for number, reply in waiting.items():
+            reply.add_done_callback(lambda _, number=number: ends.setdefault(number, loop.time() - began))  # type: ignore[misc]
+        await asyncio.sleep(4.05)
+        on_time = {each: 1.0 + each / 10 for each in range(2, 31)}
+        assert {number: round(end, 1) for number, end in ends.items()} == on_time
+        assert all(isinstance(waiting[each].exception(), TooManyBytesInFlight) for each in ends)
+        assert book.answered(1) is first
+        assert len(sent) == 2, "the first that still waits has room now"
+        await asyncio.sleep(0.1)
+        assert isinstance(waiting[31].exception(), RequestTimedOut), "its time began when it was made"
+        book.fail_all("over")
+        assert isinstance(waiting[51].exception(), StreamNotOpen)
+
+    on_a_loop(main)
+
+
+def test_a_request_too_large_for_the_room_gives_way_when_its_time_is_over() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        sent: list[object] = []
+        book = RequestsInFlight(loop, 2000, sent.append)
+        asked(book, 1, 20.0)
+        large: Reply = loop.create_future()
+        book.start(large, 2, [b"x"], 1900, 1.0)
+        small = asked(book, 3, 20.0)
+        assert len(sent) == 1
+        await asyncio.sleep(1.1)
+        assert isinstance(large.exception(), TooManyBytesInFlight)
+        assert len(sent) == 2
+        assert not small.done()
         book.fail_all("over")
 
     on_a_loop(main)

@@ -76,6 +76,16 @@ def test_many_who_ask_at_once_share_one_stream(pool: PoolWorld) -> None:
     assert len(pool.streams) == 1
 
 
+def test_those_who_wait_for_a_stream_have_their_time_outs_on_one_wheel(pool: PoolWorld) -> None:
+    pool.server.pause(5.0)
+    asked = [pool.begin(1.0 + number / 1000) for number in range(200)]
+    pool.world.run_for(0.5)
+    assert len(pool.pool._timers) == 200
+    pool.world.run_for(1.0)
+    assert all(isinstance(each.exception(), PeerUnreachable) for each in asked)
+    assert len(pool.pool._timers) == 0
+
+
 def test_who_asks_when_the_stream_has_just_opened_goes_on_behind_those_who_waited(pool: PoolWorld) -> None:
     order: list[int] = []
 

@@ -6,7 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from raylog.actors.coordinator_log import CLAIM_KEY, CoordinatorLog
+from raylog.actors.coordinator_claims import CLAIM_KEY
+from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched, ListedOffset, ListOffset, WriteMarker
 from raylog.actors.stream_interface import Endpoint, Response

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from raylog.actors.coordinator_claims import Entry
 from raylog.actors.messages import Message, unpack
+from raylog.actors.stored_messages import stored
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import (
     AddPartition,
@@ -23,6 +25,7 @@ from raylog.actors.transaction_state import Phase
 from raylog.errors import (
     ClusterUnreachable,
     CoordinatorStopped,
+    MessageUnknown,
     ProducerFenced,
     TransactionTooLarge,
     UnknownTransactionalId,
@@ -35,9 +38,10 @@ TOPIC = b"t" * 16
 
 
 class Coordinator:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, replayed: Sequence[Entry] = ()) -> None:
         self.one = OneProcess(world)
         self.log = self.one.make(HandLog)
+        self.log.replayed = list(replayed)
         self.link = HandLink()
         spec = SimpleNamespace(term=0, partition=2)
         self.core = self.one.make(
@@ -79,6 +83,32 @@ def init(name: str = "mover", timeout_ms: int = 1000) -> InitProducer:
 
 def add(producer_id: int, epoch: int = 0, name: str = "mover") -> AddPartition:
     return AddPartition(name, producer_id, epoch, "t", TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        (b"user-1", b'{"clicks": 7}'),
+        (b"user-1", None),
+        (b"test", b'{"clicks": 7}'),
+        (b"test", b""),
+        (b"from", b"tea"),
+        (b"t\xff", None),
+        (b"f\xff", None),
+        (b"test", stored(ListTransactions())),
+    ],
+)
+def test_what_no_coordinator_wrote_is_left_out(coordinator: Coordinator, stray: Entry) -> None:
+    held = coordinator.ask(init())
+    with World(4) as world:
+        second = Coordinator(world, [stray, *coordinator.log.entries, stray])
+        assert second.log.strays == [0, 2]
+        assert [each[:2] for each in second.ask(ListTransactions()).transactions] == [("mover", held.producer_id)]
+
+
+def test_it_does_not_serve_without_what_a_later_version_wrote() -> None:
+    with World(4) as world, pytest.raises(MessageUnknown):
+        Coordinator(world, [(b"tmover", b"\x82\x02\x91\x07")])
 
 
 def test_nobody_is_refused_because_of_what_may_never_be_committed(coordinator: Coordinator) -> None:

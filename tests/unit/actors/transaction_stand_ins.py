@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from raylog.actors.coordinator_log import Entry, Replayed
+from raylog.actors.coordinator_claims import Entry
+from raylog.actors.coordinator_log import Replayed
 from raylog.actors.messages import Message
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
-from raylog.errors import CoordinatorStopped, RaylogError, UnknownTopic
+from raylog.errors import CoordinatorStopped, FrameInvalid, MessageUnknown, RaylogError, UnknownTopic
 from tests.simulation.machines import SimEnvironment
 from tests.simulation.world import World
 
@@ -22,6 +23,8 @@ class HandLog:
     def __init__(self) -> None:
         self.commits_at_once = True
         self.entries: list[Entry] = []
+        self.replayed: list[Entry] = []
+        self.strays: list[int] = []
         self.gave_up: BaseException | None = None
         self.ended: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self._waiting: list[asyncio.Future[None]] = []
@@ -31,7 +34,12 @@ class HandLog:
         return 0
 
     async def replay(self, _end: int) -> AsyncIterator[list[Replayed]]:
-        yield []
+        yield [Replayed(*entry, offset) for offset, entry in enumerate(self.replayed)]
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        if isinstance(error, MessageUnknown):
+            raise error
+        self.strays.append(offset)
 
     def append(self, entries: Sequence[Entry], *, is_urgent: bool = True) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

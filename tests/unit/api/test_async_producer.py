@@ -9,7 +9,7 @@ import pytest
 
 from raylog.api.async_producer import AsyncProducer
 from raylog.api.client_runtime import client_runtime
-from raylog.errors import BufferFull, InvalidConfig, ProducerClosed, ResultNotReady, UnknownTopic
+from raylog.errors import BufferFull, InternalTopic, InvalidConfig, ProducerClosed, ResultNotReady, UnknownTopic
 from tests.unit.api.producer_cluster import TOPIC, fake_cluster
 
 
@@ -27,6 +27,10 @@ def test_sending_from_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
             assert producer.metrics()["record-send-total"] == 57
             with pytest.raises(UnknownTopic):
                 await producer.send("unknown", b"v")
+            with pytest.raises(InternalTopic):
+                await producer.send("__consumer_offsets", b"v", b"k")
+            with pytest.raises(TypeError):
+                await producer.send(5, b"v")  # type: ignore[arg-type]
             with pytest.raises(TypeError):
                 await producer.send(TOPIC, "text")
         with pytest.raises(ProducerClosed):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import pytest
@@ -19,6 +20,7 @@ from raylog.api.record_future import RecordFuture
 from raylog.api.records import RecordMetadata
 from raylog.errors import (
     BufferFull,
+    InternalTopic,
     InvalidConfig,
     InvalidTimestamp,
     NotEnoughReplicas,
@@ -115,6 +117,28 @@ def test_unknown_topics_and_wrong_names_of_topics(patch: pytest.MonkeyPatch) -> 
         with pytest.raises(TypeError):
             producer.send(5, b"v")  # type: ignore[arg-type]
         assert producer.partitions_for(TOPIC) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_raylogs_own_topics_are_refused_at_once(patch: pytest.MonkeyPatch, topic: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+
+    async def ask_nobody(_name: str, _timeout: float) -> None:
+        raise AssertionError("Nobody has to be asked.")
+
+    with producer_of(patch) as (producer, link):
+        patch.setattr(link, "find_topic", ask_nobody)
+        patch.setattr(link, "topic", lambda _name: link.view)  # and it is known, too
+        sends: list[Callable[[], object]] = [
+            lambda: producer.send(topic, b"v", b"k"),
+            lambda: producer.send(topic, b"v", b"k", partition=0),
+            lambda: producer.send_many(topic, [b"v"], keys=[b"k"]),
+            lambda: producer.send_arrow(topic, pa.table({"value": pa.array([b"v"], pa.binary())})),
+        ]
+        for send in sends:
+            with pytest.raises(InternalTopic, match=topic):
+                send()
+        assert link.all_values() == []
 
 
 def test_buffers_are_copied(patch: pytest.MonkeyPatch) -> None:

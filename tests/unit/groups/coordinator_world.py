@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from raylog.actors.messages import Message
-from raylog.errors import CoordinatorReplaced
+from raylog.errors import CoordinatorReplaced, FrameInvalid, MessageUnknown
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_messages import (
     CommitOffsets,
@@ -36,6 +36,7 @@ class HandLog:
         self.claimed = -1
         self.epoch = -1
         self.calls: list[str] = []
+        self.strays: list[int] = []
         self._held: list[asyncio.Future[None]] = []
 
     async def claim(self, coordinator_epoch: int) -> None:
@@ -49,6 +50,11 @@ class HandLog:
         self.calls.append("replay")
         for offset, record in enumerate([record for batch in self.batches for record in batch]):
             yield *record, offset
+
+    def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
+        if isinstance(error, MessageUnknown):
+            raise error
+        self.strays.append(offset)
 
     def append(self, records: Sequence[EncodedRecord]) -> Awaitable[object]:
         self.calls.append("append")

@@ -11,9 +11,9 @@ from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     CoordinatorLoading,
     CoordinatorReplaced,
-    FrameInvalid,
     GroupRequestTimedOut,
     InvalidRequest,
+    MessageUnknown,
     NotCoordinator,
     StaleHeartbeat,
     UnknownMember,
@@ -51,6 +51,31 @@ def test_it_claims_then_reads_then_serves() -> None:
     play(scene, log=log, t=1)
 
 
+def test_what_no_coordinator_wrote_is_left_out() -> None:
+    log = HandLog([(OffsetKey("g", topic_id("t"), 0), OffsetValue("t", 42, -1, "", 0))])
+    log.batches.append([(b"user-1", b'{"clicks": 7}'), (b"", None)])
+
+    async def scene(world: World) -> None:
+        await world.start()
+        assert log.strays == [1, 2]
+        answer = await world.coordinator.handle(FetchOffsets("g", "", -1, None))
+        assert isinstance(answer, OffsetsFetched)
+        assert answer.offsets == ((topic_id("t"), 0, 42, -1, ""),)
+
+    play(scene, log=log, t=1)
+
+
+def test_it_does_not_serve_without_what_a_later_version_wrote() -> None:
+    log = HandLog()
+    log.batches.append([(b"\x8e\x02\x92\xa1g\x01", None)])
+
+    async def scene(world: World) -> None:
+        assert isinstance(await world.ended, MessageUnknown)
+        assert not world.coordinator.is_serving
+
+    play(scene, log=log, t=1)
+
+
 @pytest.mark.parametrize("in_log", [False, True])
 def test_it_does_not_serve_where_a_newer_one_has_claimed(in_log: bool) -> None:
     log = HandLog([claimed(6)])
@@ -64,22 +89,6 @@ def test_it_does_not_serve_where_a_newer_one_has_claimed(in_log: bool) -> None:
             await world.commit("", -1, 1)
 
     play(scene, log=log, t=1)
-
-
-def test_it_does_not_serve_what_it_cannot_read() -> None:
-    log = HandLog()
-    log.batches.append([(b"no record", b"at all")])
-
-    async def scene(world: World) -> None:
-        assert isinstance(await world.ended, Exception)
-
-    play(scene, log=log)
-    log.batches[0] = [(b"", None)]
-
-    async def second_scene(world: World) -> None:
-        assert isinstance(await world.ended, FrameInvalid)
-
-    play(second_scene, log=log)
 
 
 def test_a_request_of_another_kind_is_refused() -> None:

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.coordinator_log import CLAIM_KEY
+from raylog.actors.coordinator_claims import CLAIM_KEY
+from raylog.actors.messages import Done
+from raylog.actors.stored_messages import stored
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.dump import dump_command
 from raylog.groups.group_messages import Profile
@@ -110,11 +112,31 @@ def test_there_is_an_example_of_each_kind() -> None:
         (b"\x8e", FrameInvalid),
         (b"\x8e\x01junk", FrameInvalid),
         (b"\xff\x01\x90", MessageUnknown),
+        (b"\x8e\x02\x92\xa1g\x01", MessageUnknown),
+        (b"user-1", FrameInvalid),
+        (b"\x8e\x02user-1", FrameInvalid),
+        (stored(Done()), FrameInvalid),
+        (stored(Claim(1)), FrameInvalid),
     ],
 )
 def test_other_bytes_are_refused(key: bytes | None, error: type[Exception]) -> None:
     with pytest.raises(error):
         decode(key, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (b"", FrameInvalid),
+        (b'{"clicks": 7}', FrameInvalid),
+        (stored(Claim(1)), FrameInvalid),
+        (stored(GroupKey("g")), FrameInvalid),
+        (b"\x8f\x02\x91\x07", MessageUnknown),
+    ],
+)
+def test_other_values_of_a_group_are_refused(value: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decode(stored(GroupKey("g")), value)
 
 
 # --- the fold -----------------------------------------------------------------------------------------------------
