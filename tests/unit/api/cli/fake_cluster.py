@@ -135,6 +135,8 @@ class FakeCluster:
     def reassign_partitions(
         self, targets: Mapping[tuple[str, int], Any], *, throttle: int | None, timeout: float
     ) -> None:
+        if throttle is not None:
+            self.calls.append(("throttle", throttle))
         self.replicas.update({TopicPartition(*each): tuple(to) for each, to in targets.items()})
 
     def list_reassignments(self, *, timeout: float = 1) -> tuple[PartitionDescription, ...]:

@@ -154,6 +154,8 @@ def test_brokers_are_shown_drained_and_evened_out() -> None:
     assert len([each for each in planned if 2 in each["after"]]) == 2
     assert run(cluster, "cluster", "rebalance").exit_code == 0
     assert ("elect", "preferred") in cluster.calls
+    assert run(cluster, "cluster", "rebalance", "--throttle", "-1").exit_code == 0  # though nothing is left to be moved
+    assert ("throttle", -1) in cluster.calls
     assert run(cluster, "cluster", "drain", "1", "--force").stdout == "Broker 1 holds nothing any more.\n"
 
 
