@@ -45,7 +45,6 @@ FIRST_EPOCH: Final = 0  # of a producer id; the simulator begins near the last
 LAST_EPOCH: Final = 32_766  # of a transaction
 MARKER_EPOCH: Final = 32_767
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
-MAX_ID_BYTES: Final = 1024
 _NOBODY: Final = -1
 
 

@@ -1099,12 +1099,15 @@ class InvalidTransactionalId(ProducerError):
     fatal = True
     advice = "Choose a name that is short and stays the same when the program is started again."
 
-    def __init__(self, size: int, maximum: int) -> None:
-        super().__init__(size, maximum)
+    def __init__(self, size: int, maximum: int, refused: str = "") -> None:
+        super().__init__(size, maximum, refused)
         self.size = size
         self.maximum = maximum
+        self.refused = refused  # the character that none may have, as Python writes it; empty: it is the size
 
     def describe(self) -> str:
+        if self.refused:
+            return f"A transactional id has no control characters: {self.refused} cannot be in one."
         return f"A transactional id has 1 to {self.maximum} bytes, not {self.size}."
 
 
@@ -2068,14 +2071,17 @@ class GroupRequestTimedOut(GroupError):
 class InvalidGroupId(GroupError):
     """A name that no group can have."""
 
-    advice = "A group id has 1 to 255 bytes of UTF-8."
+    advice = "A group id has 1 to 255 bytes of UTF-8, and no control characters."
 
-    def __init__(self, size: int, start: str) -> None:
-        super().__init__(size, start)
+    def __init__(self, size: int, start: str, refused: str = "") -> None:
+        super().__init__(size, start, refused)
         self.size = size
         self.start = start
+        self.refused = refused  # the character that none may have, as Python writes it; empty: it is the size
 
     def describe(self) -> str:
+        if self.refused:
+            return f"A group id with {self.refused} in it cannot be (it begins with {self.start!r})."
         return f"A group id of {self.size} bytes cannot be (it begins with {self.start!r})."
 
 

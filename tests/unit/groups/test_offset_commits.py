@@ -164,7 +164,7 @@ def test_a_megabyte_of_metadata_is_refused_in_few_words() -> None:
     assert len(str(refused)) < 500
 
 
-@pytest.mark.parametrize("group", ["", "x" * 256])
+@pytest.mark.parametrize("group", ["", "x" * 256, "a\x1fb", "tab\t", "\x7f", "\x85", "\ud800"])
 def test_group_ids_that_cannot_be(group: str) -> None:
     for request in (CommitOffsets(group, "", -1, ()), AlterOffsets(group, ()), FetchOffsets(group, "", -1, None)):
         with pytest.raises(InvalidGroupId):
