@@ -2309,7 +2309,7 @@ class UnstableOffset(GroupError):
     """An open transaction has staged an offset of this partition, and decides what will be committed (rule 22)."""
 
     retriable = True
-    advice = "The transaction ends within its time-out: ask again."
+    advice = "The transaction ends within its time-out: ask again. `raylog txn list --hanging` shows those that do not."
 
     def __init__(self, group: str, partition: str, producer_id: int) -> None:
         super().__init__(group, partition, producer_id)

@@ -14,7 +14,8 @@ import pytest
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
 from raylog.api.records import TopicPartition
-from raylog.errors import AdminTimedOut, RayUnreachable
+from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions
+from raylog.errors import AdminTimedOut, NotLeader, RayUnreachable
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeSession, run, run_json
 
 
@@ -167,6 +168,22 @@ def test_transactions_are_shown_and_ended(cluster: FakeCluster) -> None:
     hanging = run(cluster, "txn", "abort", "--hanging")
     assert hanging.stdout == "The transaction of producer 9 in clicks-1 is aborted.\n"
     assert [name for name, _ in cluster.calls] == ["abort", "abort"]
+    cluster.hanging = HangingTransactions()
+    assert run(cluster, "txn", "abort", "--hanging").stdout == "No transaction hangs.\n"
+
+
+def test_what_hangs_is_shown_and_ended_though_a_partition_could_not_be_asked(cluster: FakeCluster) -> None:
+    offsets, leaderless = TopicPartition("__consumer_offsets", 3), TopicPartition("clicks", 1)
+    staged = HangingTransaction(offsets, 9, 2, -1, 1_700_000_000_000, -1, ("billing",))
+    cluster.hanging = HangingTransactions([staged], {leaderless: NotLeader("clicks", 1, -1, -1)})
+    shown = run(cluster, "txn", "list", "--hanging")
+    assert shown.exit_code == 1
+    assert shown.stdout.split()[-7:] == ["__consumer_offsets", "3", "9", "2", "-", "2023-11-14T22:13:20Z", "billing"]
+    assert shown.stderr.startswith("clicks-1 could not be asked: ")
+    ended = run(cluster, "txn", "abort", "--hanging")
+    assert (ended.exit_code, ended.stdout) == (1, "What producer 9 has staged for billing is aborted.\n")
+    cluster.hanging = HangingTransactions((), cluster.hanging.unasked)
+    assert (run(cluster, "txn", "abort", "--hanging").exit_code, ended.stderr) == (1, shown.stderr)
 
 
 def test_top_prints_one_frame(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
