@@ -29,8 +29,8 @@ from raylog.actors.identifiers import check_transactional_id
 from raylog.actors.messages import Message, pack, unpack
 from raylog.actors.metric_definitions import TRANSACTIONS, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.actors.transaction_entries import TRANSACTION_PREFIX, transaction_entry, transaction_key
-from raylog.actors.transaction_families import FAMILY_PREFIX, TransactionFamilies
+from raylog.actors.transaction_entries import FAMILY_PREFIX, TRANSACTION_PREFIX, transaction_entry, transaction_key
+from raylog.actors.transaction_families import TransactionFamilies
 from raylog.actors.transaction_family import split_member
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import (

@@ -1,4 +1,4 @@
-"""What is known of a transactional id, as a record of `__transaction_state`: its name is the key."""
+"""What is known of a transactional id, as a record of `__transaction_state`: its name is the key, as is a family's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from raylog.actors.messages import pack
 from raylog.actors.transaction_messages import TransactionRecord
 
 TRANSACTION_PREFIX: Final = b"t"
+FAMILY_PREFIX: Final = b"f"
 
 
 def transaction_key(name: str) -> bytes:

@@ -16,7 +16,7 @@ from raylog.actors.coordinator_log import CoordinatorLog, Entry
 from raylog.actors.identifiers import MAX_FAMILY_BYTES, check_transactional_id
 from raylog.actors.messages import Message, pack, unpack
 from raylog.actors.stream_interface import Answer, Response
-from raylog.actors.transaction_entries import transaction_entry
+from raylog.actors.transaction_entries import FAMILY_PREFIX, transaction_entry
 from raylog.actors.transaction_family import (
     FamilyChange,
     check_driver,
@@ -41,7 +41,6 @@ from raylog.actors.transaction_family_messages import (
 from raylog.actors.transaction_messages import TransactionRecord
 from raylog.errors import FamilyTooLarge
 
-FAMILY_PREFIX: Final = b"f"
 _MOST_BYTES: Final = 900_000  # of one decision: what a batch of `__transaction_state` takes, with room to spare
 _NOBODY: Final = -1
 

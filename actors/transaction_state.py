@@ -64,6 +64,11 @@ class Phase(IntEnum):
     def is_idle(self) -> bool:
         return self in (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
 
+    @property
+    def words(self) -> str:
+        """As people are shown it, and as Kafka calls it: PrepareCommit."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
 
 class Initialised(NamedTuple):
     """`answer` None: an open transaction is being aborted first, and the producer is to ask again."""

@@ -81,7 +81,7 @@ class TransactionAdministration:
         producer_id, epoch = identity_in_use(record)
         partitions = sorted(TopicPartition(topic, number) for topic, _, number in record.partitions)
         return TransactionDescription(
-            record.transactional_id, _state(record.phase), producer_id, epoch, record.timeout_ms,
+            record.transactional_id, Phase(record.phase).words, producer_id, epoch, record.timeout_ms,
             record.begun_ms if record.phase == Phase.ONGOING else None, record.changed_ms,
             tuple(partitions), tuple(sorted(record.groups)),
         )  # fmt: skip
@@ -94,7 +94,7 @@ class TransactionAdministration:
             *(self._ask(number, ListTransactions(), TransactionsListed) for number in range(len(view.partitions)))
         )
         return [
-            TransactionListing(name, _state(phase), producer_id, epoch, None if begun == _NO_TIME else begun)
+            TransactionListing(name, Phase(phase).words, producer_id, epoch, None if begun == _NO_TIME else begun)
             for answer in answers
             for name, producer_id, epoch, phase, begun in answer.transactions
         ]
@@ -117,7 +117,7 @@ class TransactionAdministration:
         """UnknownTransactionalId; InvalidTransactionState: none is open."""
         record = await self._record(transactional_id)
         if record.phase != Phase.ONGOING:
-            state = _state(record.phase)
+            state = Phase(record.phase).words
             raise InvalidTransactionState(f"{transactional_id!r} has no open transaction: its state is {state}.")
         message = AbortTransaction(transactional_id, record.producer_id, record.epoch)
         await self._ask(coordinator_hash(transactional_id), message, Done)
@@ -249,7 +249,3 @@ class TransactionAdministration:
 def _key(hanging: HangingTransaction) -> _Key:
     """What is the same however often it is looked at."""
     return hanging.partition, hanging.first_offset, hanging.producer_id, hanging.epoch
-
-
-def _state(phase: int) -> str:
-    return "".join(word.capitalize() for word in Phase(phase).name.split("_"))
