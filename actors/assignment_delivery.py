@@ -61,7 +61,8 @@ class AssignmentDelivery:
             session.is_outdated = False
             if self._fold.state.partitions.get(session.id) is None:  # its topic is gone, and soon it is told to stop
                 break
-            assign = assignment_of(self._fold.state, *session.id, self._fold.version, self._fold.epoch)
+            fold = self._fold
+            assign = assignment_of(fold.state, *session.id, self._broker_id, fold.version, fold.epoch, fold.shares)
             try:
                 await session.stream.request(
                     assign, topic_id=session.id[0], partition=session.id[1], timeout=_ANSWER_SECONDS

@@ -5,37 +5,43 @@ Everything a replica acts on comes out of `assignment_of`, so two brokers at the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
 
-from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, TopicState
+from raylog.actors.catch_up_rates import catch_up_rate
+from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, ReplicaKey
 from raylog.actors.control_messages import (
     Assign,
     BrokerMetadata,
     CoordinatorMetadata,
     PartitionMetadata,
     ReplicaAddress,
-    Setting,
     TopicMetadata,
 )
 from raylog.actors.coordinator_state import CoordinatorState
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import (
     PartitionChanged,
-    ReassignmentThrottle,
     ReplicaRegistered,
     TopicCreated,
     TopicDeleted,
     TopicSettings,
 )
 from raylog.actors.partition_state import PartitionId, PartitionState
-from raylog.config import NO_LIMIT
-
-THROTTLE_SETTING: Final = "leader.replication.throttled.rate"
 
 
-def assignment_of(state: ClusterState, topic_id: bytes, partition: int, version: int, controller_epoch: int) -> Assign:
-    """What every replica of this partition is told as of this metadata version. UnknownTopic, UnknownPartition."""
+def assignment_of(
+    state: ClusterState,
+    topic_id: bytes,
+    partition: int,
+    broker_id: int,
+    version: int,
+    controller_epoch: int,
+    shares: Mapping[ReplicaKey, int],
+) -> Assign:
+    """What the replica on this broker is told as of this metadata version. UnknownTopic, UnknownPartition.
+
+    `shares` of the throttle of moves are those of this state; the rest is the same for all replicas of the partition.
+    """
     known = state.partition(topic_id, partition)
     topic = state.topics[topic_id]
     return Assign(
@@ -49,8 +55,9 @@ def assignment_of(state: ClusterState, topic_id: bytes, partition: int, version:
         isr=tuple((broker, state.incarnation(topic_id, partition, broker)) for broker in known.isr),
         replicas=tuple(_address(state, known, broker) for broker in known.replicas),
         min_insync=state.min_insync(known),
-        settings=_settings(state, topic, known),
+        settings=topic.settings,
         controller_epoch=controller_epoch,
+        catch_up_rate=catch_up_rate(state, known, broker_id, shares),
     )
 
 
@@ -86,7 +93,10 @@ def _coordinator_metadata(state: ClusterState, coordinator: CoordinatorState) ->
 
 
 def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:
-    """Whose assignment this record may have changed, or which are no more. `state` holds the record already."""
+    """Whose assignment this record may have changed, or which are no more. `state` holds the record already.
+
+    Shares of a throttle change with other partitions' records; `MetadataFold` looks after those.
+    """
     if isinstance(record, (PartitionChanged, ReplicaRegistered)):
         return [(record.topic_id, record.partition)]
     if isinstance(record, (TopicCreated, TopicSettings)):
@@ -94,8 +104,6 @@ def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId
         return [] if topic is None else [(topic.id, number) for number in range(topic.partitions)]
     if isinstance(record, TopicDeleted):
         return [(record.topic_id, number) for number in sorted({partition for partition, _ in record.holders})]
-    if isinstance(record, ReassignmentThrottle):
-        return [partition.id for partition in state.reassigning()]
     return []
 
 
@@ -104,16 +112,6 @@ def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> 
     if registered is None:
         return broker_id, NOT_REGISTERED, ()
     return broker_id, registered.incarnation, registered.endpoints
-
-
-def _settings(state: ClusterState, topic: TopicState, partition: PartitionState) -> tuple[Setting, ...]:
-    """The topic's, and while the partition moves no more throughput for that than the throttle allows."""
-    throttle = state.reassignment_throttle
-    if throttle == NO_LIMIT or not partition.is_reassigning:
-        return topic.settings
-    own = topic.config.leader_replication_throttled_rate
-    rate = throttle if own == NO_LIMIT else min(own, throttle)
-    return tuple(sorted({**dict(topic.settings), THROTTLE_SETTING: str(rate)}.items()))
 
 
 def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:

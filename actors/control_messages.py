@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from raylog.actors.messages import Message, message
 from raylog.actors.metadata_quorum_records import Voter
+from raylog.config import NO_LIMIT
 
 NO_LEADER: Final = -1
 
@@ -58,13 +59,14 @@ class ReplicaFailed(Message):
     damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
 
 
-@message(kind=43)
+@message(kind=43, version=2)
 @dataclass(frozen=True, slots=True)
 class Assign(Message):
     """From the broker: what the controller has decided for this partition, as of a metadata version.
 
     A replica obeys the highest (leader epoch, partition epoch, metadata version) it has heard of. `replicas` are all
     that the partition has, with their present incarnations and endpoints; −1 is the incarnation of one that never ran.
+    `catch_up_rate` is for the replica that is told, while it is not in sync: bytes a second, −1 for no limit.
     """
 
     topic: str
@@ -79,6 +81,7 @@ class Assign(Message):
     min_insync: int
     settings: tuple[Setting, ...]
     controller_epoch: int
+    catch_up_rate: int = NO_LIMIT
 
 
 @message(kind=44)

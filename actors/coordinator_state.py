@@ -37,11 +37,21 @@ FENCING_EPOCH: Final = 32_767
 
 @lru_cache(4096)
 def coordinator_hash(name: str) -> int:
-    """Of a group or a transactional id: the remainder by the number of coordinators says whose it is.
+    """Of a transactional id: the remainder by the number of coordinators says whose it is.
 
     Of a member of a family only the family counts, so that all of them have one coordinator.
     """
-    return murmur2(name.partition(FAMILY_SEPARATOR)[0].encode()) & 0x7FFFFFFF
+    return _hash(name.partition(FAMILY_SEPARATOR)[0])
+
+
+@lru_cache(4096)
+def group_hash(group: str) -> int:
+    """The same of a group, of whose name all counts. For whoever asks its coordinator, on whichever side."""
+    return _hash(group)
+
+
+def _hash(name: str) -> int:
+    return murmur2(name.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from raylog.storage.record_batch import next_offset_of
 MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 1.0
+_THROTTLE_STEP_SECONDS: Final = 0.5
 _FIRST_RETRY_SECONDS: Final = 0.02
 _LAST_RETRY_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
@@ -42,10 +43,10 @@ class FollowerRole:
     """`handler` takes what the leader asks over the stream that this dials: its pushes."""
 
     def __init__(
-        self, hosted: HostedLog, leader_epoch: int, leader: ReplicaAddress, handler: Handler, in_sync: bool
+        self, hosted: HostedLog, leader_epoch: int, leader: ReplicaAddress, handler: Handler, catch_up_rate: int
     ) -> None:
         self.epoch = leader_epoch
-        self.in_sync = in_sync  # as the controller has it recorded
+        self.catch_up_rate = catch_up_rate  # bytes a second; NO_LIMIT also while the controller has it as in sync
         self._hosted = hosted
         self._log = hosted.log
         self.leader = leader
@@ -108,10 +109,14 @@ class FollowerRole:
                 await self._until_it_has_to_pull(stream)
 
     async def _throttle(self, size: int) -> None:
-        """Who is not in sync catches up no faster than is allowed, so that those who are can work."""
-        rate = self._log.config.leader_replication_throttled_rate
-        if rate != NO_LIMIT and not self.in_sync:
-            await asyncio.sleep(size / rate)
+        """Who is not in sync catches up no faster than is allowed, so that those who are can work.
+
+        In short steps, for what is allowed changes as others begin and finish.
+        """
+        while size > 0 and (rate := self.catch_up_rate) != NO_LIMIT:
+            seconds = min(size / rate, _THROTTLE_STEP_SECONDS)
+            await asyncio.sleep(seconds)
+            size -= max(1, round(rate * seconds))
 
     async def _pull(self, stream: Stream) -> Response | None:
         """None: the leader's log begins later than this one ends, and this one goes on from there."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raylog.actors.assignments import changed_partitions
-from raylog.actors.cluster_state import ClusterState
+from raylog.actors.catch_up_rates import changed_shares, move_shares
+from raylog.actors.cluster_state import ClusterState, ReplicaKey
 from raylog.actors.messages import Message
 from raylog.actors.metadata_log_tail import CommittedBatch
 from raylog.actors.partition_state import PartitionId
@@ -17,10 +18,14 @@ from raylog.actors.replication_messages import NO_EPOCH
 
 
 class MetadataFold:
-    """`version` is the offset after the last record that is in `state`, `epoch` that of the controller it is from."""
+    """`version` is the offset after the last record that is in `state`, `epoch` that of the controller it is from.
+
+    `shares`: what each replica that catches up for a move has of their throttle, in this state.
+    """
 
     def __init__(self) -> None:
         self.state = ClusterState()
+        self.shares: dict[ReplicaKey, int] = {}
         self.version = 0
         self.epoch = NO_EPOCH
 
@@ -29,6 +34,7 @@ class MetadataFold:
         self.state = ClusterState()
         for record in records:
             self.state.apply(record, version)
+        self.shares = move_shares(self.state)
         self.version = version
         self.epoch = epoch
 
@@ -42,6 +48,8 @@ class MetadataFold:
         for place, record in enumerate(records, offset):
             self.state.apply(record, place)
             changed |= dict.fromkeys(changed_partitions(self.state, record))
+        before, self.shares = self.shares, move_shares(self.state)
+        changed |= dict.fromkeys(changed_shares(before, self.shares))
         self.version = offset + len(records)
         self.epoch = epoch
         return changed

@@ -44,7 +44,7 @@ from raylog.actors.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, Request
-from raylog.config import TopicConfig
+from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 
 _RETRY_MS: Final = 500
@@ -187,7 +187,8 @@ class Replica:
             self._end_role()
         else:
             leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
-            self._follow(assigned.leader_epoch, leader, in_sync=self._hosted.me in assigned.isr)
+            in_sync = self._hosted.me in assigned.isr
+            self._follow(assigned.leader_epoch, leader, NO_LIMIT if in_sync else assigned.catch_up_rate)
 
     def _take_settings(self, assigned: Assign) -> None:
         """A disk without room for them is no reason to give up a role, and with it what it has proposed (rule 4)."""
@@ -209,13 +210,13 @@ class Replica:
         self._role = LeaderRole(self._hosted, recorded, self._propose, self._join, self._learn)
         self._hosted.is_leading = True
 
-    def _follow(self, leader_epoch: int, leader: ReplicaAddress, *, in_sync: bool) -> None:
+    def _follow(self, leader_epoch: int, leader: ReplicaAddress, catch_up_rate: int) -> None:
         role = self._role
         if isinstance(role, FollowerRole) and role.epoch == leader_epoch and role.leader == leader:
-            role.in_sync = in_sync
+            role.catch_up_rate = catch_up_rate
             return
         self._end_role()
-        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, in_sync)
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, catch_up_rate)
 
     def _learn(self, leader_epoch: int) -> None:
         """A replica knows of this epoch, so the controller has made it durable (rule 13)."""

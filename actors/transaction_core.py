@@ -25,11 +25,18 @@ from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.environment import Environment
+from raylog.actors.identifiers import check_transactional_id
 from raylog.actors.messages import Message, pack
 from raylog.actors.metric_definitions import TRANSACTIONS, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.actors.transaction_entries import TRANSACTION_PREFIX, read_entry, transaction_entry, transaction_key
-from raylog.actors.transaction_families import FAMILY_PREFIX, TransactionFamilies
+from raylog.actors.transaction_entries import (
+    FAMILY_PREFIX,
+    TRANSACTION_PREFIX,
+    read_entry,
+    transaction_entry,
+    transaction_key,
+)
+from raylog.actors.transaction_families import TransactionFamilies
 from raylog.actors.transaction_family import split_member
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import (
@@ -47,7 +54,6 @@ from raylog.actors.transaction_messages import (
 )
 from raylog.actors.transaction_state import (
     LAST_EPOCH,
-    MAX_ID_BYTES,
     Phase,
     aborted_by_operator,
     add_group,
@@ -62,7 +68,6 @@ from raylog.actors.transaction_state import (
 from raylog.errors import (
     ConcurrentTransaction,
     FrameInvalid,
-    InvalidTransactionalId,
     InvalidTransactionState,
     MessageUnknown,
     RaylogError,
@@ -147,8 +152,8 @@ class TransactionCoordinator:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def _init(self, asked: InitProducer) -> Answer:
-        _check_id(asked.transactional_id)
         _check_no_member(asked.transactional_id)
+        check_transactional_id(asked.transactional_id)
         fresh = await self._fresh_id(asked.transactional_id)
         initialised = init_producer(self._known.get(asked.transactional_id), asked, self.now_ms(), fresh)
         self._used(initialised.record.producer_id)
@@ -357,9 +362,3 @@ def _begun(record: TransactionRecord) -> int:
 def _check_no_member(name: str) -> None:
     if split_member(name) is not None:
         raise InvalidTransactionState(f"{name!r} is a member of a family: only the family's driver ends it.")
-
-
-def _check_id(name: str) -> None:
-    size = len(name.encode(errors="replace"))
-    if not 0 < size <= MAX_ID_BYTES:
-        raise InvalidTransactionalId(size, MAX_ID_BYTES)

@@ -11,6 +11,7 @@ from raylog.actors.transaction_messages import TransactionRecord
 from raylog.errors import FrameInvalid
 
 TRANSACTION_PREFIX: Final = b"t"
+FAMILY_PREFIX: Final = b"f"
 _FIRST_KIND: Final = 120
 _M = TypeVar("_M", bound=Message)
 

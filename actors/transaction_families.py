@@ -14,11 +14,11 @@ from typing import Any, Final, Protocol
 
 from raylog.actors.coordinator_claims import Entry
 from raylog.actors.coordinator_log import CoordinatorLog
-from raylog.actors.coordinator_state import FAMILY_SEPARATOR
+from raylog.actors.identifiers import MAX_FAMILY_BYTES, check_transactional_id
 from raylog.actors.messages import Message
 from raylog.actors.stored_messages import stored
 from raylog.actors.stream_interface import Answer, Response
-from raylog.actors.transaction_entries import read_entry, transaction_entry
+from raylog.actors.transaction_entries import FAMILY_PREFIX, read_entry, transaction_entry
 from raylog.actors.transaction_family import (
     FamilyChange,
     check_driver,
@@ -41,13 +41,10 @@ from raylog.actors.transaction_family_messages import (
     KeepFamily,
 )
 from raylog.actors.transaction_messages import TransactionRecord
-from raylog.actors.transaction_state import MAX_ID_BYTES
-from raylog.errors import FamilyTooLarge, InvalidTransactionalId
+from raylog.errors import FamilyTooLarge
 
-FAMILY_PREFIX: Final = b"f"
 _MOST_BYTES: Final = 900_000  # of one decision: what a batch of `__transaction_state` takes, with room to spare
 _NOBODY: Final = -1
-_NUMBER_BYTES: Final = 12  # room for a member's number in its transactional id
 
 
 class Ledger(Protocol):
@@ -127,7 +124,7 @@ class TransactionFamilies:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def _init(self, asked: InitFamily) -> Answer:
-        _check_name(asked.family)
+        check_transactional_id(asked.family, MAX_FAMILY_BYTES)
         members = self._members(asked.family)
         known = self._known.get(asked.family)
         change = init_family(known, members, asked, self._ledger.now_ms())
@@ -212,9 +209,3 @@ def _key(name: str) -> bytes:
 
 def _family_entry(record: FamilyRecord) -> Entry:
     return _key(record.family), stored(record)
-
-
-def _check_name(name: str) -> None:
-    size = len(name.encode(errors="replace"))
-    if not 0 < size <= MAX_ID_BYTES - _NUMBER_BYTES or FAMILY_SEPARATOR in name:
-        raise InvalidTransactionalId(size, MAX_ID_BYTES - _NUMBER_BYTES)

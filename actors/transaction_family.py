@@ -19,6 +19,7 @@ What must stay true:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -37,6 +38,7 @@ from raylog.errors import FamilyFenced, InvalidTransactionTimeout
 
 NO_BATCH: Final = -1
 FOR_EVER: Final = -1
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 Members = Mapping[int, TransactionRecord]  # by their numbers
 
@@ -54,9 +56,9 @@ def member_id(family: str, number: int) -> str:
 
 
 def split_member(transactional_id: str) -> tuple[str, int] | None:
-    """(family, number), or None: it is nobody's member."""
-    family, separator, number = transactional_id.partition(FAMILY_SEPARATOR)
-    return (family, int(number)) if separator else None
+    """(family, number), or None: it is nobody's member. What nobody has made by `member_id` is nobody's."""
+    family, _, number = transactional_id.partition(FAMILY_SEPARATOR)
+    return (family, int(number)) if _NUMBER.fullmatch(number) else None
 
 
 # --- the driver ---------------------------------------------------------------------------------------------------

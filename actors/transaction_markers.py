@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink, PartitionLeader
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, coordinator_hash
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.replication_messages import WriteMarker
 from raylog.actors.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
 from raylog.actors.transaction_state import Phase
@@ -39,7 +39,7 @@ class TransactionMarkers:
     async def write_all(self, record: TransactionRecord) -> None:
         """Done once all have it, however long that takes."""
         work = [self._write(record, partition) for partition in record.partitions]
-        work += [self._resolve(record, coordinator_hash(group)) for group in record.groups]
+        work += [self._resolve(record, group_hash(group)) for group in record.groups]
         await asyncio.gather(*work)
 
     async def _write(self, record: TransactionRecord, partition: TransactionPartition) -> None:

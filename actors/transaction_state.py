@@ -45,7 +45,6 @@ FIRST_EPOCH: Final = 0  # of a producer id; the simulator begins near the last
 LAST_EPOCH: Final = 32_766  # of a transaction
 MARKER_EPOCH: Final = 32_767
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
-MAX_ID_BYTES: Final = 1024
 _NOBODY: Final = -1
 
 
@@ -64,6 +63,11 @@ class Phase(IntEnum):
     @property
     def is_idle(self) -> bool:
         return self in (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
+
+    @property
+    def words(self) -> str:
+        """As people are shown it, and as Kafka calls it: PrepareCommit."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 class Initialised(NamedTuple):

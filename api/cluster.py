@@ -163,7 +163,9 @@ class Cluster(ClusterGroups, ClusterTransactions):
     ) -> None:
         """Move replicas: brokers by (topic, partition), the preferred leader first. It goes on after this returns.
 
-        `throttle`: bytes a second to all replicas that catch up for a move, −1: as fast as it goes.
+        `throttle`: bytes a second for each broker. None receives more for all replicas that catch up for a move, and
+        none sends more for those; the replicas have equal shares, and larger ones as others finish. It holds for every
+        move, those of `drain_broker` and those under way too, until another is given; −1: as fast as it goes.
         """
         self._admin("reassign", timeout, targets=dict(targets), throttle=throttle)
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.api.link_calls import call_over_link
-from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
+from raylog.api.transaction_descriptions import (
+    HangingTransaction,
+    HangingTransactions,
+    TransactionDescription,
+    TransactionListing,
+)
 
 if TYPE_CHECKING:
     from raylog.api.transaction_administration import TransactionAdministration
@@ -48,10 +53,12 @@ class ClusterTransactions:
 
     def find_hanging_transactions(
         self, *, topics: Collection[str] | None = None, timeout: float = _CALL_SECONDS
-    ) -> tuple[HangingTransaction, ...]:
+    ) -> HangingTransactions:
         """Those that are open in a partition though no coordinator knows of them. There should be none.
 
-        In these topics; None: in all. Each partition's leader is asked. UnknownTopic.
+        In these topics; None: in all, and among the offsets that transactions have staged for groups. A tuple, whose
+        `unasked` names the partitions whose leader or group coordinator did not answer, and why. UnknownTopic; what
+        a transaction coordinator's silence raises, for without it nobody knows what hangs.
 
         >>> for hanging in cluster.find_hanging_transactions():
         ...     cluster.abort_transaction(hanging)

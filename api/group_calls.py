@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.messages import Message
 from raylog.errors import (
     ClusterUnreachable,
@@ -20,7 +20,6 @@ from raylog.errors import (
     RaylogError,
     StreamError,
 )
-from raylog.storage.murmur2 import murmur2
 
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
@@ -34,8 +33,7 @@ class GroupCalls:
     def __init__(self, link: ClusterLink, group: str, coordinator: int | None = None) -> None:
         self.group = group
         self._link = link
-        hashed = murmur2(group.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
-        self._hashed = hashed if coordinator is None else coordinator
+        self._hashed = group_hash(group) if coordinator is None else coordinator
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, message: Message, timeout: float) -> Message:

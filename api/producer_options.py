@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from raylog.actors.transaction_state import MAX_ID_BYTES, MAX_TIMEOUT_MS
+from raylog.actors.identifiers import MAX_ID_BYTES, check_transactional_id
+from raylog.actors.transaction_state import MAX_TIMEOUT_MS
 from raylog.api.client_options import (
     ClientOptions,
     boolean,
@@ -46,9 +47,11 @@ def _acks(name: str, value: object) -> int:
 
 
 def _transactional_id(name: str, value: object) -> str:
-    if isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= MAX_ID_BYTES:
-        return value
-    raise InvalidConfig(name, value, f"text of 1 to {MAX_ID_BYTES} bytes")
+    """InvalidTransactionalId."""
+    if not isinstance(value, str):
+        raise InvalidConfig(name, value, f"text of 1 to {MAX_ID_BYTES} bytes")
+    check_transactional_id(value)
+    return value
 
 
 def _partitioner(name: str, value: object) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from raylog.api.records import TopicPartition
+from raylog.errors import RaylogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,11 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """One that is open in a partition, and that no coordinator will ever end: committed reads stop at its beginning."""
+    """One that is open in a partition, and that no coordinator will ever end: committed reads stop at its beginning.
+
+    With `groups` it is one that has staged offsets of these: its partition is then that of `__consumer_offsets` in
+    which they are kept, and it has no first offset (−1). Reading these offsets is UnstableOffset until it is ended.
+    """
 
     partition: TopicPartition
     producer_id: int
@@ -44,3 +50,17 @@ class HangingTransaction:
     first_offset: int
     last_write_ms: int
     coordinator_epoch: int  # of the coordinator that ended the producer's transaction before; −1: none did
+    groups: tuple[str, ...] = ()
+
+
+class HangingTransactions(tuple[HangingTransaction, ...]):
+    """Those that were found. `unasked`: the partitions of which it could not be told, and why."""
+
+    unasked: Mapping[TopicPartition, RaylogError]
+
+    def __new__(
+        cls, found: Iterable[HangingTransaction] = (), unasked: Mapping[TopicPartition, RaylogError] | None = None
+    ) -> HangingTransactions:
+        made = super().__new__(cls, found)
+        made.unasked = dict(unasked or {})
+        return made

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.identifiers import MAX_FAMILY_BYTES, check_transactional_id
 from raylog.actors.transaction_family import FOR_EVER
 from raylog.api.client_access import LinkAddress, link_address
 from raylog.api.client_runtime import client_runtime
@@ -50,6 +51,7 @@ class TransactionFamily:
         keep_ms: int | None = None,
         max_block_ms: int = 60_000,
     ) -> None:
+        check_transactional_id(name, MAX_FAMILY_BYTES)
         self.name = name
         self._max_block_seconds = max_block_ms / 1000
         self._is_closed = False

@@ -44,6 +44,7 @@ from raylog.groups.group_messages import (
     GroupHeartbeat,
     GroupHeartbeatAnswer,
     ListGroups,
+    ListStaged,
 )
 from raylog.groups.group_records import Claim, ClaimKey, Record, decode
 from raylog.groups.group_settings import GroupSettings
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 
 _LATE_MS: Final = 300
 _RECORDS_A_TURN: Final = 500  # replayed before others have their turn
-_READS: Final = (FetchOffsets, DescribeGroup, ListGroups)
+_READS: Final = (FetchOffsets, DescribeGroup, ListGroups, ListStaged)
 
 
 class GroupCoordinator:

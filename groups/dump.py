@@ -1,9 +1,10 @@
-"""`python -m raylog.groups.dump PATH ...`: storage's dump, which then knows the records of groups too."""
+"""`python -m raylog.groups.dump PATH ...`: storage's dump, which then knows the records of all internal topics."""
 
+from raylog.actors import record_text as actors_record_text
 from raylog.groups import record_text
 from raylog.storage.dump.command import dump_command
 
-__all__ = ["dump_command", "record_text"]
+__all__ = ["actors_record_text", "dump_command", "record_text"]
 
 if __name__ == "__main__":
     dump_command()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from raylog.errors import GroupNotEmpty, UnknownGroup, UnknownMember, UnstableOffset
 from raylog.groups.group_messages import (
+    NO_EPOCH,
     DescribeGroup,
     GroupDescribed,
     GroupsListed,
     MemberDescription,
     Refusal,
     RemoveMembers,
+    StagedListed,
     grouped,
 )
 from raylog.groups.group_records import GroupKey, OffsetKey, Record
@@ -34,6 +36,27 @@ def list_groups(state: GroupsState) -> GroupsListed:
     return GroupsListed(
         tuple((group.group_id, group.state, len(group.members)) for _, group in sorted(state.groups.items()))
     )
+
+
+def list_staged(state: GroupsState) -> StagedListed:
+    found: dict[tuple[int, int], tuple[int, set[str]]] = {}
+    for producer_id, places in state.staged_in.items():
+        for group_id, partition in places:
+            value = state.groups[group_id].staged[partition][producer_id]
+            staged_ms, groups = found.get((producer_id, value.producer_epoch), (0, set()))
+            found[producer_id, value.producer_epoch] = max(staged_ms, value.staged_at_ms), groups | {group_id}
+    return StagedListed(
+        tuple(
+            (producer_id, epoch, _told_by(state, producer_id), staged_ms, tuple(sorted(groups)))
+            for (producer_id, epoch), (staged_ms, groups) in sorted(found.items())
+        )
+    )
+
+
+def _told_by(state: GroupsState, producer_id: int) -> int:
+    """The epoch of the transaction coordinator that told of this producer's last end here."""
+    ended = state.ended.get(producer_id)
+    return NO_EPOCH if ended is None else ended.coordinator_epoch
 
 
 def describe(state: GroupsState, request: DescribeGroup, at: Moment) -> GroupDescribed:

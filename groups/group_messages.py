@@ -228,3 +228,23 @@ class AlterOffsets(Message):
 
     group: str
     offsets: tuple[OffsetToCommit, ...]
+
+
+@message(kind=96)
+@dataclass(frozen=True, slots=True)
+class ListStaged(Message):
+    """What transactions have staged with this coordinator and not decided yet."""
+
+
+Staged: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]
+
+
+@message(kind=97)
+@dataclass(frozen=True, slots=True)
+class StagedListed(Message):
+    """(producer id, epoch, coordinator epoch, when it staged last, groups).
+
+    The coordinator epoch is that of whoever told the end of the producer's transaction before; −1: nobody did.
+    """
+
+    transactions: tuple[Staged, ...]

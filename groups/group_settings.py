@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from raylog.actors.identifiers import refused_character
 from raylog.errors import InvalidGroupId, InvalidMembership, RaylogError
 from raylog.groups.assignors.loading import find_assignor
 from raylog.groups.group_messages import GroupHeartbeat, Profile
@@ -38,8 +39,9 @@ class GroupSettings:
 def check_group_id(group: str) -> None:
     """InvalidGroupId."""
     size = _size(group)
-    if not 0 < size <= MAX_NAME_BYTES:
-        raise InvalidGroupId(size, group[:_SHOWN])
+    refused = refused_character(group)
+    if refused or not 0 < size <= MAX_NAME_BYTES:
+        raise InvalidGroupId(size, group[:_SHOWN], ascii(refused) if refused else "")
 
 
 def check_heartbeat(request: GroupHeartbeat, settings: GroupSettings) -> None:

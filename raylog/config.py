@@ -139,7 +139,8 @@ class TopicConfig:
         "leader.replication.throttled.rate",
         NO_LIMIT,
         _integer(NO_LIMIT, INT64_MAX),
-        "Bytes a second that the leader of a partition sends to all followers that are not in sync; -1: no limit.",
+        "Bytes a second with which all followers of a partition that are not in sync catch up together, "
+        "in equal shares; -1: no limit. Moves have a throttle of their own besides (reassign_partitions).",
     )
     max_compaction_lag_ms: int = _setting(
         "max.compaction.lag.ms",

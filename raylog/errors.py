@@ -1146,12 +1146,15 @@ class InvalidTransactionalId(ProducerError):
     fatal = True
     advice = "Choose a name that is short and stays the same when the program is started again."
 
-    def __init__(self, size: int, maximum: int) -> None:
-        super().__init__(size, maximum)
+    def __init__(self, size: int, maximum: int, refused: str = "") -> None:
+        super().__init__(size, maximum, refused)
         self.size = size
         self.maximum = maximum
+        self.refused = refused  # the character that none may have, as Python writes it; empty: it is the size
 
     def describe(self) -> str:
+        if self.refused:
+            return f"A transactional id has no control characters: {self.refused} cannot be in one."
         return f"A transactional id has 1 to {self.maximum} bytes, not {self.size}."
 
 
@@ -2115,14 +2118,17 @@ class GroupRequestTimedOut(GroupError):
 class InvalidGroupId(GroupError):
     """A name that no group can have."""
 
-    advice = "A group id has 1 to 255 bytes of UTF-8."
+    advice = "A group id has 1 to 255 bytes of UTF-8, and no control characters."
 
-    def __init__(self, size: int, start: str) -> None:
-        super().__init__(size, start)
+    def __init__(self, size: int, start: str, refused: str = "") -> None:
+        super().__init__(size, start, refused)
         self.size = size
         self.start = start
+        self.refused = refused  # the character that none may have, as Python writes it; empty: it is the size
 
     def describe(self) -> str:
+        if self.refused:
+            return f"A group id with {self.refused} in it cannot be (it begins with {self.start!r})."
         return f"A group id of {self.size} bytes cannot be (it begins with {self.start!r})."
 
 
@@ -2350,7 +2356,7 @@ class UnstableOffset(GroupError):
     """An open transaction has staged an offset of this partition, and decides what will be committed (rule 22)."""
 
     retriable = True
-    advice = "The transaction ends within its time-out: ask again."
+    advice = "The transaction ends within its time-out: ask again. `raylog txn list --hanging` shows those that do not."
 
     def __init__(self, group: str, partition: str, producer_id: int) -> None:
         super().__init__(group, partition, producer_id)

@@ -55,7 +55,12 @@ def describe(session: Session, output_format: str) -> None:
 @cluster.command()
 @click.option("--leaders-only", is_flag=True, help="Elect the preferred leaders; move no replica.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; show what would move.")
-@click.option("--throttle", type=click.IntRange(min=1), metavar="BYTES", help="A second, for replicas that catch up.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=-1),
+    metavar="BYTES",
+    help="A second, that each broker receives or sends for moves, also for later ones; -1: no limit.",
+)
 @click.option("--no-wait", is_flag=True, help="Return at once; it goes on.")
 @formatted
 @connects
@@ -72,7 +77,7 @@ def rebalance(
     _show_moves(moves, dry_run, output_format)
     if dry_run:
         return
-    if moves:
+    if moves or throttle is not None:
         targets = {each.partition: each.after for each in moves}
         session.cluster.reassign_partitions(targets, throttle=throttle, timeout=session.timeout)
     if no_wait:

@@ -1,4 +1,4 @@
-"""`raylog log dump`: storage's dump, which then knows the records of groups too."""
+"""`raylog log dump`: storage's dump, which then knows the records of all internal topics."""
 
 from __future__ import annotations
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from raylog.api.cli.exit_codes import FAILED
 from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.output import JSON, formatted, listed, one_by_one, show_facts, show_json, show_table
+from raylog.api.cli.output import JSON, formatted, listed, one_by_one, say, show_facts, show_json, show_table
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription
+    from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions, TransactionDescription
 
 
 @click.group(cls=LazyGroup)
@@ -22,7 +23,9 @@ def txn() -> None:
 
 
 @txn.command("list")
-@click.option("--hanging", is_flag=True, help="Those open in a partition that no coordinator knows of.")
+@click.option(
+    "--hanging", is_flag=True, help="Those open in a partition, or with offsets staged, that no coordinator knows of."
+)
 @formatted
 @connects
 @click.pass_obj
@@ -76,7 +79,8 @@ def abort(session: Session, names: tuple[str, ...], hanging: bool, yes: bool, ou
     """End open transactions; their producers are fenced."""
     if bool(names) == hanging:
         raise click.UsageError("Say either ids or --hanging.")
-    found = session.cluster.find_hanging_transactions(timeout=session.timeout) if hanging else names
+    hangs = _hanging(session) if hanging else None
+    found = names if hangs is None else hangs
     if found and not yes and sys.stdin.isatty():
         click.confirm(f"Abort {len(found)} transactions?", abort=True, err=True)
     with one_by_one(output_format) as tell:
@@ -85,19 +89,40 @@ def abort(session: Session, names: tuple[str, ...], hanging: bool, yes: bool, ou
             document = {"transactional_id": each} if isinstance(each, str) else _hanging_document(each)
             line = f"{each if isinstance(each, str) else _in_words(each)} is aborted."
             tell(document | {"aborted": True}, line)
-    if not found and output_format != JSON:
-        click.echo("No transaction hangs.")
+    if hangs is not None:
+        if not hangs and not hangs.unasked and output_format != JSON:
+            click.echo("No transaction hangs.")
+        _end_with_what_is_unknown(hangs)
+
+
+def _hanging(session: Session) -> HangingTransactions:
+    return session.cluster.find_hanging_transactions(timeout=session.timeout)
+
+
+def _end_with_what_is_unknown(found: HangingTransactions) -> None:
+    """Who asks for what hangs and hears of nothing has to know whether all were asked."""
+    for partition, error in sorted(found.unasked.items()):
+        say(f"{partition} could not be asked: {error}")
+    if found.unasked:
+        sys.exit(FAILED)
 
 
 def _show_hanging(session: Session, output_format: str) -> None:
-    found = session.cluster.find_hanging_transactions(timeout=session.timeout)
+    found = _hanging(session)
     documents = list(map(_hanging_document, found))
     if output_format == JSON:
         show_json(documents)
-        return
-    columns = ("topic", "partition", "producer", "epoch", "first-offset", "last-write")
-    rows = [(*list(each.values())[:-1], _moment(each["last_write_ms"])) for each in documents]
-    show_table(columns, rows, numbers=columns[1:5])
+    else:
+        columns = ("topic", "partition", "producer", "epoch", "first-offset", "last-write", "groups")
+        rows = [
+            (
+                *each.partition, each.producer_id, each.epoch, "-" if each.groups else each.first_offset,
+                _moment(each.last_write_ms), listed(each.groups),
+            )
+            for each in found
+        ]  # fmt: skip
+        show_table(columns, rows, numbers=columns[1:5])
+    _end_with_what_is_unknown(found)
 
 
 def _hanging_document(each: HangingTransaction) -> dict[str, Any]:
@@ -108,6 +133,7 @@ def _hanging_document(each: HangingTransaction) -> dict[str, Any]:
         "epoch": each.epoch,
         "first_offset": each.first_offset,
         "last_write_ms": each.last_write_ms,
+        "groups": list(each.groups),
     }
 
 
@@ -126,6 +152,8 @@ def _document(found: TransactionDescription) -> dict[str, Any]:
 
 
 def _in_words(each: HangingTransaction) -> str:
+    if each.groups:
+        return f"What producer {each.producer_id} has staged for {listed(each.groups)}"
     return f"The transaction of producer {each.producer_id} in {each.partition}"
 
 

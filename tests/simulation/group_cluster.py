@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import LATEST, NO_EPOCH, Fetch, Fetched, ListedOffset, ListOffset
@@ -22,7 +22,6 @@ from raylog.groups import group_core
 from raylog.groups.group_messages import PartitionId, Profile
 from raylog.groups.group_records import EncodedRecord
 from raylog.storage.batch_codec import decode_batch
-from raylog.storage.murmur2 import murmur2
 from raylog.storage.record_batch import split_batches
 from tests.simulation.group_checks import GroupBroken, GroupChecker
 from tests.simulation.group_process import MemberProcess
@@ -82,7 +81,7 @@ class LinkNetwork:
 
     def __init__(self, link: ClusterLink, group: str) -> None:
         self._link = link
-        self._hashed = murmur2(group.encode()) & 0x7FFFFFFF
+        self._hashed = group_hash(group)
 
     def find_coordinator(self) -> None:
         """Each request looks for it."""

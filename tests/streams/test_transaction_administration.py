@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import pytest
 
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.messages import Done, Message
 from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
 from raylog.actors.stream_interface import Response
@@ -19,11 +20,14 @@ from raylog.api.transaction_administration import TransactionAdministration
 from raylog.api.transaction_descriptions import HangingTransaction
 from raylog.errors import (
     InvalidTransactionState,
+    NotLeader,
     ProducerFenced,
     TransactionPending,
     UnknownTopic,
     UnknownTransactionalId,
+    UnstableOffset,
 )
+from raylog.groups.group_messages import StageOffsets
 from raylog.storage.record_batch import Bytes
 from tests.streams.test_group_consumer import P0, Cluster, cluster
 from tests.streams.test_transaction_offsets import TransactionLink, member, producer, transactions
@@ -33,9 +37,11 @@ __all__ = ["cluster", "producer", "transactions"]
 _T = TypeVar("_T")
 
 
-def administer(cluster: Cluster, call: Callable[[TransactionAdministration], Coroutine[Any, Any, _T]]) -> _T:
+def administer(
+    cluster: Cluster, call: Callable[[TransactionAdministration], Coroutine[Any, Any, _T]], timeout: float = 5.0
+) -> _T:
     async def ask() -> _T:
-        return await call(TransactionAdministration(cluster.link.as_link, 5.0))
+        return await call(TransactionAdministration(cluster.link.as_link, timeout))
 
     return cluster.runtime.run(ask(), 10.0)
 
@@ -47,12 +53,16 @@ class Leaders:
         self.open: dict[TopicPartition, list[tuple[int, int, int, int, int]]] = {}
         self.markers: list[tuple[int, WriteMarker]] = []
         self.before: Callable[[], None] = lambda: None
+        self.leaderless: set[TopicPartition] = set()
         self._ask = link.ask
         link.ask = self.ask
 
     async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
         if isinstance(message, ListOpenTransactions):
-            found = tuple(self.open.get(TopicPartition(leader.topic, leader.partition), ()))
+            partition = TopicPartition(leader.topic, leader.partition)
+            if partition in self.leaderless:
+                raise NotLeader(*partition, -1, -1)
+            found = tuple(self.open.get(partition, ()))
             self.before()
             return Response(OpenTransactions(found))
         if isinstance(message, WriteMarker):
@@ -64,6 +74,7 @@ class Leaders:
 @pytest.fixture
 def leaders(cluster: Cluster, transactions: TransactionLink) -> Leaders:
     cluster.do(lambda: cluster.link.add_topic(TRANSACTIONS_TOPIC, 1))
+    cluster.do(lambda: cluster.link.add_topic(OFFSETS_TOPIC, 1))
     return cast(Leaders, cluster.do(lambda: Leaders(cluster.link)))
 
 
@@ -164,3 +175,60 @@ def test_what_hangs_is_found_and_ended_where_it_is(cluster: Cluster, leaders: Le
         administer(cluster, lambda admin: admin.abort_hanging(found[1]))
     with pytest.raises(UnknownTopic):
         administer(cluster, lambda admin: admin.find_hanging(["nowhere"]))
+
+
+def test_a_partition_without_a_leader_does_not_hide_what_hangs_in_others(cluster: Cluster, leaders: Leaders) -> None:
+    leaderless = TopicPartition("t", 1)
+    leaders.leaderless = {leaderless}
+    leaders.open[P0] = [(77, 4, 5, 100, 2)]
+    found = administer(cluster, lambda admin: admin.find_hanging(None), timeout=0.6)
+    assert [each.partition for each in found] == [P0]
+    assert set(found.unasked) == {leaderless}
+    assert isinstance(found.unasked[leaderless], NotLeader)
+    administer(cluster, lambda admin: admin.abort_hanging(found[0]), timeout=0.6)
+    assert len(leaders.markers) == 1
+    hidden = replace(found[0], partition=leaderless)
+    with pytest.raises(NotLeader):  # whether it hangs is not known
+        administer(cluster, lambda admin: admin.abort_hanging(hidden), timeout=0.6)
+    leaders.open.clear()
+    assert administer(cluster, lambda admin: admin.find_hanging(["t"]), timeout=0.6).unasked.keys() == {leaderless}
+
+
+def stage(cluster: Cluster, producer_id: int, epoch: int, group: str) -> None:
+    """As a program that asks no transaction coordinator first, or whose coordinator has forgotten it."""
+    topic_id = cluster.link.topic("t").topic_id  # type: ignore[union-attr]
+    message = StageOffsets(group, "", -1, producer_id, epoch, 1, ((topic_id, 0, 5, -1, ""),))
+
+    async def ask() -> None:
+        place = await cluster.link.find_coordinator(OFFSETS_TOPIC, 0, 1.0)
+        await cluster.link.ask(place, message, timeout=2.0)
+
+    cluster.runtime.run(ask(), 5.0)
+
+
+def test_staged_offsets_that_nobody_will_decide_are_found_and_dropped(cluster: Cluster, leaders: Leaders) -> None:
+    stage(cluster, 77, 3, "orphans")
+    stage(cluster, 77, 3, "others")
+    assert administer(cluster, lambda admin: admin.find_hanging(["t"])) == ()
+    (found,) = administer(cluster, lambda admin: admin.find_hanging(None))
+    assert found == HangingTransaction(
+        TopicPartition(OFFSETS_TOPIC, 0), 77, 3, -1, found.last_write_ms, -1, ("orphans", "others")
+    )
+    reader = cluster.consumer(group_id="orphans")
+    with pytest.raises(UnstableOffset):
+        reader.committed(P0, timeout_ms=300)
+    administer(cluster, lambda admin: admin.abort_hanging(found))
+    assert reader.committed(P0) is None
+    assert administer(cluster, lambda admin: admin.find_hanging(None)) == ()
+    with pytest.raises(InvalidTransactionState, match="does not hang"):
+        administer(cluster, lambda admin: admin.abort_hanging(found))
+    assert not leaders.markers
+
+
+def test_offsets_of_an_open_transaction_do_not_hang(cluster: Cluster, leaders: Leaders, producer: Producer) -> None:
+    one = member(cluster)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({P0: 3}, one.group_metadata())
+    assert administer(cluster, lambda admin: admin.find_hanging(None)) == ()
+    producer.commit_transaction()
+    assert one.committed(P0) is not None

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from raylog.actors.assignments import assignment_of
 from raylog.actors.broker import Broker, BrokerSpec
+from raylog.actors.catch_up_rates import move_shares
 from raylog.actors.cluster_state import ClusterState, ReplicaKey
 from raylog.actors.control_messages import (
     Assign,
@@ -306,8 +307,8 @@ class ControlCluster:
 
     def is_assigned(self, topic: str, number: int) -> bool:
         partition = self.partition(topic, number)
-        wanted = assignment_of(self.state, *partition.id, 0, 0)
         for broker_id in partition.replicas:
+            wanted = assignment_of(self.state, *partition.id, broker_id, 0, 0, move_shares(self.state))
             stand_in = self.replicas.get((*partition.id, broker_id))
             assigned = None if stand_in is None else stand_in.assigned
             if assigned is None or replace(assigned, metadata_version=0, controller_epoch=0) != wanted:

@@ -16,6 +16,7 @@ from raylog.actors.replica_process import Ending, ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.config import NO_LIMIT
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.log_reader import Isolation
 from tests.simulation.clients import records_of, refuse
@@ -49,6 +50,7 @@ class Trio:
     settings: dict[str, str] = field(default_factory=lambda: {"replica.lag.time.max.ms": "2000"})
     min_insync: int = 2
     topic: str = "topic"
+    catch_up_rate: int = NO_LIMIT
     members: dict[int, Member] = field(default_factory=dict)
     proposals: list[ProposeIsr] = field(default_factory=list)
     accepts_proposals: bool = True
@@ -134,7 +136,7 @@ class Trio:
         return Assign(
             self.topic, TOPIC_ID, 0, self.partition_epoch + self.settings_changes,
             self.leader, self.epoch, self.partition_epoch, isr, addresses,
-            self.min_insync, tuple(self.settings.items()), 1,
+            self.min_insync, tuple(self.settings.items()), 1, self.catch_up_rate,
         )  # fmt: skip
 
     def tell(self, *broker_ids: int) -> None:

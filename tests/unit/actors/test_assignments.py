@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from raylog.actors.assignments import (
-    THROTTLE_SETTING,
     assignment_of,
     broker_metadata_of,
     changed_partitions,
     metadata_of,
 )
+from raylog.actors.catch_up_rates import move_shares
 from raylog.actors.control_messages import Assign
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import BrokerFenced
 from raylog.actors.reassignment import reassign_partitions
 from raylog.actors.topic_admin import delete_topic
 from raylog.actors.topic_settings import alter_topic_settings
-from raylog.config import TopicConfig
 from tests.unit.actors.small_cluster import BLANK, SmallCluster, topic_id_of
 
 
 def assign(cluster: SmallCluster, name: str = "t", number: int = 0) -> Assign:
-    return assignment_of(cluster.state, topic_id_of(name), number, version=9, controller_epoch=2)
-
-
-def throttle_of(assignment: Assign) -> int:
-    return TopicConfig.parse(dict(assignment.settings)).leader_replication_throttled_rate
+    shares = move_shares(cluster.state)
+    return assignment_of(cluster.state, topic_id_of(name), number, 2, version=9, controller_epoch=2, shares=shares)
 
 
 def changed(cluster: SmallCluster, records: list[Message]) -> set[tuple[bytes, int]]:
@@ -52,22 +48,8 @@ def test_an_assignment_names_processes() -> None:
         min_insync=1,
         settings=(("retention.ms", "5"),),
         controller_epoch=2,
+        catch_up_rate=-1,
     )
-
-
-def test_the_throttle_holds_while_a_partition_moves() -> None:
-    cluster = SmallCluster()
-    cluster.create("t", [1, 2])
-    cluster.create("own", [1, 2], settings={THROTTLE_SETTING: 10})
-    cluster.create("still", [1, 2])
-    moves = {("t", 0): [1, 3], ("own", 0): [1, 3]}
-    cluster.apply(reassign_partitions(cluster.state, cluster.live, dict(moves), throttle=1000))
-    assert throttle_of(assign(cluster, "t")) == 1000
-    assert throttle_of(assign(cluster, "own")) == 10
-    assert throttle_of(assign(cluster, "still")) == -1
-    cluster.start_replica("t", 3, unproven=BLANK)
-    cluster.propose("t", 1, 3)
-    assert throttle_of(assign(cluster, "t")) == -1
 
 
 def test_metadata_of_topics() -> None:
@@ -100,7 +82,6 @@ def test_which_partitions_a_record_concerns() -> None:
     t, u = topic_id_of("t"), topic_id_of("u")
     assert changed(cluster, alter_topic_settings(state, live, "t", {"retention.ms": 5})) == {(t, 0), (t, 1)}
     assert changed(cluster, reassign_partitions(state, live, {("u", 0): [1, 3]})) == {(u, 0)}
-    assert changed(cluster, reassign_partitions(state, live, {}, throttle=5)) == {(u, 0)}
     assert changed(cluster, cluster.start_replica("t", 2)) == {(t, 0)}
     assert changed(cluster, delete_topic(state, "t")) == {(t, 0), (t, 1)}
     assert changed_partitions(state, BrokerFenced(1, "")) == []

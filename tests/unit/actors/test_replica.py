@@ -621,7 +621,7 @@ def test_a_reader_on_the_leaders_node_is_shown_the_file(trio: Trio) -> None:
 
 
 def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: Trio) -> None:
-    trio.settings["leader.replication.throttled.rate"] = "100000"
+    trio.catch_up_rate = 100_000
     trio.settings["max.message.bytes"] = str(1 << 20)
     trio.start(1, 2)
     trio.min_insync = 1
@@ -633,6 +633,23 @@ def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: 
     trio.tell(2)
     trio.until(lambda: trio.isr == (1, 2), 60.0)
     assert 15 < trio.world.now - began < 40  # 3 MB at 0.1 MB/s, the last MB of it without a wait
+
+
+def test_a_follower_that_waits_for_its_throttle_hears_of_a_higher_one(trio: Trio) -> None:
+    trio.catch_up_rate = 1
+    trio.settings["max.message.bytes"] = str(1 << 20)
+    trio.start(1, 2)
+    trio.min_insync = 1
+    trio.elect(1, (1,), 1)
+    trio.world.run_for(0.5)
+    for _ in range(10):
+        trio.offset_of(trio.append(1, bytes(300_000)))
+    trio.tell(2)
+    trio.world.run_for(30.0)
+    assert 2 not in trio.isr
+    trio.catch_up_rate = -1
+    trio.tell_settings()
+    trio.until(lambda: 2 in trio.isr, 2.0)
 
 
 def test_a_replica_that_cannot_close_its_log_cleanly_ends_all_the_same(trio: Trio) -> None:

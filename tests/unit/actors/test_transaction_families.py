@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.messages import unpack
-from raylog.actors.transaction_families import FAMILY_PREFIX
+from raylog.actors.transaction_entries import FAMILY_PREFIX
 from raylog.actors.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
 from raylog.actors.transaction_messages import AddPartition, EndTransaction, InitProducer, TransactionRecord
 from raylog.actors.transaction_state import Phase

@@ -155,6 +155,11 @@ def test_time_outs_are_checked_and_names_have_one_coordinator() -> None:
     assert split_member(NAME) is None
 
 
+@pytest.mark.parametrize("number", ["b", "", "1\x1f2", "-1", "01", "²", "9" * 5000])
+def test_what_no_family_has_made_is_no_member(number: str) -> None:
+    assert split_member(f"a\x1f{number}") is None
+
+
 def test_a_family_is_forgotten_when_nobody_uses_it_any_more(family: Family) -> None:
     assert family.record is not None
     assert not is_family_expired(family.record, family.members, 10**15)

@@ -13,7 +13,9 @@ from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import AddPartition, InitProducer, TransactionRecord
 from raylog.actors.transaction_state import Phase, add_partition, init_producer
+from raylog.api.group_calls import GroupCalls
 from raylog.errors import ClusterUnreachable, StaleTransaction
+from raylog.groups.group_messages import ListGroups
 from tests.simulation.world import World
 from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
 
@@ -43,6 +45,19 @@ def test_a_group_coordinator_that_has_a_later_word_needs_none(markers: Markers) 
     markers.link.refusal = StaleTransaction(7, 0, 1, "Epoch")
     with_group = replace(prepared(NEW, 2), partitions=(), groups=("g",))
     markers.one.do(markers.markers.write_all(with_group), 1.0)
+
+
+@pytest.mark.parametrize("group", ["g", "a\x1fb", "\x1f"])
+def test_a_group_s_coordinator_is_the_one_that_its_clients_ask(markers: Markers, group: str) -> None:
+    markers.link.view = view(NEW, 3)
+    markers.link.refusal = StaleTransaction(7, 0, 1, "Epoch")
+    client = markers.one.make(lambda: GroupCalls(cast(Any, markers.link), group))
+    with pytest.raises(StaleTransaction):
+        markers.one.do(client.ask(ListGroups(), 1.0), 1.0)
+    with_group = replace(prepared(NEW, 2), partitions=(), groups=(group,))
+    markers.one.do(markers.markers.write_all(with_group), 1.0)
+    of_client, of_markers = markers.link.hashes[-2:]
+    assert of_client == of_markers
 
 
 def prepared(topic_id: bytes, partition: int) -> TransactionRecord:

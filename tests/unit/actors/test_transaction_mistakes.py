@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from raylog.actors.identifiers import MAX_ID_BYTES
 from raylog.actors.messages import Message
 from raylog.actors.transaction_messages import (
     AbortTransaction,
@@ -19,7 +20,7 @@ from raylog.actors.transaction_messages import (
     EndTransaction,
     InitProducer,
 )
-from raylog.actors.transaction_state import MAX_ID_BYTES, MAX_TIMEOUT_MS
+from raylog.actors.transaction_state import MAX_TIMEOUT_MS
 from raylog.errors import (
     InvalidTransactionalId,
     InvalidTransactionState,
@@ -43,6 +44,9 @@ Ask = Callable[[int], Message]  # by the producer id that "mover" has, at epoch 
 MISTAKES: dict[str, tuple[Ask, type[ProducerError]]] = {
     "an empty id": (lambda _: init(""), InvalidTransactionalId),
     "an oversized id": (lambda _: init("é" * (MAX_ID_BYTES // 2 + 1)), InvalidTransactionalId),
+    "an id with what separates members": (lambda _: init("a\x1fb"), InvalidTransactionalId),
+    "an id with a control character": (lambda _: init("a\n"), InvalidTransactionalId),
+    "an end of what cannot be": (lambda pid: EndTransaction("a\x1fb", pid, 0, True), UnknownTransactionalId),
     "a time-out over the maximum": (lambda _: init("other", MAX_TIMEOUT_MS + 1), InvalidTransactionTimeout),
     "no time-out": (lambda _: init("other", 0), InvalidTransactionTimeout),
     "the other outcome": (lambda pid: EndTransaction("mover", pid, 0, False), InvalidTransactionState),

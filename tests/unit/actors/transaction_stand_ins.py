@@ -77,6 +77,7 @@ class HandLink:
         self.view: TopicView | None = None
         self.newer: TopicView | None = None  # what brokers know, and `refresh` learns
         self.asked: list[tuple[PartitionLeader, Message]] = []
+        self.hashes: list[int] = []  # of the coordinators that were looked for
         self.refusal: RaylogError | None = None
         self.no_ids: RaylogError | None = None
         self._ids = 100
@@ -92,7 +93,8 @@ class HandLink:
             raise UnknownTopic(name)
         return self.view
 
-    async def find_coordinator(self, topic: str, _hashed: int, _timeout: float) -> CoordinatorAddress:
+    async def find_coordinator(self, topic: str, hashed: int, _timeout: float) -> CoordinatorAddress:
+        self.hashes.append(hashed)
         return CoordinatorAddress(topic, b"", 0, -1, 1, (), "")
 
     async def refresh(self, _timeout: float) -> None:

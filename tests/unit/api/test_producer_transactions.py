@@ -20,6 +20,7 @@ from raylog.api.record_future import RecordFuture
 from raylog.errors import (
     CoordinatorNotReady,
     InvalidConfig,
+    InvalidTransactionalId,
     InvalidTransactionState,
     NotEnoughReplicas,
     ProducerError,
@@ -185,8 +186,8 @@ def test_a_producer_without_transactions_has_none(coordinator: _Coordinator) -> 
         Producer(transactional_id=ID, acks=1)
     with pytest.raises(InvalidConfig):
         Producer(transactional_id=ID, enable_idempotence=False)
-    for name in ("", "é" * 600):
-        with pytest.raises(InvalidConfig) as raised:
+    for name in ("", "é" * 600, "a\x1fb", "two\nlines"):
+        with pytest.raises(InvalidTransactionalId) as raised:
             Producer(transactional_id=name)
         assert raised.value.fatal
     for timeout_ms in (0, 15 * 60 * 1000 + 1):

@@ -26,9 +26,11 @@ from raylog.groups.group_messages import (
     FetchOffsets,
     GroupsListed,
     ListGroups,
+    ListStaged,
     OffsetsCommitted,
     OffsetsFetched,
     Refusal,
+    StagedListed,
     StageOffsets,
 )
 from raylog.groups.group_records import TransactionEnd
@@ -164,7 +166,7 @@ def test_a_megabyte_of_metadata_is_refused_in_few_words() -> None:
     assert len(str(refused)) < 500
 
 
-@pytest.mark.parametrize("group", ["", "x" * 256])
+@pytest.mark.parametrize("group", ["", "x" * 256, "a\x1fb", "tab\t", "\x7f", "\x85", "\ud800"])
 def test_group_ids_that_cannot_be(group: str) -> None:
     for request in (CommitOffsets(group, "", -1, ()), AlterOffsets(group, ()), FetchOffsets(group, "", -1, None)):
         with pytest.raises(InvalidGroupId):
@@ -228,6 +230,20 @@ def test_a_transaction_ends_in_all_groups_at_once() -> None:
     assert names(fetch(machine).refused) == ["UnstableOffset"]  # the other producer's is open
     end(machine, commit=False, producer=8)
     assert committed(machine) == {"t0": 8}
+
+
+def test_what_is_staged_is_told_by_transaction() -> None:
+    machine = Machine(t=1)
+    assert machine.ask(ListStaged()) == StagedListed(())
+    stage(machine, 8, group="h")
+    stage(machine, 8, sequence=2)
+    stage(machine, 5, producer=8, epoch=2)
+    end(machine, commit=True, producer=8, epoch=2, coordinator=3)
+    stage(machine, 6, producer=8, epoch=3)
+    now = machine.at.wall_ms
+    told = StagedListed(((7, 0, -1, now, ("g", "h")), (8, 3, 3, now, ("g",))))
+    for each in (machine, machine.successor()):
+        assert each.ask(ListStaged()) == told
 
 
 def test_what_is_late_joins_no_other_transaction() -> None:

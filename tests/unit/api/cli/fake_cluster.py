@@ -27,7 +27,12 @@ from raylog.api.records import (
     RecordMetadata,
     TopicPartition,
 )
-from raylog.api.transaction_descriptions import HangingTransaction, TransactionDescription, TransactionListing
+from raylog.api.transaction_descriptions import (
+    HangingTransaction,
+    HangingTransactions,
+    TransactionDescription,
+    TransactionListing,
+)
 from raylog.api.workloads.driver import RAYLOG, Target
 from raylog.errors import ClusterNotFound, RaylogError, TopicExists, UnknownGroup, UnknownTopic
 
@@ -49,6 +54,9 @@ class FakeCluster:
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
         self.starts: dict[TopicPartition, int] = {}
+        self.hanging = HangingTransactions(
+            [HangingTransaction(TopicPartition("clicks", 1), 9, 2, 40, 1_700_000_000_000, -1)]
+        )
 
     def fill(self, topic: str, partitions: int, records: int, size: int = 1) -> None:
         self.create_topic(topic, partitions, min(3, self.brokers), {})
@@ -148,6 +156,8 @@ class FakeCluster:
     def reassign_partitions(
         self, targets: Mapping[tuple[str, int], Any], *, throttle: int | None, timeout: float
     ) -> None:
+        if throttle is not None:
+            self.calls.append(("throttle", throttle))
         self.replicas.update({TopicPartition(*each): tuple(to) for each, to in targets.items()})
 
     def list_reassignments(self, *, timeout: float = 1) -> tuple[PartitionDescription, ...]:
@@ -204,8 +214,8 @@ class FakeCluster:
             name, "Ongoing", 7, 3, 60_000, 1_700_000_000_000, 1_700_000_000_500, partitions, ()
         )
 
-    def find_hanging_transactions(self, *, timeout: float = 1) -> tuple[HangingTransaction, ...]:
-        return (HangingTransaction(TopicPartition("clicks", 1), 9, 2, 40, 1_700_000_000_000, -1),)
+    def find_hanging_transactions(self, *, timeout: float = 1) -> HangingTransactions:
+        return self.hanging
 
     def abort_transaction(self, transaction: str | HangingTransaction, *, timeout: float = 1) -> None:
         self.calls.append(("abort", transaction))

@@ -17,7 +17,8 @@ import pytest
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
 from raylog.api.records import TopicPartition
-from raylog.errors import AdminTimedOut, RayUnreachable
+from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions
+from raylog.errors import AdminTimedOut, NotLeader, RayUnreachable
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeConsumer, FakeSession, run, run_json
 
 
@@ -205,6 +206,8 @@ def test_brokers_are_shown_drained_and_evened_out() -> None:
     assert len([each for each in planned if 2 in each["after"]]) == 2
     assert run(cluster, "cluster", "rebalance").exit_code == 0
     assert ("elect", "preferred") in cluster.calls
+    assert run(cluster, "cluster", "rebalance", "--throttle", "-1").exit_code == 0  # though nothing is left to be moved
+    assert ("throttle", -1) in cluster.calls
     assert run(cluster, "cluster", "drain", "1", "--force").stdout == "Broker 1 holds nothing any more.\n"
 
 
@@ -216,6 +219,22 @@ def test_transactions_are_shown_and_ended(cluster: FakeCluster) -> None:
     hanging = run(cluster, "txn", "abort", "--hanging")
     assert hanging.stdout == "The transaction of producer 9 in clicks-1 is aborted.\n"
     assert [name for name, _ in cluster.calls] == ["abort", "abort"]
+    cluster.hanging = HangingTransactions()
+    assert run(cluster, "txn", "abort", "--hanging").stdout == "No transaction hangs.\n"
+
+
+def test_what_hangs_is_shown_and_ended_though_a_partition_could_not_be_asked(cluster: FakeCluster) -> None:
+    offsets, leaderless = TopicPartition("__consumer_offsets", 3), TopicPartition("clicks", 1)
+    staged = HangingTransaction(offsets, 9, 2, -1, 1_700_000_000_000, -1, ("billing",))
+    cluster.hanging = HangingTransactions([staged], {leaderless: NotLeader("clicks", 1, -1, -1)})
+    shown = run(cluster, "txn", "list", "--hanging")
+    assert shown.exit_code == 1
+    assert shown.stdout.split()[-7:] == ["__consumer_offsets", "3", "9", "2", "-", "2023-11-14T22:13:20Z", "billing"]
+    assert shown.stderr.startswith("clicks-1 could not be asked: ")
+    ended = run(cluster, "txn", "abort", "--hanging")
+    assert (ended.exit_code, ended.stdout) == (1, "What producer 9 has staged for billing is aborted.\n")
+    cluster.hanging = HangingTransactions((), cluster.hanging.unasked)
+    assert (run(cluster, "txn", "abort", "--hanging").exit_code, ended.stderr) == (1, shown.stderr)
 
 
 @pytest.mark.parametrize(
