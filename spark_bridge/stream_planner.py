@@ -8,6 +8,7 @@ What must stay true:
   the batch before it was done, and never more than `maxOffsetsPerTrigger`.
 - The cursor is that of the newest descriptor, which is written before anything is read: where a stream begins is
   settled once.
+- That a topic was deleted is believed when several brokers had a moment to say otherwise: one may be cut off.
 - Brokers that do not answer are asked again and again. What cannot go on ends the query with the reason: a line that
   makes this run's task fail, and no later run's.
 """
@@ -220,10 +221,20 @@ class StreamPlanner:
             raise CheckpointOfOther(self.folder.path, f"the checkpoint {self._checkpoint}", reader.checkpoint)
 
     def _look(self) -> Mapping[TopicPartition, Position]:
-        ids = self._questions.topics(self.options.subscription, all_of_them=False)
+        ids = self._topics()
+        if self._misses(ids):
+            self._questions.hear_others()
+            ids = self._topics()
         offsets = self._questions.offsets(dict.fromkeys(ids, LATEST))
         self._ends = {place: Position(ids[place], offset) for place, offset in offsets.items()}
         return self._ends
+
+    def _topics(self) -> Mapping[TopicPartition, bytes]:
+        return self._questions.topics(self.options.subscription, all_of_them=False)
+
+    def _misses(self, ids: Mapping[TopicPartition, bytes]) -> bool:
+        """Whether something that was read is not there, or is another topic."""
+        return any(ids.get(place) != at.topic_id for place, at in self._cursors[self._number].items())
 
     def _next(self, ends: Mapping[TopicPartition, Position], waited_ms: float) -> Step | None:
         cursor = self._cursors[self._number]

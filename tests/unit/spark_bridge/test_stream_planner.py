@@ -50,11 +50,19 @@ class Brokers:
         self.end = 0
         self.error: Exception | None = None
         self.looked_for = 0
+        self.told = {PLACE: ID}  # by a broker that is believed at once
+        self.told_by_others: dict[TopicPartition, bytes] | None = None  # None: the same
+        self.others_heard = 0
 
     def topics(self, subscription: Subscription, *, all_of_them: bool = True) -> dict[TopicPartition, bytes]:
         if self.error is not None:
             raise self.error
-        return {PLACE: ID}
+        return self.told
+
+    def hear_others(self) -> None:
+        self.others_heard += 1
+        if self.told_by_others is not None:
+            self.told = self.told_by_others
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {place: 0 if what == EARLIEST else self.end for place, what in wanted.items()}
@@ -209,6 +217,32 @@ def test_a_checkpoint_of_something_else_is_refused(world: World) -> None:
     world.planner()
     with pytest.raises(CheckpointOfOther, match=r"begun for subscribe=clicks .* not for subscribe=orders"):
         world.planner(subscribe="orders")
+
+
+@pytest.mark.parametrize("told", [{}, {PLACE: b"0" * 16}], ids=["not there", "as it was before"])
+def test_one_broker_alone_is_not_believed_that_a_topic_was_deleted(
+    world: World, told: dict[TopicPartition, bytes]
+) -> None:
+    planner = world.planner()
+    world.query(0, 0)
+    world.brokers.end = 5
+    world.brokers.told, world.brokers.told_by_others = told, {PLACE: ID}
+    assert planner.step()
+    assert world.brokers.others_heard == 1
+    assert world.ranges == [[], [(0, 5)]]
+    assert not world.folder.files[1].step.losses
+    world.query(1, 1)
+    planner.step()
+    assert world.brokers.others_heard == 1
+
+
+def test_a_topic_that_no_broker_knows_any_more_is_lost(world: World) -> None:
+    planner = world.planner()
+    world.query(0, 0)
+    world.brokers.told = {}
+    assert planner.step()
+    assert world.brokers.others_heard == 1
+    assert [each.place for each in world.folder.files[1].step.losses] == [PLACE]
 
 
 def turn(planner: StreamPlanner, error: Exception) -> bool:
