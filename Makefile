@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`: lint stops a run before the tests start.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-wheel test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-system-java test-spark-wheel test-packaging
 .PHONY: simulate mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
@@ -83,6 +83,9 @@ test-cluster: $(STAMP) ## tests that start a real Ray on this machine
 test-spark: $(STAMP) ## Spark reads and writes topics on a real Ray: three minutes
 	$(PYTEST) tests/spark/test_session.py
 	$(PYTEST) tests/spark --ignore=tests/spark/test_session.py
+
+test-spark-system-java: $(STAMP) ## the same with a Java 17 of the system, and an error where there is none
+	$(BIN)/python -m tests.spark.with_system_java $(MAKE) --no-print-directory test-spark
 
 test-spark-wheel: $(STAMP) ## the same without any Java of the system: Spark runs with the one from the wheel
 	$(BIN)/python -m tests.spark.without_java $(MAKE) --no-print-directory test-spark

@@ -100,7 +100,7 @@ class Broker:
         self._fold = MetadataFold()
         self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
         self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
-        self._service = MetadataService(self._fold, self._timers)
+        self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._usage = (0, 0)
         self._boot_id = ""
@@ -349,10 +349,11 @@ class Broker:
         self._check_caught_up()
 
     def _check_caught_up(self) -> None:
-        """What only a state as new as the registration can tell: which replicas are here that nobody wants here."""
+        """What only a state as new as the registration can tell: which topics there are, and replicas here in vain."""
         registration = self._link.controller_epoch, self._link.broker_epoch
         if registration != self._swept_under and self.is_caught_up:
             self._swept_under = registration
+            self._service.begin()
             self._dismiss_unwanted(self._replicas.all())
             self._tasks.start(self._sweep())
 

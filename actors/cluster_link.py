@@ -43,6 +43,7 @@ __all__ = ["ClusterLink", "CoordinatorAddress", "PartitionLeader", "TopicView"]
 _GRACE_SECONDS: Final = 1.0  # in which a broker may hear of a topic that was created a moment ago
 _LOOK_AGAIN_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 1.0
+_KNOW_LESS: Final = "those that answer know less of the cluster than others have told before"
 
 _log = logging.getLogger(__name__)
 
@@ -96,18 +97,27 @@ class ClusterLink:
         return self._cache.leader(topic, partition)
 
     async def find_topic(self, name: str, timeout: float) -> TopicView:
-        """UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted."""
+        """UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted.
+
+        A broker that knows less than this client has heard of is believed in what there is, not in what there is not.
+        """
         deadline = self._loop.time() + timeout
         grace = self._loop.time() + min(_GRACE_SECONDS, timeout)
         self._check()
         self._want(name)
         while (view := self._cache.topic(name)) is None:
-            self._learn(await self._metadata((name,), max(deadline - self._loop.time(), 0.0)), (name,))
+            newest = self._cache.version
+            answer = await self._metadata((name,), max(deadline - self._loop.time(), 0.0))
+            self._learn(answer, (name,))
             if self._cache.topic(name) is not None:
                 continue
-            if self._loop.time() >= grace:
+            is_known = answer.version >= newest
+            if is_known and self._loop.time() >= grace:
                 raise UnknownTopic(name)
-            await self.changed(min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()))
+            if not is_known and self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
+                raise self._questions.unreachable(timeout, _KNOW_LESS)
+            pause = min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()) if is_known else _LOOK_AGAIN_SECONDS
+            await self.changed(max(pause, 0.0))
         return view
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
@@ -131,18 +141,28 @@ class ClusterLink:
             await self.changed(min(_LOOK_AGAIN_SECONDS, left))
 
     async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
-        """All there are now, by name. ClusterUnreachable, PeerNotAdmitted."""
+        """All there are now, by name, as of no older a version than this client has heard of.
+
+        ClusterUnreachable, also where only brokers answer that know less; PeerNotAdmitted.
+        """
         self._check()
-        answer = await self._metadata((), timeout)
+        answer = await self._up_to_date((), timeout)
         self._learn(answer, self._topics)
         return tuple(self._cache.view_of(topic) for topic in answer.topics)
+
+    async def hear_others(self) -> None:
+        """Return when several brokers had a moment to say what they know. One alone may be cut off from the rest."""
+        self._check()
+        self._watch.begin(self._tasks)
+        await asyncio.sleep(max(0.0, _GRACE_SECONDS - self._watch.seconds()))
+        self._check()
 
     async def follow_all(self, timeout: float) -> None:
         """Know all topics from now on, also those that come later: `topics()`. ClusterUnreachable, PeerNotAdmitted."""
         self._check()
         self._follows_all = True
         self._watch.begin(self._tasks)
-        self._learn(await self._metadata((), timeout), ())
+        self._learn(await self._up_to_date((), timeout), ())
 
     def topics(self) -> tuple[int, Iterable[TopicView]]:
         """Of who has asked to `follow_all`: as of this metadata version."""
@@ -273,7 +293,21 @@ class ClusterLink:
         return answer
 
     async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
-        answer = (await self._questions.ask(GetMetadata(topics, -1, 0), timeout)).message
+        """What one broker tells."""
+        return await self._told(GetMetadata(topics, -1, 0), timeout)
+
+    async def _up_to_date(self, topics: tuple[str, ...], timeout: float) -> Metadata:
+        """What a broker tells that knows no less than this client has heard of, from any of them."""
+        deadline = self._loop.time() + timeout
+        newest = self._cache.version
+        question = GetMetadata(topics, newest - 1, round(1000 * _LOOK_AGAIN_SECONDS))
+        while (answer := await self._told(question, max(deadline - self._loop.time(), 0.0))).version < newest:
+            if self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
+                raise self._questions.unreachable(timeout, _KNOW_LESS)
+        return answer
+
+    async def _told(self, question: GetMetadata, timeout: float) -> Metadata:
+        answer = (await self._questions.ask(question, timeout)).message
         if type(answer) is not Metadata:
             raise _not_understood(answer)
         return answer

@@ -13,6 +13,7 @@ topics of the last question. A question for other topics is answered at once.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -52,14 +53,18 @@ class MetadataWatch:
         self._version = version
         self._loop = asyncio.get_running_loop()
         self._asked: set[Endpoints] = set()
-        self._is_begun = False
+        self._begun_at = math.inf
 
     def begin(self, tasks: BackgroundTasks) -> None:
         """A second call changes nothing."""
-        if not self._is_begun:
-            self._is_begun = True
+        if self._begun_at == math.inf:
+            self._begun_at = self._loop.time()
             for _ in range(_AT_ONCE):
                 tasks.start(self._keep_asking())
+
+    def seconds(self) -> float:
+        """For how long it has asked."""
+        return max(0.0, self._loop.time() - self._begun_at)
 
     def asked(self) -> set[Endpoints]:
         """The brokers with an open question."""

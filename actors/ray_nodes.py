@@ -20,6 +20,7 @@ class RayNode:
     host: str
     is_head: bool
     is_for_brokers: bool  # it carries the resource that says so
+    cpus: float
     rack: str = ""  # by the label raylog-rack, or else by its availability zone
 
 
@@ -41,6 +42,7 @@ def _node(entry: dict[str, Any]) -> RayNode:
         node_id=entry["NodeID"],
         host=entry["NodeManagerAddress"],
         is_head=_HEAD in resources,
+        cpus=resources.get("CPU", 0.0),
         is_for_brokers=resources.get(BROKER_RESOURCE, 0) > 0,
         rack=next((labels[name] for name in _RACK_LABELS if labels.get(name)), ""),
     )

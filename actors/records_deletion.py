@@ -17,6 +17,7 @@ from raylog.config import TopicConfig
 from raylog.errors import (
     EligibleLeadersNotAvailable,
     InternalTopic,
+    MetadataNotReady,
     NotLeader,
     PeerUnreachable,
     PolicyViolation,
@@ -27,6 +28,7 @@ from raylog.errors import (
 )
 
 _AGAIN_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
 Partition: TypeAlias = tuple[str, int]
 
 
@@ -93,19 +95,26 @@ async def _delete_once(
 async def _leader_of(
     env: Environment, brokers: Sequence[Endpoint], topic: str, number: int, timeout: float
 ) -> tuple[bytes, PartitionMetadata]:
-    for broker in brokers:
-        try:
-            metadata = await _ask(env, broker, GetMetadata((topic,), -1, 0), timeout)
-        except StreamError:
-            continue  # another one may live
-        assert isinstance(metadata, Metadata)
-        for _, topic_id, partitions in metadata.topics:
-            for each in partitions:
-                if each[0] == number:
-                    return topic_id, each
-            raise UnknownPartition(topic, number)
-        raise UnknownTopic(topic)
-    raise PeerUnreachable("every broker", "none of them answers")
+    """By the newest word of any broker: one that is cut off may not have heard of the topic, or of its leader."""
+    told = await asyncio.gather(*(_metadata(env, each, topic, min(timeout, _LOOK_SECONDS)) for each in brokers))
+    answers = [each for each in told if each is not None]
+    if not answers:
+        raise PeerUnreachable("every broker", "none of them answers")
+    for _, topic_id, partitions in max(answers, key=lambda each: each.version).topics:
+        for partition in partitions:
+            if partition[0] == number:
+                return topic_id, partition
+        raise UnknownPartition(topic, number)
+    raise UnknownTopic(topic)
+
+
+async def _metadata(env: Environment, broker: Endpoint, topic: str, timeout: float) -> Metadata | None:
+    try:
+        answer = await asyncio.wait_for(_ask(env, broker, GetMetadata((topic,), -1, 0), timeout), timeout)
+    except (StreamError, MetadataNotReady, asyncio.TimeoutError):
+        return None  # another one may live, and know
+    assert isinstance(answer, Metadata)
+    return answer
 
 
 async def _ask(

@@ -3,6 +3,9 @@
 Arrow's columns are nearly those of a batch: the data buffer of a binary column is the joined values, and the
 differences of its offsets are the lengths. So rows are split and cut by Arrow's kernels, and no key or value
 becomes an object of Python; but each distinct key, once a chunk, for its partition.
+
+What must stay true: the lengths of a batch add up to its bytes. A reader refuses a batch where they do not, which is
+too late: its records are acknowledged by then.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pyarrow.compute as pc
 from raylog.api.bulk_partitioning import partitions_of
 from raylog.api.bulk_send import BulkSend
 from raylog.api.pending_batch import Writer
+from raylog.errors import InvalidBatch
 from raylog.storage.batch_codec import encode_raw
 from raylog.storage.columns import NULL_LENGTH
 
@@ -50,15 +54,25 @@ class ArrowColumns:
 
 
 def _raw(column: pa.Array) -> tuple[bytes, memoryview]:
-    """The lengths, −1 for null, and the joined bytes."""
-    lengths = pc.fill_null(pc.binary_length(column), _NO_KEY)
+    """The lengths, −1 for null, and the joined bytes. InvalidBatch."""
+    lengths = pc.binary_length(column)
+    if (pc.min(lengths).as_py() or 0) < 0:
+        raise InvalidBatch("A key or a value of the table is shorter than nothing, by the offsets of its column.")
+    joined = _joined(column)
+    if len(joined) != (pc.sum(lengths).as_py() or 0):  # a null may stand above bytes, as in a field of a null struct
+        joined = _joined(pc.fill_null(column, b""))
+    lengths = pc.fill_null(lengths, _NO_KEY)
     packed = memoryview(lengths.buffers()[1]).cast("B")[4 * lengths.offset : 4 * (lengths.offset + len(lengths))]
+    return bytes(packed), joined
+
+
+def _joined(column: pa.Array) -> memoryview:
     _, offsets, data = column.buffers()
     if data is None:
-        return bytes(packed), memoryview(b"")
+        return memoryview(b"")
     ends = memoryview(offsets).cast("B").cast("i")
     first, last = ends[column.offset], ends[column.offset + len(column)]
-    return bytes(packed), memoryview(data).cast("B")[first:last]
+    return memoryview(data).cast("B")[first:last]
 
 
 def _pairs(row: Any) -> list[tuple[str, bytes | None]]:

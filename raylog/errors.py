@@ -29,7 +29,7 @@ What stays true here:
     │   └── EligibleLeadersNotAvailable
     ├── MetadataError
     │   ├── ControllerFenced, ControllerStopped                                        outcome unknown
-    │   ├── MetadataQuorumUnavailable, MetadataNotBlank, VotersNotChanged
+    │   ├── MetadataQuorumUnavailable, MetadataNotBlank, MetadataNotReady, VotersNotChanged
     │   └── MetadataCopyOffline, MetadataDiverged, MetadataRecordUnknown
     ├── ControlError
     │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
@@ -852,6 +852,20 @@ class MetadataNotBlank(MetadataError):
 
     def describe(self) -> str:
         return f"Broker {self.broker_id} holds metadata up to offset {self.end_offset}; no cluster can be formed on it."
+
+
+class MetadataNotReady(MetadataError):
+    """A broker that was just started does not know yet which topics there are."""
+
+    retriable = True
+    advice = "Another broker may know; this one will once it has heard all from a controller."
+
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(broker_id)
+        self.broker_id = broker_id
+
+    def describe(self) -> str:
+        return f"Broker {self.broker_id} has not heard yet what the cluster's topics are."
 
 
 class VotersNotChanged(MetadataError):

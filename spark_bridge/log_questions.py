@@ -41,6 +41,7 @@ class LogQuestions:
         channel = self._channel()
         if subscription.pattern:
             pattern = re.compile(subscription.pattern)
+            self.hear_others()  # what is missed here would begin at another place later, or be taken for deleted
             views = channel.run(channel.link.list_topics(_SECONDS))
             return _all_of([each for each in views if _is_meant(pattern, each.name)])
         found = {}
@@ -53,6 +54,11 @@ class LogQuestions:
                 elif all_of_them:
                     raise UnknownPartition(*place)
         return found
+
+    def hear_others(self) -> None:
+        """Let several brokers say what they know, so that from here on one that is cut off is not believed."""
+        channel = self._channel()
+        channel.run(channel.link.hear_others())
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Each at a time, EARLIEST or LATEST, which is the last stable offset for whoever reads committed records."""

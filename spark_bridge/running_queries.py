@@ -1,4 +1,4 @@
-"""How far Spark's queries have got with a source, as Spark itself knows it."""
+"""How far Spark's queries have got with a source, as Spark itself knows it; and ending one with a reason."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 NOTHING: Final = -1
 _LATER: Final = 2**62  # than any file: so that only the name counts
 _TRUSTED_SECONDS: Final = 0.25
+_FAILED: Final = "STREAM_FAILED"  # Spark's class of errors that end queries
+_DIES_OF: Final = "streamDeathCause_$eq"  # Scala's name of what sets it
+_FINITE: Final = ("AvailableNowTrigger", "OneTimeTrigger")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Reader:
     taken: int  # by that count, as of the batch that is under way
     done: int  # and of the last one that was committed
     has_all: bool  # the newest file is among those that were taken, and all of them are committed
+    is_finite: bool = False  # it ends with what was there when it began
 
 
 class QueryWatch:
@@ -39,6 +43,7 @@ class QueryWatch:
         self._folder = folder
         self._execution: Any = None
         self._source: Any = None
+        self._is_finite = False
         self._seen_at: tuple[int, str, float] = (NOTHING, "", 0.0)  # batch, newest file, when
         self._seen: Reader | None = None
 
@@ -68,8 +73,30 @@ class QueryWatch:
             taken = _offset(execution.availableOffsets(), source)
             done = _offset(execution.committedOffsets(), source)
             has_all = was_taken and done == count
-            self._seen = Reader(execution, execution.resolvedCheckpointRoot(), taken, done, has_all)
+            checkpoint = execution.resolvedCheckpointRoot()
+            self._seen = Reader(execution, checkpoint, taken, done, has_all, self._is_finite)
         return self._seen
+
+    def fail(self, reader: Reader, reason: str) -> None:
+        """End this query as one that has failed: `awaitTermination` raises the reason, and `exception` tells it.
+
+        Returns when it has ended: not while anybody waits for what the caller holds.
+        """
+        try:
+            getattr(reader.query, _DIES_OF)(self._death(reader.query, reason))
+        finally:
+            reader.query.stop()
+
+    def _death(self, query: Any, reason: str) -> Any:
+        """What Spark would have caught, had it been raised on the query's own thread."""
+        jvm: Any = self._spark._jvm
+        told = jvm.java.util.HashMap()
+        for name, value in (("id", query.id()), ("runId", query.runId()), ("message", reason)):
+            told.put(name, str(value))
+        spark = jvm.org.apache.spark
+        parameters = spark.api.python.PythonUtils.toScalaMap(told)
+        cause = jvm.java.lang.IllegalStateException(reason)
+        return spark.sql.streaming.StreamingQueryException("", reason, cause, "", "", _FAILED, parameters)
 
     def _find(self) -> None:
         self._execution = self._source = None
@@ -79,6 +106,7 @@ class QueryWatch:
             source = next((each for each in _items(execution.sources()) if _reads(each, self._folder)), None)
             if source is not None:
                 self._execution, self._source = execution, source
+                self._is_finite = execution.trigger().toString() in _FINITE
                 return
 
     def _has_taken(self, name: str) -> bool:

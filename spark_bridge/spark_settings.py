@@ -35,10 +35,12 @@ JAVA_OPTIONS: Final = " ".join(
 _DRIVER: Final = "spark.driver.extraJavaOptions"
 _EXECUTOR: Final = "spark.executor.extraJavaOptions"
 _MASTER: Final = "spark.ray.raydp_app_master.extraJavaOptions"
+_MASTER_RESOURCE: Final = "spark.ray.raydp_spark_master.actor.resource"
+_TRACE: Final = "0.001"  # of a resource of which a node has 1
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     # RayDP's master asks Ray for a CPU to be placed by, which a small machine may not have beside the executors.
-    "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+    f"{_MASTER_RESOURCE}.CPU": "0",
     "spark.python.daemon.module": "raylog.spark_bridge.worker_daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -46,13 +48,17 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 }
 
 
-def spark_settings(total_cores: int, ray_logs: str, given: Mapping[str, object]) -> dict[str, str]:
+def spark_settings(
+    total_cores: int, ray_logs: str, given: Mapping[str, object], place_of_master: str = ""
+) -> dict[str, str]:
     """All of them, as Spark wants them: text by name.
 
     `ray_logs`: where RayDP's Java in the driver logs. By itself it takes a link in Ray's folder, which may dangle.
+    `place_of_master`: a resource of Ray's that only nodes have where RayDP's master can run; empty: all can.
     """
     settings = {
         **_DEFAULTS,
+        **({f"{_MASTER_RESOURCE}.{place_of_master}": _TRACE} if place_of_master else {}),
         # Spark's 200 tasks for each shuffle take ten seconds on two cores, whatever is in them.
         "spark.sql.shuffle.partitions": str(max(2, total_cores)),
         **{name: _text(value) for name, value in given.items()},

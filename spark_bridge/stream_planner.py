@@ -1,15 +1,18 @@
 """Plans what a streaming query reads next: one descriptor after the other, each when the one before is done with.
 
     new checkpoint ──► number 0: where it starts ──► planned ──the query has committed it──► the next ──► …
-    plan_to_end ──► all there is now, in as many as the limits ask for ──► over
+    plan_to_end ──► all there is now, in as many as the limits ask for ──► nothing more, until a query that has no end
 
 What must stay true:
 - At most one descriptor waits that no query has taken (but for `plan_to_end`), so a batch holds what there was when
   the batch before it was done, and never more than `maxOffsetsPerTrigger`.
 - The cursor is that of the newest descriptor, which is written before anything is read: where a stream begins is
   settled once.
+- That a topic was deleted is believed when several brokers had a moment to say otherwise: one may be cut off.
 - Brokers that do not answer are asked again and again. What cannot go on ends the query with the reason: a line that
-  makes this run's task fail, and no later run's.
+  makes this run's task fail, and no later run's. Where no line can be written the query is ended as failed, and so is
+  each that is started later on the same frame.
+- Nobody waits for the end of a query while holding the lock, which the query's last batch may wait for.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from raylog.api.records import TopicPartition
-from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError
+from raylog.errors import CheckpointInUse, CheckpointOfOther, RaylogError, StreamFailed
 from raylog.spark_bridge.descriptor_folder import file_name
 from raylog.spark_bridge.read_bounds import starts
 from raylog.spark_bridge.read_options import EARLIEST, LATEST, ReadOptions
@@ -85,7 +88,9 @@ class StreamPlanner:
         self._handle = handle
         self._lock = threading.RLock()
         self._end = threading.Event()
-        self._is_over = False  # planned to the end, or failed
+        self._is_to_end = False  # what is planned is all that a query that ends is to read
+        self._failure: RaylogError | None = None  # it cannot go on
+        self._is_untold = False  # no descriptor tells of the failure
         self._number = NOTHING
         self._done = NOTHING
         self._told = NOTHING  # to the group
@@ -140,16 +145,21 @@ class StreamPlanner:
     # --- what the sink says ---------------------------------------------------------------------------------------
 
     def plan_to_end(self) -> None:
-        """All there is now; and nothing that comes later."""
+        """All there is now; and nothing that comes later, until a query is started that does not end by itself."""
         with self._lock:
+            self._check_goes_on()
             ends = self._look()
             while (step := self._next(ends, float("inf"))) is not None:
                 self._write(step)
-            self._is_over = True
+            self._is_to_end = True
 
     def batch_committed(self, batch_id: int) -> None:
-        """By a sink that knows before Spark does, and while the query still runs, also for its last batch."""
+        """By a sink that knows before Spark does, and while the query still runs, also for its last batch.
+
+        What ended the planning: then there will be no other batch.
+        """
         with self._lock:
+            self._check_goes_on()
             reader = self._see()
             if reader is not None:
                 number = min(reader.taken + self._uncounted, self._number)
@@ -170,7 +180,9 @@ class StreamPlanner:
             self._told = number
 
     def progress(self) -> SourceProgress:
+        """What ended the planning."""
         with self._lock:
+            self._check_goes_on()
             self._see()
             committed = self._cursor(self._done) if self._done != NOTHING else {}
             return SourceProgress(
@@ -186,11 +198,12 @@ class StreamPlanner:
     def step(self) -> bool:
         """Whether something was planned, or may be within moments."""
         with self._lock:
-            if self._is_over:
+            if self._failure is not None:
                 return False
             reader = self._see(self._query.glance)
-            if reader is None:
+            if reader is None or (self._is_to_end and reader.is_finite):
                 return False
+            self._is_to_end = False
             self._check_reader(reader)
             self._tell_group(self._done)
             if self._done < self._number:
@@ -220,10 +233,20 @@ class StreamPlanner:
             raise CheckpointOfOther(self.folder.path, f"the checkpoint {self._checkpoint}", reader.checkpoint)
 
     def _look(self) -> Mapping[TopicPartition, Position]:
-        ids = self._questions.topics(self.options.subscription, all_of_them=False)
+        ids = self._topics()
+        if self._misses(ids):
+            self._questions.hear_others()
+            ids = self._topics()
         offsets = self._questions.offsets(dict.fromkeys(ids, LATEST))
         self._ends = {place: Position(ids[place], offset) for place, offset in offsets.items()}
         return self._ends
+
+    def _topics(self) -> Mapping[TopicPartition, bytes]:
+        return self._questions.topics(self.options.subscription, all_of_them=False)
+
+    def _misses(self, ids: Mapping[TopicPartition, bytes]) -> bool:
+        """Whether something that was read is not there, or is another topic."""
+        return any(ids.get(place) != at.topic_id for place, at in self._cursors[self._number].items())
 
     def _next(self, ends: Mapping[TopicPartition, Position], waited_ms: float) -> Step | None:
         cursor = self._cursors[self._number]
@@ -257,6 +280,7 @@ class StreamPlanner:
             try:
                 pause = _BUSY_SECONDS if self.step() else _IDLE_SECONDS
                 self._last_error = ""
+                self.end_query_untold()
             except Exception as error:  # noqa: BLE001  it is told to the query, and ends it
                 if self._end.is_set() or not self._goes_on_after(error):
                     return
@@ -266,15 +290,17 @@ class StreamPlanner:
     def _goes_on_after(self, error: Exception) -> bool:
         if self._is_gone():
             return False
+        if self._failure is not None:
+            _log.warning("%s: the query could not be told why it cannot go on: %s", self.folder.path, error)
+            return True
         self._last_error = str(error)
         if isinstance(error, RaylogError) and error.retriable:
             _log.warning("%s: nothing is planned for now: %s", self.folder.path, error)
             self._find_brokers_again()
             return True
         _log.error("%s: the stream cannot go on: %s", self.folder.path, error, exc_info=error)
-        self._is_over = True
         self._fail(error)
-        return False
+        return self._is_untold
 
     def _find_brokers_again(self) -> None:
         """Tasks know them only from here, and brokers that are started again have other addresses."""
@@ -285,17 +311,29 @@ class StreamPlanner:
             _log.warning("%s: no brokers are found: %s", self.folder.path, error)
 
     def _fail(self, error: Exception) -> None:
-        """End the query. Its own word is an exception of a task; where none can be made, it is stopped."""
-        try:
-            if isinstance(error, CheckpointInUse):
-                raise error
-            step = Step((), (), self._cursors[self._number])
-            self._write(step, (self.run, f"{type(error).__name__}: {error}"))
-        except Exception as reason:  # noqa: BLE001  then the query is stopped, and the log says why
-            _log.error("%s: the query is stopped: %s", self.folder.path, reason)
+        """Let a task say it. Where another driver has the next number, or nothing can be written, none can."""
+        with self._lock:
+            reason = f"{type(error).__name__}: {error}"
+            self._failure = error if isinstance(error, RaylogError) else StreamFailed(reason)
+            try:
+                if isinstance(error, CheckpointInUse):
+                    raise error
+                self._write(Step((), (), self._cursors[self._number]), (self.run, reason))
+            except Exception as untold:  # noqa: BLE001  the query is told all the same
+                _log.error("%s: the query is ended: %s", self.folder.path, untold)
+                self._is_untold = True
+
+    def end_query_untold(self) -> None:
+        """End the query that reads this, if it cannot go on and no task will say so."""
+        if self._failure is not None and self._is_untold:
             reader = self._see()
             if reader is not None:
-                reader.query.stop()
+                self._query.fail(reader, f"{type(self._failure).__name__}: {self._failure}")
+
+    def _check_goes_on(self) -> None:
+        """A planner that was replaced has no say any more."""
+        if self._failure is not None and not self._end.is_set():
+            raise self._failure
 
     def _is_gone(self) -> bool:
         """Whether Spark was stopped: then there is nobody to plan for."""

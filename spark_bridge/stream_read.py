@@ -63,7 +63,7 @@ def read_stream(
     The query has to be started with the same `checkpointLocation`. Two sources of one query need a `sourceName` each.
     Broadcast joins are turned off for the session. UnknownSparkOption, InvalidSparkOptions, InvalidConfig,
     UnknownTopic, CheckpointOfOther, CheckpointDamaged, CheckpointNotShared, and what `raylog.connect` raises. The
-    query fails with SparkDataLoss, RangeNotRead or StreamFailed.
+    query fails with SparkDataLoss, RangeNotRead, StreamFailed or CheckpointInUse.
     """
     from raylog.spark_bridge.descriptor_folder import DescriptorFolder
     from raylog.spark_bridge.log_questions import LogQuestions
@@ -93,14 +93,17 @@ def read_stream(
 def plan_to_end(frame: DataFrame) -> None:
     """Before a query of this frame is started that ends with what is there now (`availableNow`): plan all of that.
 
-    `write_stream` does so by itself.
+    `write_stream` does so by itself. StreamFailed, or what else has ended the planning.
     """
     for planner in _planners_of(frame):
         planner.plan_to_end()
 
 
 def stream_progress(frame: DataFrame) -> list[SourceProgress]:
-    """How far each source of a streaming DataFrame is, and how far behind the latest offsets."""
+    """How far each source of a streaming DataFrame is, and how far behind the latest offsets.
+
+    What cannot go on is raised: CheckpointInUse, where another driver has taken over, StreamFailed, ….
+    """
     return [planner.progress() for planner in _planners_of(frame)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import ray
 from ray.cluster_utils import Cluster as RayCluster
 
 import raylog
+from raylog.actors.ray_nodes import living_nodes
 from raylog.errors import ClusterNotFound
+from raylog.spark_bridge import spark_on_ray
+from raylog.spark_bridge.spark_on_ray import look_at_nodes
 from tests.cluster.conftest import until
 
 pytestmark = pytest.mark.cluster
@@ -36,6 +40,23 @@ def add_broker_node(cluster: RayCluster, data_dir: Path) -> Any:
 
 def brokers_alive(cluster: raylog.Cluster) -> dict[int, str]:
     return {each.broker: each.directory for each in cluster.describe_cluster().brokers if each.alive}
+
+
+def test_each_node_tells_whether_it_has_a_java_and_one_that_has_died_does_not_count(
+    ray_nodes: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes are on one host here. A node with CPUs and one without are asked."""
+    ray_nodes.add_node(num_cpus=0, wait=True)
+    real = living_nodes()
+    assert sorted(look.has_cpus for look in look_at_nodes(60.0)) == [False, True]
+
+    gone = replace(real[0], node_id="ab" * 28, host="10.9.9.9")
+    answers = iter([(*real, gone), real])
+    monkeypatch.setattr(spark_on_ray, "living_nodes", lambda: next(answers))
+    assert len(look_at_nodes(60.0)) == len(real)
+    answers = iter([(*real, gone)] * 2)
+    told = {look.host: look.missing for look in look_at_nodes(60.0)}
+    assert told[gone.host].startswith("it could not be asked for a Java")
 
 
 def test_marked_nodes_become_brokers_and_a_node_that_comes_back_is_the_same_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from raylog import spark_bridge
 from raylog.actors.java_runtime import find_java
 from raylog.actors.ray_runtime import join_or_start_ray
 from raylog.api.cluster import Cluster
+from tests.spark.with_system_java import EXPECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,9 @@ FAST = {
 }
 
 
+_javas: list[str] = []  # that Spark ran on, for the summary
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
@@ -39,6 +44,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # PySpark warns of itself, and leaves sockets to the garbage collector.
             for category in ("ResourceWarning", "DeprecationWarning", "FutureWarning", "UserWarning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _javas:
+        terminalreporter.write_line(line)
+
+
+def javas_of_executors(batches):  # type: ignore[no-untyped-def]
+    """In a Python worker, which is forked from a daemon, which the executor's Java has started: the homes of Javas."""
+    import pyarrow as pa
+
+    for _ in batches:
+        parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+        yield pa.RecordBatch.from_pydict({"java": [str(Path(f"/proc/{parent}/exe").readlink().parent.parent)]})
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +80,12 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(cluster: Cluster) -> Iterator[SparkSession]:
-    java = find_java()
     started = spark_bridge.session("tests", executors=2, executor_memory="512m", configs=FAST)
-    assert started._jvm.System.getProperty("java.home") == str(java)  # type: ignore[union-attr]
+    expected = Path(os.environ.get(EXPECTED) or str(find_java())).resolve()
+    of_driver = started._jvm.System.getProperty("java.home")  # type: ignore[union-attr]
+    of_executors = {row.java for row in started.range(8).mapInArrow(javas_of_executors, "java string").collect()}
+    assert {Path(home).resolve() for home in (of_driver, *of_executors)} == {expected}
+    version = started._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
+    _javas.append(f"Spark's driver and executors ran on Java {version} in {expected}")
     yield started
     spark_bridge.stop(started)

@@ -12,6 +12,7 @@ import pytest
 import ray
 
 from raylog import spark_bridge
+from raylog.actors.java_runtime import java_on_path
 from raylog.errors import RayWithoutJava, SparkAlreadyRunning
 from tests.cluster.conftest import ray_folder
 from tests.spark.conftest import FAST
@@ -69,6 +70,22 @@ def test_without_ray_and_without_a_java_of_the_system_it_starts_runs_and_stops(
     assert ray.is_initialized()
     assert descendants_named("java") == []
     assert {name: os.environ[name] for name in environment} == environment
+
+
+@pytest.mark.timeout(300)
+def test_it_runs_in_a_ray_of_another_namespace() -> None:
+    with java_on_path():
+        ray.init(
+            num_cpus=2, namespace="elsewhere", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+        )
+    spark = spark_bridge.session("guest", configs=FAST)
+    assert spark.range(10).mapInArrow(lambda batches: batches, "id long").groupBy().sum().collect() == [(45,)]
+    assert ray.get_runtime_context().namespace == "elsewhere"
+    master = {"name": "guest_SPARK_MASTER", "namespace": "elsewhere"}
+    assert master in ray.util.list_named_actors(all_namespaces=True)
+    spark_bridge.stop(spark)
+    assert ray.is_initialized()
+    assert master not in ray.util.list_named_actors(all_namespaces=True)
 
 
 def test_a_ray_that_was_started_without_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import raylog
 from raylog import spark_bridge
 from raylog.api.cluster import Cluster
 from raylog.api.records import TopicPartition
-from raylog.errors import CheckpointOfOther, UnknownTopic
+from raylog.errors import CheckpointInUse, CheckpointOfOther, UnknownTopic
 from tests.cluster.conftest import until
 
 if TYPE_CHECKING:
@@ -103,10 +104,50 @@ def test_a_stream_follows_is_limited_and_goes_on_from_its_checkpoint(
     assert third.records == sorted([*expected, *(("stream", 0, 290 + number) for number in range(230))])
     assert max(map(len, third.batches.values())) <= 100
 
+    # What was planned to an end goes on with a query that has none.
+    fourth = Seen(frame, tmp_path, third)
+    fourth.until(578)
+    assert fourth.records[-1] == ("stream", 2, 19)
+    assert ("stream", 0, 520) in fourth.records
+    fourth.query.stop()
+
     with pytest.raises(CheckpointOfOther, match=r"begun for subscribePattern=strea\."):
         spark_bridge.read_stream(spark, subscribe="stream", checkpointLocation=str(tmp_path))
     with pytest.raises(UnknownTopic):
         spark_bridge.read_stream(spark, subscribe="nowhere", checkpointLocation=str(tmp_path / "other"))
+
+
+def test_a_driver_that_another_has_overtaken_on_its_checkpoint_fails_and_says_why(
+    cluster: Cluster, spark: SparkSession, send: Callable[..., None], tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    cluster.create_topic("overtaken", partitions=1, replication_factor=1)
+    options = {"subscribe": "overtaken", "startingOffsets": "earliest", "checkpointLocation": str(tmp_path)}
+    frame = spark_bridge.read_stream(spark, **options)
+    seen = Seen(frame, tmp_path)
+    send("overtaken", 5)
+    seen.until(5)
+
+    newest = max((tmp_path / "raylog-sources" / "source").glob("*.txt"))
+    header = json.loads(newest.read_text().splitlines()[0])
+    header["number"] += 1
+    other = tmp_path / "by-another-driver"
+    other.write_text(json.dumps(header) + "\n")
+    other.rename(newest.with_name(f"{header['number']:010d}.txt"))
+    send("overtaken", 5)
+    with pytest.raises(StreamingQueryException, match="CheckpointInUse"):
+        seen.query.awaitTermination(90)
+    assert "CheckpointInUse" in str(seen.query.exception())
+    with pytest.raises(CheckpointInUse):
+        spark_bridge.stream_progress(frame)
+
+    # Nor does the same source begin in silence again; another one goes on.
+    with pytest.raises(StreamingQueryException, match="CheckpointInUse"):
+        Seen(frame, tmp_path, seen).query.awaitTermination(90)
+    again = Seen(spark_bridge.read_stream(spark, **options), tmp_path, seen)
+    again.until(10)
+    again.query.stop()
 
 
 def test_windows_with_watermarks_and_a_join_of_two_topics(

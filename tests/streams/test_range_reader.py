@@ -208,6 +208,7 @@ def test_a_driver_asks_which_topics_there_are_and_how_far_they_go(world: World) 
     log = world.log(10)
     world.do(lambda: world.link.add_topic("other", 2))
     log.last_stable = 4
+    world.link.hides_until_others_are_heard.add("other")
     questions = LogQuestions(ACCESS, reads_committed=True)
     found = questions.topics(Subscription(pattern="o.*|__.*"))
     assert sorted(found) == [("other", 0), ("other", 1)]

@@ -16,6 +16,7 @@ from raylog.errors import (
     ControllerNotReady,
     InvalidRequest,
     MessageUnknown,
+    MetadataNotReady,
     RaylogError,
     RemoteFailed,
     ReplicaNotFree,
@@ -134,6 +135,29 @@ def test_a_broker_without_a_controller_still_answers_clients(cluster: ControlClu
     cluster.kill_controller()
     cluster.world.run_for(3.0)
     assert [topic[0] for topic in Client(cluster, 3).metadata().topics] == ["clicks"]
+
+
+def test_a_broker_tells_clients_nothing_before_a_controller_has_told_it_all(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    cluster.kill_controller()
+    cluster.processes[3].kill()
+    cluster.start_broker(3)
+    cluster.world.run_for(2.0)
+    client = Client(cluster, 3)
+    with pytest.raises(MetadataNotReady, match="Broker 3"):
+        client.metadata()
+    began = cluster.world.now
+    with pytest.raises(MetadataNotReady):
+        client.metadata(wait_ms=700)
+    assert 0.7 <= cluster.world.now - began < 1.0
+    waiting = client.begin(GetMetadata(("clicks",), -1, 20_000))
+    cluster.world.run_for(0.1)
+    cluster.start_controller()
+    cluster.until(waiting.done)
+    told = waiting.result()
+    assert isinstance(told, Metadata)
+    assert [topic[0] for topic in told.topics] == ["clicks"]
+    assert told.version == cluster.brokers[3].version
 
 
 def test_a_stranger_to_the_controller_gives_no_orders(cluster: ControlCluster) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from raylog.actors.cluster_link import ClusterLink, PartitionLeader, TopicView
+from raylog.actors.environment import Environment
 from raylog.actors.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.errors import (
@@ -24,6 +25,7 @@ from raylog.errors import (
 )
 from raylog.storage.batch_codec import encode_batch
 from tests.simulation.fake_streams import FakeStream
+from tests.simulation.simulated_cluster import BrokerHome
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 
 LATEST_OFFSET = ListOffset(LATEST, -1, False)
@@ -181,6 +183,80 @@ def test_one_broker_that_is_stopped_delays_nothing_for_long(world: LinkWorld) ->
         began = world.world.now
         world.do(world.link.list_topics(30.0))
         assert world.world.now - began < 0.4
+
+
+# --- brokers that know less ---------------------------------------------------------------------------------------
+
+
+def names(world: LinkWorld) -> tuple[str, ...]:
+    return tuple(each.name for each in world.do(world.link.list_topics(5.0)))
+
+
+def away_from_the_controller(world: LinkWorld) -> BrokerHome:
+    return next(each for each in world.cluster.homes.values() if each.machine is not world.controllers_machine)
+
+
+def test_a_broker_that_was_just_started_does_not_say_that_there_are_no_topics() -> None:
+    with link_world(brokers=4) as world:
+        world.create_topic()
+        world.do(world.link.find_topic(TOPIC, 5.0))
+        victim = away_from_the_controller(world).process
+        assert victim is not None
+        victim.kill()
+        for _ in range(1000):
+            assert names(world) == (TOPIC,)
+            world.world.run_for(0.01)
+
+
+def test_a_broker_without_news_from_the_controller_is_not_believed() -> None:
+    """It still tells what it knew when it was cut off."""
+    with link_world(brokers=4) as world:
+        world.create_topic()
+        world.do(world.link.find_topic(TOPIC, 5.0))
+        world.world.network.partition([world.controllers_machine], [away_from_the_controller(world).machine])
+        world.world.run_for(5.0)
+        world.create_topic("later", replication=2)
+        world.world.run_for(5.0)
+        for _ in range(20):
+            assert names(world) == (TOPIC, "later")
+
+
+def test_what_only_brokers_that_know_less_can_tell_is_not_told() -> None:
+    with link_world(brokers=2) as world:
+        world.create_topic(replication=1)
+        world.do(world.link.find_topic(TOPIC, 5.0))
+        behind = away_from_the_controller(world)
+        world.world.network.partition([world.controllers_machine], [behind.machine])
+        world.world.run_for(5.0)
+        world.link._cache.version = 1_000_000
+        with pytest.raises(ClusterUnreachable, match="know less"):
+            world.do(world.link.list_topics(3.0))
+        with pytest.raises(ClusterUnreachable, match="know less"):
+            world.do(world.link.find_topic("another", 3.0))
+
+
+def test_a_client_that_has_just_begun_hears_several_brokers_before_it_believes_one() -> None:
+    with link_world(brokers=4) as world:
+        behind = away_from_the_controller(world)
+        world.until(lambda: behind.broker is not None and behind.broker.is_caught_up)
+        world.world.network.partition([world.controllers_machine], [behind.machine])
+        world.world.run_for(5.0)
+        world.create_topic(replication=2)
+
+        async def list_topics(env: Environment, places: Sequence[Endpoint]) -> list[str]:
+            link = ClusterLink(env, places)
+            try:
+                await link.hear_others()
+                return [each.name for each in await link.list_topics(5.0)]
+            finally:
+                await link.close()
+
+        for _ in range(8):  # whichever is asked first
+            assert world.do(list_topics(world.link.env, world.cluster.broker_endpoints())) == [TOPIC]
+        world.do(world.link.hear_others())
+        began = world.world.now
+        world.do(world.link.hear_others())  # it has followed the news since
+        assert world.world.now - began < 0.01
 
 
 # --- leaders ------------------------------------------------------------------------------------------------------

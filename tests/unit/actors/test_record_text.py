@@ -112,7 +112,8 @@ def decoded(tmp_path: Path, topic: str, batch: bytes | bytearray) -> list[Any]:
     log.begin_epoch(1)
     log.append_as_leader(bytearray(batch), 1, WALL_MS)
     log.close()
-    output = CliRunner().invoke(dump_command, ["--records", "--format", "json", str(path)], catch_exceptions=False).output
+    arguments = ["--records", "--format", "json", str(path)]
+    output = CliRunner().invoke(dump_command, arguments, catch_exceptions=False).output
     return [each["decoded"] for each in map(json.loads, output.splitlines()) if each["kind"] == "record"]
 
 

@@ -137,6 +137,7 @@ class FakeLink:
         self.error: RaylogError | None = None  # what each question ends in
         self.asked: list[Message] = []
         self.files_read = 0
+        self.hides_until_others_are_heard: set[str] = set()  # topics that the first broker does not know of
         self._callbacks: list[Callable[[], None]] = []
         self._news = asyncio.get_running_loop().create_future()
         self._known: dict[str, TopicView] = {}
@@ -189,7 +190,10 @@ class FakeLink:
 
     async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
         await self._pause()
-        return tuple(self._known.values())
+        return tuple(view for name, view in self._known.items() if name not in self.hides_until_others_are_heard)
+
+    async def hear_others(self) -> None:
+        self.hides_until_others_are_heard.clear()
 
     async def refresh(self, timeout: float) -> None:
         await self._pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from raylog.api import bulk_send
 from raylog.api.bulk_partitioning import partitions_of, split
 from raylog.api.partitioners import partition_of_key
-from raylog.errors import BulkSendFailed, InvalidTimestamp, RecordTooLarge, ResultNotReady, UnknownPartition
+from raylog.errors import (
+    BulkSendFailed,
+    InvalidBatch,
+    InvalidTimestamp,
+    RecordTooLarge,
+    ResultNotReady,
+    UnknownPartition,
+)
 from tests.unit.api.producer_cluster import TOPIC, producer_of
 
 
@@ -244,6 +252,30 @@ def test_arrow_text_headers_and_wrong_columns(patch: pytest.MonkeyPatch) -> None
             with pytest.raises(TypeError):
                 producer.send_arrow(TOPIC, wrong)
         assert producer.send_arrow(TOPIC, pa.table({"value": pa.array([], pa.binary())})).result(1).ranges == ()
+
+
+def test_arrow_nulls_above_bytes_are_nulls(patch: pytest.MonkeyPatch) -> None:
+    """Arrow leaves the bytes of a field there where its struct is null: no length tells of them."""
+    parts = [pa.array([b"k1", b"k2", b"k3", b"k4"]), pa.array([b"AAAA", b"BB", b"CCC", b"D"])]
+    rows = pa.StructArray.from_arrays(parts, names=["key", "value"], mask=pa.array([False, True, False, True]))
+    whole = pa.table({"row": rows}).flatten().rename_columns(["key", "value"])
+    with producer_of(patch, 1) as (producer, link):
+        for table in (whole, whole.slice(1), whole.select(["value"])):
+            producer.send_arrow(TOPIC, table).result(10)
+        first, rest = [(b"k1", b"AAAA")], [(None, None), (b"k3", b"CCC"), (None, None)]
+        assert link.records(0) == [*first, *rest, *rest, *((None, value) for _, value in first + rest)]
+
+
+def test_arrow_columns_that_contradict_themselves_are_not_sent(patch: pytest.MonkeyPatch) -> None:
+    falling = pa.py_buffer(struct.pack("3i", 0, 9, 4))
+    wrong = pa.Array.from_buffers(pa.binary(), 2, [None, falling, pa.py_buffer(b"AAAABBBBB")])
+    with producer_of(patch, 1) as (producer, link):
+        future = producer.send_arrow(TOPIC, pa.table({"value": wrong}))
+        with pytest.raises(BulkSendFailed, match="shorter than nothing"):
+            future.result(10)
+        (failure,) = future.failures()
+        assert isinstance(failure.error, InvalidBatch)
+        assert link.all_values() == []
 
 
 @given(st.integers(0, 2**32))

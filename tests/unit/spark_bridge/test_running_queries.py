@@ -32,9 +32,25 @@ class Source:
 class Query:
     """With one source, in all its Java parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, trigger: str) -> None:
         self.source = Source()
         self.batch, self.taken, self.done, self.active = 0, -1, -1, True
+        self.trigger = lambda: SimpleNamespace(toString=lambda: trigger)
+        self.died_of: Any = None
+        setattr(self, "streamDeathCause_$eq", self._die_of)
+
+    def _die_of(self, death: Any) -> None:
+        assert self.active
+        self.died_of = death
+
+    def stop(self) -> None:
+        self.active = False
+
+    def id(self) -> str:
+        return "query"
+
+    def runId(self) -> str:  # noqa: N802
+        return "run"
 
     def takes(self, name: str) -> None:
         self.source.files.append(f"{FOLDER}/{name}")
@@ -66,6 +82,11 @@ class Query:
         return "file:/checkpoint"
 
 
+class _HashMap(dict[str, str]):
+    def put(self, name: str, value: str) -> None:
+        self[name] = value
+
+
 def _offsets(number: int) -> Any:
     offset = SimpleNamespace(json=lambda: f'{{"logOffset":{number}}}')
     return SimpleNamespace(get=lambda _: SimpleNamespace(isDefined=lambda: number >= 0, get=lambda: offset))
@@ -76,17 +97,21 @@ class World:
         self.now = 100.0
         self.queries: list[Query] = []
         monkeypatch.setattr(running_queries, "time", SimpleNamespace(monotonic=lambda: self.now))
-        spark_paths = SimpleNamespace(SparkPath=SimpleNamespace(fromPath=str))
-        apache = SimpleNamespace(
-            spark=SimpleNamespace(paths=spark_paths),
-            hadoop=SimpleNamespace(fs=SimpleNamespace(Path=str)),
+        spark = SimpleNamespace(
+            paths=SimpleNamespace(SparkPath=SimpleNamespace(fromPath=str)),
+            api=SimpleNamespace(python=SimpleNamespace(PythonUtils=SimpleNamespace(toScalaMap=dict))),
+            sql=SimpleNamespace(streaming=SimpleNamespace(StreamingQueryException=lambda *parts: parts)),
         )
-        jvm = SimpleNamespace(org=SimpleNamespace(apache=apache))
+        apache = SimpleNamespace(spark=spark, hadoop=SimpleNamespace(fs=SimpleNamespace(Path=str)))
+        java = SimpleNamespace(
+            lang=SimpleNamespace(IllegalStateException=str), util=SimpleNamespace(HashMap=_HashMap)
+        )
+        jvm = SimpleNamespace(org=SimpleNamespace(apache=apache), java=java)
         session = SimpleNamespace(streams=lambda: SimpleNamespace(active=lambda: self.queries))
         self.watch = QueryWatch(SimpleNamespace(_jsparkSession=session, _jvm=jvm), FOLDER)  # type: ignore[arg-type]
 
-    def start(self) -> Query:
-        self.queries = [Query()]
+    def start(self, trigger: str = "ProcessingTimeTrigger(100)") -> Query:
+        self.queries = [Query(trigger)]
         return self.queries[0]
 
 
@@ -137,3 +162,25 @@ def test_another_run_of_the_query_is_found(world: World) -> None:
     reader = world.watch.look("0")
     assert reader is not None
     assert reader.query is second
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_finite"),
+    [("AvailableNowTrigger", True), ("OneTimeTrigger", True), ("ProcessingTimeTrigger(100)", False)],
+)
+def test_a_query_that_ends_by_itself_is_known_by_its_trigger(world: World, trigger: str, is_finite: bool) -> None:
+    world.start(trigger)
+    reader = world.watch.look("0")
+    assert reader is not None
+    assert reader.is_finite == is_finite
+
+
+def test_a_query_is_ended_with_a_reason(world: World) -> None:
+    query = world.start()
+    reader = world.watch.look("0")
+    assert reader is not None
+    world.watch.fail(reader, "CheckpointInUse: by another.")
+    assert not query.active
+    _, message, cause, _, _, kind, told = query.died_of
+    assert (message, cause, kind) == ("CheckpointInUse: by another.", "CheckpointInUse: by another.", "STREAM_FAILED")
+    assert told == {"id": "query", "runId": "run", "message": "CheckpointInUse: by another."}

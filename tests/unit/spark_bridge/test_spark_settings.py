@@ -20,6 +20,13 @@ def test_java_is_opened_everywhere_and_logs_where_ray_does() -> None:
     assert settings[PLACES[0]].endswith("-Dray.logging.dir=/ray/logs")
 
 
+def test_the_master_is_kept_where_a_java_is() -> None:
+    name = "spark.ray.raydp_spark_master.actor.resource."
+    assert not any(key.startswith(f"{name}node:") for key in spark_settings(2, "", {}))
+    settings = spark_settings(2, "", {}, "node:10.0.0.1")
+    assert (settings[f"{name}node:10.0.0.1"], settings[f"{name}CPU"]) == ("0.001", "0")
+
+
 def test_what_the_caller_says_wins_and_java_options_are_added() -> None:
     given = {"spark.sql.shuffle.partitions": 7, "spark.ui.enabled": False, PLACES[1]: "-Xss4m"}
     settings = spark_settings(2, "/ray/logs", given)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raylog.api.records import TopicPartition
-from raylog.errors import CheckpointInUse, CheckpointOfOther, ClusterUnreachable
+from raylog.errors import CheckpointInUse, CheckpointOfOther, ClusterUnreachable, StreamFailed
 from raylog.spark_bridge import stream_planner
 from raylog.spark_bridge.descriptor_folder import file_name
 from raylog.spark_bridge.read_options import EARLIEST, ReadOptions, Subscription
@@ -50,11 +50,19 @@ class Brokers:
         self.end = 0
         self.error: Exception | None = None
         self.looked_for = 0
+        self.told = {PLACE: ID}  # by a broker that is believed at once
+        self.told_by_others: dict[TopicPartition, bytes] | None = None  # None: the same
+        self.others_heard = 0
 
     def topics(self, subscription: Subscription, *, all_of_them: bool = True) -> dict[TopicPartition, bytes]:
         if self.error is not None:
             raise self.error
-        return {PLACE: ID}
+        return self.told
+
+    def hear_others(self) -> None:
+        self.others_heard += 1
+        if self.told_by_others is not None:
+            self.told = self.told_by_others
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {place: 0 if what == EARLIEST else self.end for place, what in wanted.items()}
@@ -77,8 +85,9 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.brokers, self.group = Folder(), Brokers(), Group()
         self.reader: Reader | None = None
-        self.stopped = self.uncounted = 0
-        watch = SimpleNamespace(look=self.seen, glance=self.seen)
+        self.failures: list[str] = []  # that queries have ended with
+        self.uncounted = 0
+        watch = SimpleNamespace(look=self.seen, glance=self.seen, fail=self._fail)
         monkeypatch.setattr(stream_planner, "QueryWatch", lambda spark, path: watch)
         monkeypatch.setattr(StreamPlanner, "_is_gone", lambda planner: False)
 
@@ -89,11 +98,12 @@ class World:
         made.settle()
         return made
 
-    def query(self, taken: int, done: int, checkpoint: str = "file:/checkpoint", uncounted: int = 0) -> None:
+    def query(
+        self, taken: int, done: int, checkpoint: str = "file:/checkpoint", uncounted: int = 0, is_finite: bool = False
+    ) -> None:
         """It has taken the files up to this number, in so many fewer batches."""
         self.uncounted = uncounted
-        query = SimpleNamespace(stop=self._stop)
-        self.reader = Reader(query, checkpoint, taken - uncounted, done - uncounted, has_all=False)
+        self.reader = Reader(None, checkpoint, taken - uncounted, done - uncounted, False, is_finite)
 
     def seen(self, newest: str) -> Reader | None:
         if self.reader is None:
@@ -102,8 +112,11 @@ class World:
         is_idle = self.reader.taken == self.reader.done
         return replace(self.reader, has_all=is_idle and newest == file_name(done))
 
-    def _stop(self) -> None:
-        self.stopped += 1
+    def _fail(self, reader: Reader, reason: str) -> None:
+        assert self.reader is not None
+        assert reader.taken == self.reader.taken
+        self.failures.append(reason)
+        self.reader = None
 
     @property
     def ranges(self) -> list[list[tuple[int, int]]]:
@@ -150,9 +163,27 @@ def test_all_there_is_now_is_planned_and_nothing_that_comes_later(world: World) 
     world.brokers.end = 25
     planner.plan_to_end()
     world.brokers.end = 99
-    world.query(3, 3)
+    world.query(3, 3, is_finite=True)
     assert not planner.step()
     assert world.ranges == [[], [(0, 10)], [(10, 20)], [(20, 25)]]
+
+
+def test_after_a_query_that_has_ended_another_one_goes_on_with_the_same_source(world: World) -> None:
+    planner = world.planner()
+    world.brokers.end = 25
+    planner.plan_to_end()
+    world.query(1, 1, is_finite=True)
+    planner.step()
+    world.brokers.end = 40
+    world.reader = None
+    assert not planner.step()
+    world.query(1, 1)
+    assert planner.step()
+    assert world.ranges == [[], [(0, 25)], [(25, 40)]]
+    planner.plan_to_end()
+    world.brokers.end = 50
+    world.query(2, 2, is_finite=True)
+    assert not planner.step()
 
 
 def test_a_query_that_has_taken_several_files_for_one_batch_is_understood(world: World) -> None:
@@ -211,6 +242,32 @@ def test_a_checkpoint_of_something_else_is_refused(world: World) -> None:
         world.planner(subscribe="orders")
 
 
+@pytest.mark.parametrize("told", [{}, {PLACE: b"0" * 16}], ids=["not there", "as it was before"])
+def test_one_broker_alone_is_not_believed_that_a_topic_was_deleted(
+    world: World, told: dict[TopicPartition, bytes]
+) -> None:
+    planner = world.planner()
+    world.query(0, 0)
+    world.brokers.end = 5
+    world.brokers.told, world.brokers.told_by_others = told, {PLACE: ID}
+    assert planner.step()
+    assert world.brokers.others_heard == 1
+    assert world.ranges == [[], [(0, 5)]]
+    assert not world.folder.files[1].step.losses
+    world.query(1, 1)
+    planner.step()
+    assert world.brokers.others_heard == 1
+
+
+def test_a_topic_that_no_broker_knows_any_more_is_lost(world: World) -> None:
+    planner = world.planner()
+    world.query(0, 0)
+    world.brokers.told = {}
+    assert planner.step()
+    assert world.brokers.others_heard == 1
+    assert [each.place for each in world.folder.files[1].step.losses] == [PLACE]
+
+
 def turn(planner: StreamPlanner, error: Exception) -> bool:
     return planner._goes_on_after(error)
 
@@ -237,6 +294,10 @@ def test_what_cannot_go_on_fails_this_run_of_the_query_and_no_later_one(world: W
     assert run == planner.run
     assert reason.startswith("CheckpointOfOther")
     assert not planner.step()
+    for ask in (planner.progress, planner.plan_to_end, lambda: planner.batch_committed(0)):
+        with pytest.raises(CheckpointOfOther):
+            ask()
+    assert not world.failures  # its task says it
     world.query(1, 0)
     world.brokers.end = 5
     later = world.planner()
@@ -246,13 +307,50 @@ def test_what_cannot_go_on_fails_this_run_of_the_query_and_no_later_one(world: W
     assert world.ranges == [[], [], [(0, 5)]]
 
 
-def test_of_two_drivers_one_ends(world: World) -> None:
+def test_of_two_drivers_one_is_told_and_so_are_its_later_queries(world: World) -> None:
     one, two = world.planner(), world.planner()
     world.query(0, 0)
     world.brokers.end = 5
     one.step()
     with pytest.raises(CheckpointInUse) as raised:
         two.step()
-    assert not turn(two, raised.value)
-    assert world.stopped == 1
+    assert turn(two, raised.value)
+    for number in (1, 2):
+        world.query(0, 0)
+        assert not two.step()
+        two.end_query_untold()
+        two.end_query_untold()
+        assert len(world.failures) == number
+        assert world.failures[-1].startswith(f"CheckpointInUse: {Folder.path} was written by another driver")
+    for ask in (two.progress, two.plan_to_end, lambda: two.batch_committed(0)):
+        with pytest.raises(CheckpointInUse):
+            ask()
+    one.end_query_untold()
+    assert one.progress().last_error == ""
     assert world.ranges == [[], [(0, 5)]]
+
+
+def test_what_cannot_even_be_written_down_is_told_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = world.planner()
+
+    def fail(descriptor: Descriptor) -> None:
+        raise OSError("The disk is full.")
+
+    monkeypatch.setattr(world.folder, "create", fail)
+    world.query(0, 0)
+    world.brokers.end = 5
+    with pytest.raises(OSError, match="full") as raised:
+        planner.step()
+    assert turn(planner, raised.value)
+    planner.end_query_untold()
+    assert world.failures == [str(f"StreamFailed: {StreamFailed('OSError: The disk is full.')}")]
+    with pytest.raises(StreamFailed, match="The disk is full"):
+        planner.progress()
+
+
+def test_a_planner_that_was_replaced_says_nothing_any_more(world: World) -> None:
+    before = world.planner()
+    turn(before, CheckpointInUse(Folder.path))
+    before.stop()
+    before.batch_committed(0)
+    assert not world.failures
