@@ -107,6 +107,10 @@ simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happen
 	$(BIN)/python -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) \
 	    --workers $(WORKERS) $(if $(MUTATION),--mutation $(MUTATION))
 
+simulate-groups simulate-transactions: simulate-%: $(STAMP)
+	$(BIN)/python -m tests.simulation.simulate --of $* $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) \
+	    --workers $(WORKERS)
+
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
