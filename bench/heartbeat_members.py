@@ -16,7 +16,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count, cycle, islice
 from pathlib import Path
@@ -40,11 +40,12 @@ MEMBERS: Final = 10  # of each group
 INTERVAL_SECONDS: Final = 3.0
 PARTITION: Final = 0  # of the offsets topic: whose coordinator it is
 _STREAMS: Final = 4
-_INTERVALS: Final = 3  # that are measured
+_INTERVALS: Final = 2  # that are measured
 _FIND_SECONDS: Final = 30.0
 _SETTLE_WAIT_MS: Final = 300
 
 _Ask = Callable[[Message, float], Awaitable[Message]]
+_Beats = Awaitable[list[float]]
 
 
 def _names(partitions: int) -> Iterator[str]:
@@ -79,8 +80,10 @@ async def _measure(pid: int, access: ClusterAccess) -> dict[str, object]:
         members = [Member(group, f"m{each}", TOPIC) for group in _names(partitions) for each in range(MEMBERS)]
         ways_of = list(zip(members, cycle(ways)))
         await asyncio.gather(*(_settle(ask, member) for member, ask in ways_of))
-        held, _ = await _spent(pid, [_held(ask, member, start) for start, (member, ask) in _spread(ways_of)])
-        at_once, found = await _spent(pid, [_timed(ask, member, start) for start, (member, ask) in _spread(ways_of)])
+        beats = [_held(ask, member, start) for start, (member, ask) in _spread(ways_of)]
+        held, _ = await _spent(pid, beats, after=INTERVAL_SECONDS)  # by then all have one under way
+        beats = [_timed(ask, member, start) for start, (member, ask) in _spread(ways_of)]
+        at_once, found = await _spent(pid, beats, after=0.0)
     return {"held": held, "at_once": at_once, "latencies": [each for latencies in found for each in latencies]}
 
 
@@ -98,7 +101,7 @@ async def _settle(ask: _Ask, member: Member) -> None:
 
 async def _held(ask: _Ask, member: Member, start: float) -> list[float]:
     await asyncio.sleep(start)
-    for _ in range(_INTERVALS):
+    for _ in range(_INTERVALS + 1):
         member.hear(await ask(member.heartbeat(int(1000 * INTERVAL_SECONDS)), _FIND_SECONDS))
     return []
 
@@ -115,11 +118,14 @@ async def _timed(ask: _Ask, member: Member, start: float) -> list[float]:
     return latencies
 
 
-async def _spent(pid: int, beats: list[Awaitable[list[float]]]) -> tuple[float, list[list[float]]]:
-    """(percent of a core that the coordinator took meanwhile, what they found)."""
+async def _spent(pid: int, beats: Sequence[_Beats], after: float) -> tuple[float, list[list[float]]]:
+    """(percent of a core that the coordinator takes from then on, for some intervals; what they found)."""
+    beating = asyncio.gather(*beats)
+    await asyncio.sleep(after)
     before, began = _processor_seconds(pid), time.monotonic()
-    found = await asyncio.gather(*beats)
-    return 100 * (_processor_seconds(pid) - before) / (time.monotonic() - began), found
+    await asyncio.sleep(_INTERVALS * INTERVAL_SECONDS)
+    share = 100 * (_processor_seconds(pid) - before) / (time.monotonic() - began)
+    return share, await beating
 
 
 def _processor_seconds(pid: int) -> float:
