@@ -28,10 +28,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-system-java test-spark-wheel test-packaging
-.PHONY: simulate mutations soak bench clean demo newcomer docs
+.PHONY: simulate simulate-groups simulate-transactions mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv with the tested versions, and raylog in editable form
 
@@ -106,9 +106,16 @@ test-metrics: $(METRICS)/.installed ## what Ray's Prometheus endpoint tells of a
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging
 
+SIMULATE = $(BIN)/python -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) --workers $(WORKERS)
+
 simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happens in it, SEED=17 [MUTATION=name]
-	$(BIN)/python -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) \
-	    --workers $(WORKERS) $(if $(MUTATION),--mutation $(MUTATION))
+	$(SIMULATE) $(if $(MUTATION),--mutation $(MUTATION))
+
+simulate-groups: $(STAMP) ## the same of consumer groups, their members and coordinators
+	$(SIMULATE) --of groups
+
+simulate-transactions: $(STAMP) ## the same of transactions
+	$(SIMULATE) --of transactions
 
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))

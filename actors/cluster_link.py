@@ -31,9 +31,11 @@ from raylog.errors import (
     CoordinatorNotReady,
     MessageUnknown,
     PeerUnreachable,
+    RaylogError,
     RemoteFailed,
     RequestTimedOut,
     StreamNotOpen,
+    UnknownPartition,
     UnknownTopic,
 )
 from raylog.storage.record_batch import Bytes
@@ -220,8 +222,9 @@ class ClusterLink:
         try:
             response: Response = await self._requests.sent(reply, leader)
         except RemoteFailed as error:
-            if isinstance(error.error, MessageUnknown):  # that port is another process's by now
-                not_it = PeerUnreachable(stream.peer, "it is no replica")
+            if _is_stranger(leader, error.error):  # that port is another process's by now
+                wanted = f"{leader.topic}-{leader.partition}"
+                not_it = PeerUnreachable(stream.peer, f"it is no replica or coordinator of {wanted}")
                 self._pool.failed(leader.endpoints, not_it)
                 raise not_it from None
             if error.error is None:
@@ -351,3 +354,8 @@ def _was_seen(task: asyncio.Task[Metadata]) -> None:
 def _not_understood(answer: Message) -> MessageUnknown:
     kind, version, _ = pack(answer)
     return MessageUnknown(kind, version)
+
+
+def _is_stranger(asked: PartitionLeader, error: RaylogError | None) -> bool:
+    is_other_coordinator = isinstance(asked, CoordinatorAddress) and isinstance(error, UnknownPartition)
+    return is_other_coordinator or isinstance(error, MessageUnknown)

@@ -5,6 +5,7 @@
 It takes streams from the beginning, and refuses all requests until it serves. What must stay true:
 - It reports that it serves only after its core has replayed everything up to the claim (rule 25).
 - Once the controller has placed another one, or its log has ended, it answers nobody any more and ends.
+- It answers for its own partition only. An id that belongs to another one would look new to it.
 - What it answers is not older than the last coordinator's: where its lease may be over, as after it was stopped, or
   while there is no controller, it makes sure of its log before each answer.
 """
@@ -26,7 +27,14 @@ from raylog.actors.metric_definitions import Reading
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
-from raylog.errors import CoordinatorNotReady, RaylogError, RemoteFailed, StaleCoordinator, StreamNotOpen
+from raylog.errors import (
+    CoordinatorNotReady,
+    RaylogError,
+    RemoteFailed,
+    StaleCoordinator,
+    StreamNotOpen,
+    UnknownPartition,
+)
 
 _FIND_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
@@ -122,6 +130,8 @@ class CoordinatorProcess:
         return "; ".join(str(task.exception()) for task in tasks if task.done() and not task.cancelled())
 
     def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        if request.partition != self._spec.partition:  # an address of before may have become this process's
+            raise UnknownPartition(self._spec.topic, request.partition)
         if not self._is_serving or self._partition_log.ended.done():
             raise CoordinatorNotReady(self._spec.topic, self._spec.partition)
         if self._loop.time() < self._sure_until:

@@ -75,5 +75,14 @@ def moved_at(told: Told, since: float, killed: int) -> list[float]:
     return found
 
 
+def missing(told: Told, sent: Sequence[int]) -> list[tuple[int, int]]:
+    """(partition, offset) of what nobody delivered, by how many records were sent to each partition."""
+    found = []
+    for partition, (delivered, count) in enumerate(zip(told.by_partition, sent, strict=True)):
+        offsets = {each.offset for _, each in delivered}
+        found += [(partition, offset) for offset in range(count) if offset not in offsets]
+    return found
+
+
 def longest(times: Sequence[float]) -> float:
     return max((after - before for before, after in pairwise(times)), default=0.0)

@@ -1,7 +1,7 @@
 """1,000 members in 100 groups against one coordinator: what a heartbeat costs, and a commit, and a takeover.
 
-The coordinator's core with the messages' bytes, on a real event loop, and a log that commits at once. What a stream
-costs comes on top, see `python -m bench streams`.
+The coordinator's core with the messages' bytes, on a real event loop, and a log that commits at once. What a process
+and streams cost on top, `python -m bench heartbeats` says.
 """
 
 from __future__ import annotations
@@ -10,26 +10,21 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import uvloop
 
+from bench.group_members import Member
 from bench.measuring import ROUNDS, Figure
 from raylog.actors.messages import Message, pack, unpack
 from raylog.groups.coordinator import GroupCoordinator
-from raylog.groups.group_messages import (
-    CommitOffsets,
-    GroupHeartbeat,
-    GroupHeartbeatAnswer,
-    Partitions,
-    Profile,
-)
+from raylog.groups.group_messages import CommitOffsets
 from raylog.groups.group_records import ClaimKey, EncodedRecord, decode
 from raylog.groups.offsets_log import KnownTopic
 
 _GROUPS = 100
 _MEMBERS = 10  # of each group
 _PARTITIONS = 20
+_TOPIC = "t"
 _TOPIC_ID = bytes(16)
 _INTERVAL_SECONDS = 3.0
 
@@ -63,10 +58,10 @@ class _OneTopic:
     version = 1
 
     def __init__(self) -> None:
-        self._topic = KnownTopic("t", _TOPIC_ID, (frozenset[str](),) * _PARTITIONS)
+        self._topic = KnownTopic(_TOPIC, _TOPIC_ID, (frozenset[str](),) * _PARTITIONS)
 
     def by_name(self) -> Mapping[str, KnownTopic]:
-        return {"t": self._topic}
+        return {_TOPIC: self._topic}
 
     def by_id(self, topic_id: bytes) -> KnownTopic | None:  # noqa: ARG002 (there is one)
         return self._topic
@@ -78,32 +73,6 @@ class _OneTopic:
         return lambda: None
 
 
-@dataclass
-class _Member:
-    group: str
-    name: str
-    epoch: int = 0
-    sequence: int = 0
-    owned: Partitions = ()
-    latencies: list[float] = field(default_factory=list)
-
-    def heartbeat(self, wait_ms: int) -> GroupHeartbeat:
-        self.sequence += 1
-        profile = None
-        if not self.epoch:
-            profile = Profile("", "", "bench", "", 45_000, 300_000, "", ("t",), "").fields()
-        return GroupHeartbeat(self.group, self.name, self.epoch, self.sequence, wait_ms, self.owned, profile)
-
-    def hear(self, answer: Message) -> bool:
-        """Whether it was told something new."""
-        assert isinstance(answer, GroupHeartbeatAnswer)
-        is_news = answer.epoch != self.epoch or answer.assignment is not None
-        self.epoch = answer.epoch
-        if answer.assignment is not None:
-            self.owned = answer.assignment
-        return is_news
-
-
 def run() -> Iterator[Figure]:
     yield from uvloop.run(_measure())
 
@@ -111,7 +80,7 @@ def run() -> Iterator[Figure]:
 async def _measure() -> list[Figure]:
     log = _ListLog()
     coordinator, running = await _started(log)
-    members = [_Member(f"g{group}", f"m{each}") for group in range(_GROUPS) for each in range(_MEMBERS)]
+    members = [Member(f"g{group}", f"m{each}", _TOPIC) for group in range(_GROUPS) for each in range(_MEMBERS)]
     await asyncio.gather(*(_settle(coordinator, member) for member in members))
     written = log.changes()
     at_once = [await _cpu_of_round(coordinator, members, wait_ms=0) for _ in range(ROUNDS + 1)]
@@ -151,13 +120,13 @@ async def _ask(coordinator: GroupCoordinator, request: Message) -> Message:
     return unpack(*pack(answer if isinstance(answer, Message) else await answer))
 
 
-async def _settle(coordinator: GroupCoordinator, member: _Member) -> None:
+async def _settle(coordinator: GroupCoordinator, member: Member) -> None:
     quiet = 0
     while quiet < 2:
         quiet = 0 if member.hear(await _ask(coordinator, member.heartbeat(200))) else quiet + 1
 
 
-async def _cpu_of_round(coordinator: GroupCoordinator, members: Sequence[_Member], wait_ms: int) -> float:
+async def _cpu_of_round(coordinator: GroupCoordinator, members: Sequence[Member], wait_ms: int) -> float:
     """Microseconds for one heartbeat, when each member sends one."""
     loop = asyncio.get_running_loop()
     began = time.process_time()
@@ -169,21 +138,21 @@ async def _cpu_of_round(coordinator: GroupCoordinator, members: Sequence[_Member
     return (time.process_time() - began) / len(members) * 1e6
 
 
-async def _cpu_of_commits(coordinator: GroupCoordinator, members: Sequence[_Member]) -> float:
+async def _cpu_of_commits(coordinator: GroupCoordinator, members: Sequence[Member]) -> float:
     began = time.process_time()
     await asyncio.gather(*(_ask(coordinator, _commit_of(each)) for each in members))
     return (time.process_time() - began) / len(members) * 1e6
 
 
-def _commit_of(member: _Member) -> CommitOffsets:
+def _commit_of(member: Member) -> CommitOffsets:
     offsets = tuple((of, number, 17, -1, "") for of, numbers in member.owned for number in numbers)
     return CommitOffsets(member.group, member.name, member.epoch, offsets)
 
 
-async def _paced(coordinator: GroupCoordinator, members: Sequence[_Member]) -> tuple[float, float]:
+async def _paced(coordinator: GroupCoordinator, members: Sequence[Member]) -> tuple[float, float]:
     """(percent of a core, p99 in ms), for two intervals of all members at their pace."""
     loop = asyncio.get_running_loop()
-    probe = _Member("probe", "p")
+    probe = Member("probe", "p", _TOPIC)
     await _settle(coordinator, probe)
     until = loop.time() + 2 * _INTERVAL_SECONDS
     tasks = [
@@ -201,7 +170,7 @@ async def _paced(coordinator: GroupCoordinator, members: Sequence[_Member]) -> t
     return spent / (2 * _INTERVAL_SECONDS) * 100, statistics.quantiles(latencies, n=100)[98] * 1e3
 
 
-async def _beat_until(coordinator: GroupCoordinator, member: _Member, until: float, offset: float) -> None:
+async def _beat_until(coordinator: GroupCoordinator, member: Member, until: float, offset: float) -> None:
     loop = asyncio.get_running_loop()
     await asyncio.sleep(offset)
     while loop.time() < until:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+import ray.util
 
 import raylog
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.actors.ray_runtime import join_or_start_ray
 from raylog.api.cluster import Cluster
 
@@ -38,3 +40,11 @@ def topic(cluster: Cluster, name: str, replicas: int, partitions: int = 3) -> It
     cluster.create_topic(name, partitions=partitions, replication_factor=replicas)
     yield name
     cluster.delete_topic(name)
+
+
+def coordinator_pids(partition: int | None = None) -> list[int]:
+    """Of the groups' coordinators: all, or that of one partition of the offsets topic."""
+    prefix = f"coordinator-{OFFSETS_TOPIC}-" + ("" if partition is None else f"{partition}-")
+    names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
+    actors = [ray.get_actor(each["name"], namespace=each["namespace"]) for each in names]
+    return [ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0) for actor in actors]

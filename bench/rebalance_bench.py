@@ -3,6 +3,7 @@
 12 partitions, a record in each every 20 ms, four members in processes of their own; then two more come, one is killed,
 one is stopped past its session and goes on, and the coordinators are killed. Beside them one reads all partitions
 without a group: its gaps are not the group's doing, nor are those of the sender, which are taken from the records.
+In the end every record that was sent has to be with some member: the run fails where one is missing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import ray
-import ray.util
-
-from bench.delivery_gaps import Delivery, Gap, Told, gap_in, longest, moved_at, parts_of
+from bench.delivery_gaps import Delivery, Gap, Told, gap_in, longest, missing, moved_at, parts_of
 from bench.measuring import Figure
-from bench.real_cluster import real_cluster
-from bench.rebalance_programs import EVENTS, GROUP, PARTITIONS, SESSION_MS, TOPIC, deliveries
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from bench.real_cluster import coordinator_pids, real_cluster
+from bench.rebalance_programs import EVENTS, GROUP, PARTITIONS, SESSION_MS, TOPIC, deliveries, sent_counts
 from raylog.api.cluster import Cluster
 from raylog.errors import RaylogError
 
@@ -38,6 +35,11 @@ _START_SECONDS: Final = 180.0
 _ASK_SECONDS: Final = 10.0
 _CALM: Final = 6.0
 _GOAL_MS: Final = 200.0
+_SHOWN: Final = 10
+
+
+class RecordsMissing(AssertionError):
+    """What was sent was not delivered."""
 
 
 @dataclass
@@ -76,6 +78,8 @@ def run() -> Iterator[Figure]:
         crew = _Crew(Path(folder), base64.b64encode(pickle.dumps(cluster.access())).decode())
         try:
             phases, killed_at = _disturb(cluster, crew)
+            sent = _stop_sending(crew)
+            _until_delivered(crew, sent)
         finally:
             crew.end()
         told = _told(crew)
@@ -86,6 +90,28 @@ def run() -> Iterator[Figure]:
         "from a kill to the last that moved", [1000 * (max(moved, default=math.nan) - killed_at)], "ms",
         SESSION_MS + 1000, True, f"{len(moved)} partitions, a session of {SESSION_MS} ms",
     )  # fmt: skip
+    lost = missing(told, sent)
+    yield Figure("missing", [len(lost)], f"of {sum(sent)}", 0, True, "records that no member was handed")
+    if lost:
+        raise RecordsMissing(f"No member was handed {len(lost)} of {sum(sent)} records: {lost[:_SHOWN]} …")
+
+
+def _stop_sending(crew: _Crew) -> list[int]:
+    """How many records of each partition were acknowledged."""
+    sender = crew.processes[0]
+    sender.terminate()
+    sender.wait(_SETTLE_SECONDS)
+    sent = sent_counts(crew.folder / "sent")
+    if sent is None:
+        raise RecordsMissing("The sender did not get all that it sent acknowledged.")
+    return sent
+
+
+def _until_delivered(crew: _Crew, sent: list[int]) -> None:
+    """Or until that takes too long: then it is missing."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while missing(_told(crew), sent) and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def _disturb(cluster: Cluster, crew: _Crew) -> tuple[list[_Phase], float]:
@@ -112,7 +138,7 @@ def _disturb(cluster: Cluster, crew: _Crew) -> tuple[list[_Phase], float]:
     members[1].send_signal(signal.SIGCONT)
     _until_shared(cluster, 5)
     time.sleep(2.0)
-    pids = _coordinator_pids()
+    pids = coordinator_pids()
     _begin(phases, "the coordinators are killed")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -141,13 +167,6 @@ def _until_shared(cluster: Cluster, members: int) -> None:
             last = error
         time.sleep(0.2)
     raise TimeoutError(f"The group did not settle: {last}")
-
-
-def _coordinator_pids() -> list[int]:
-    prefix = f"coordinator-{OFFSETS_TOPIC}-"
-    names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
-    actors = [ray.get_actor(each["name"], namespace=each["namespace"]) for each in names]
-    return [ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0) for actor in actors]
 
 
 # --- what is found ------------------------------------------------------------------------------------------------

@@ -2,17 +2,21 @@
 
     python -m bench.rebalance_programs send|member|reader FILE ACCESS
 
-Each record holds when it was sent; whoever reads appends what it is handed to FILE, by one write a poll, so that what
-was read before a SIGKILL is there. Times are of the monotonic clock, which is one for all processes of a machine.
+The sender goes on until SIGTERM, and then writes to FILE how many records of each partition were acknowledged. Each
+record holds when it was sent; whoever reads appends what it is handed to FILE, by one write a poll, so that what was
+read before a SIGKILL is there. Times are of the monotonic clock, which is one for all processes of a machine.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
+import signal
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +33,7 @@ SESSION_MS: Final = 3_000
 SEND_EVERY: Final = 0.02
 
 EVENTS: Final = ".events"
+_FLUSH_SECONDS: Final = 60.0
 
 _ENTRY: Final = struct.Struct("<iqdd")
 _STAMP: Final = struct.Struct("<d")
@@ -40,14 +45,26 @@ def deliveries(path: Path) -> Iterable[Delivery]:
     return (Delivery(*entry) for entry in _ENTRY.iter_unpack(data[:whole]))
 
 
-def _send(access: ClusterAccess) -> None:
+def sent_counts(path: Path) -> list[int] | None:
+    """Of each partition; None: its sender has not ended."""
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def _send(access: ClusterAccess, path: str) -> None:
+    is_told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_told.set())
+    counts, last = 0, []
     with raylog.Producer(cluster=access) as producer:
         due = time.monotonic()
-        while True:
-            for partition in range(PARTITIONS):
-                producer.send(TOPIC, _STAMP.pack(time.monotonic()), partition=partition)
+        while not is_told.wait(max(0.0, due - time.monotonic())):
+            last = [producer.send(TOPIC, _STAMP.pack(time.monotonic()), partition=each) for each in range(PARTITIONS)]
+            counts += 1
             due = max(due + SEND_EVERY, time.monotonic())
-            time.sleep(max(0.0, due - time.monotonic()))
+        producer.flush(_FLUSH_SECONDS)
+        acknowledged = [each.result(0).offset + 1 for each in last]
+    assert acknowledged == [counts] * PARTITIONS, "an offset for each record that was sent"
+    Path(f"{path}.tmp").write_text(json.dumps(acknowledged))
+    os.rename(f"{path}.tmp", path)
 
 
 class _Noted:
@@ -84,7 +101,7 @@ def _read(consumer: raylog.Consumer, path: str) -> None:
 def main() -> None:
     role, path, access = sys.argv[1], sys.argv[2], pickle.loads(base64.b64decode(sys.argv[3]))
     if role == "send":
-        _send(access)
+        _send(access, path)
     elif role == "member":
         with raylog.Consumer(
             cluster=access, group_id=GROUP, auto_offset_reset="earliest",

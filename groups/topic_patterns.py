@@ -1,21 +1,28 @@
 """Subscriptions by regular expression: which are taken, and which topics they mean.
 
-Python's matcher tries every way in which a pattern could fit, and holds the interpreter while it does. So a pattern in
-which repetitions multiply, as `(a+)+`, is refused; what is left is fast for names as long as topics have.
+Python's matcher tries every way in which a pattern could fit, and holds the interpreter while it does: on the
+coordinator that is everybody's. So a pattern is taken only if it is bounded in the steps that it may take with the
+longest name of a topic (`pattern_steps.py`). One that is in the log already and is not taken any more, since it was
+written under other rules or another Python, means no topics: it must not keep a coordinator from serving.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from functools import lru_cache
 from typing import Final
 
+from raylog.actors.topic_names import MAX_NAME_LENGTH
 from raylog.errors import InvalidSubscription
+from raylog.groups.pattern_steps import NotBounded, steps_at_most
 
 _MAX_BYTES: Final = 255
-_MAX_REPETITIONS: Final = 3
+MOST_STEPS: Final = 1 << 25  # some tenths of a second
 _SHOWN: Final = 60
+
+_log = logging.getLogger(__name__)
 
 
 def check_pattern(group: str, pattern: str) -> None:
@@ -27,53 +34,34 @@ def check_pattern(group: str, pattern: str) -> None:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether the whole name fits a pattern that was checked."""
-    return _compiled(pattern).fullmatch(topic) is not None
+    """Whether the whole name fits. Nothing fits a pattern that is not taken."""
+    usable = _usable(pattern)
+    return usable is not None and usable.fullmatch(topic) is not None
 
 
 @lru_cache(maxsize=1_024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what may soon mean something else is refused now
-        return re.compile(pattern)
+def _usable(pattern: str) -> re.Pattern[str] | None:
+    if reason := _objection(pattern):
+        _log.warning("A member's subscription to %r means no topics: %s.", pattern[:_SHOWN], reason)
+        return None
+    return re.compile(pattern)
 
 
 def _objection(pattern: str) -> str:
     if len(pattern.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         return f"it has more than {_MAX_BYTES} bytes"
+    return _objection_of_short(pattern)
+
+
+@lru_cache(maxsize=1_024)
+def _objection_of_short(pattern: str) -> str:
     try:
-        _compiled(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what may soon mean something else is refused now
+            re.compile(pattern)
+            steps_at_most(pattern, MAX_NAME_LENGTH, MOST_STEPS)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         return f"it is no regular expression ({error})"
-    return _repetitions(pattern)
-
-
-def _repetitions(pattern: str) -> str:
-    """Walks over the pattern, which is valid; a group that is repeated may not repeat or choose in itself."""
-    if re.search(r"(?<!\\)(?:\\\\)*(?:\\[1-9]|\(\?P=|\(\?\()", pattern):
-        return "it refers back to what it has matched"
-    bare = re.sub(r"\[\^?\]?(?:\\.|[^\]\\])*\]", "x", re.sub(r"\\.", "x", pattern))
-    total = 0
-    choosing = [False]  # for each group that is open, whether it repeats or chooses
-    closed = False  # whether the group that was just closed does
-    place = 0
-    while place < len(bare):
-        found = re.compile(r"[*+]|\{\d*,\d*\}|\{\d+\}").match(bare, place)
-        if found is not None:
-            if closed:
-                return "a part of it that is repeated repeats or chooses within itself"
-            total += 1
-            choosing[-1] = True
-            place = found.end()
-            continue
-        char = bare[place]
-        closed = False
-        if char == "(":
-            choosing.append(False)
-        elif char == ")":
-            closed = choosing.pop()
-            choosing[-1] |= closed
-        elif char == "|":
-            choosing[-1] = True
-        place += 1
-    return f"it has more than {_MAX_REPETITIONS} repetitions" if total > _MAX_REPETITIONS else ""
+    except NotBounded as error:
+        return str(error)
+    return ""

@@ -11,8 +11,8 @@ import pytest
 from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.actors.environment import Environment
 from tests.simulation import kept_numbers
+from tests.simulation.disturbances import Disturbances
 from tests.simulation.kept_numbers import NumberWriter
-from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.world import World
 
@@ -35,14 +35,7 @@ def test_what_a_coordinator_acknowledged_the_next_one_knows(seed: int) -> None:
         cluster = SimulatedCluster(world, coordinator_makers={OFFSETS_TOPIC: kept_numbers.make})
         cluster.form(3)
         writers = _start_writers(cluster)
-        end = world.now + _FAULT_SECONDS
-        while world.now < end:
-            world.run_for(random.uniform(0.2, 2.0))
-            _disturb(cluster, random)
-        for home in cluster.homes.values():
-            if not home.machine.is_up:
-                home.machine.restart()
-                cluster.start_broker(home)
+        Disturbances(cluster, random).go_on(_FAULT_SECONDS)
         before = [writer.acknowledged for writer in writers]
         world.run_for(_QUIET_SECONDS)
         cluster.is_over = True
@@ -65,28 +58,3 @@ def _start_writers(cluster: SimulatedCluster) -> list[NumberWriter]:
         machine.start(f"writer-{name}", write, name)
     assert cluster.world.run_until_idle_or(lambda: len(writers) == 3, 5.0)
     return writers
-
-
-def _disturb(cluster: SimulatedCluster, random: Random) -> None:
-    """Kill or stop something; a stopped coordinator comes back as a zombie."""
-    chance = random.random()
-    coordinators = _processes(cluster, "coordinator")
-    if chance < 0.35 and coordinators:
-        random.choice(coordinators).kill()
-    elif chance < 0.65 and coordinators:
-        random.choice(coordinators).pause(random.uniform(0.5, 6.0))
-    elif chance < 0.8:
-        replicas = [running.process for running in cluster.replicas if running.process.is_alive]
-        if replicas:
-            random.choice(replicas).kill()
-    elif chance < 0.9 and cluster.controllers:
-        cluster.controllers[-1].process.kill()
-
-
-def _processes(cluster: SimulatedCluster, prefix: str) -> list[Process]:
-    return [
-        process
-        for home in cluster.homes.values()
-        for process in home.machine.processes
-        if process.name.startswith(prefix)
-    ]

@@ -1,6 +1,6 @@
 """Seeds of groups under faults, that each repeats itself, and with rules 23 to 25 switched off.
 
-`python -m tests.simulation.group_world 0 5000` runs many.
+`make simulate-groups SEEDS=500` runs many, together with those of `test_group_cluster.py`.
 """
 
 from __future__ import annotations

@@ -23,11 +23,12 @@ from raylog.actors.transaction_state import Ended, Phase
 from raylog.errors import InvalidTransactionState, ProducerFenced
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from tests.simulated.test_transactions import _processes, _quiet, _read
+from tests.simulated.test_transactions import _quiet
 from tests.simulation.machines import Process
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.stepwise_coordinator import Points, stepwise
 from tests.simulation.transaction_clients import Outcomes, TransactionWriter
+from tests.simulation.transaction_scenario import read_committed
 from tests.simulation.world import World
 
 __all__ = ["_quiet"]
@@ -103,7 +104,7 @@ class Case:
         self.until(lambda: self.writer.is_idle)
 
     def kill_coordinator(self) -> None:
-        for process in _processes(self.cluster):
+        for process in self.cluster.coordinator_processes():
             self.world.after(0.0, process.kill)
 
     def kill_both(self) -> None:
@@ -119,7 +120,7 @@ class Case:
 
     def problems(self) -> list[str]:
         self.world.run_for(10.0)
-        found = _read(self.cluster, _TOPIC, 2)
+        found = read_committed(self.cluster, _TOPIC, 2)
         self.cluster.is_over = True
         return [*found.open, *self.outcomes.problems(found.found)]
 
@@ -237,7 +238,7 @@ def late_words() -> list[str]:
         world.add_machine("clients").start("script", run)
         assert world.run_until_idle_or(lambda: bool(met), 60.0)
         world.run_for(1.0)
-        found = _read(cluster, _TOPIC, 2)
+        found = read_committed(cluster, _TOPIC, 2)
         cluster.is_over = True
         told = [] if met[0] is None else [f"{type(met[0]).__name__}: {met[0]}"]
         return [*told, *found.open, *found.found[0], *found.found[1]]

@@ -41,7 +41,6 @@ class FamilyDriver(TransactionWriter):
         self.tries: dict[int, list[str]] = {}  # by batch: what was written for it, each time
         self.last_batch = NO_BATCH
         self._epoch = -1
-        self._late: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         self._link = ClusterLink(self._env, self._brokers)

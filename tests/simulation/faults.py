@@ -1,8 +1,8 @@
 """What happens to a simulated cluster: a seeded series of faults, and then their end.
 
-Here are those that take no bytes, and so have no bound: processes are killed and paused, streams cut, machines cut off,
-clocks jump, disks are full or slow, and controllers come in twos. What takes bytes is in `losses.py`, where it is
-bounded by what the plan promises.
+Here are those that take no bytes, and so have no bound: processes are killed and paused, clocks jump, disks are full or
+slow, and controllers come in twos; those of the network are in `network_faults.py`. What takes bytes is in `losses.py`,
+where it is bounded by what the plan promises.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from random import Random
 
 from tests.simulation.losses import Losses
 from tests.simulation.machines import Process
+from tests.simulation.network_faults import NetworkFaults
 from tests.simulation.plan import Plan
 from tests.simulation.races import Races
 from tests.simulation.simulated_cluster import SimulatedCluster
@@ -48,7 +49,8 @@ class Faults:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.races = Races(self.cluster, self.random, self.plan, self._heal)
+        self.network = NetworkFaults(self.cluster, self.random)
+        self.races = Races(self.cluster, self.random, self.plan, self.network.heal)
         self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races)
         faults: list[tuple[int, Callable[[], bool]]] = [
             (6, self._kill_replica),
@@ -59,11 +61,7 @@ class Faults:
             (3, self._kill_controller),
             (4, self._kill_at_disk),
             (5, self._pause),
-            (5, self._cut_off),
-            (2, self._flap),
-            (3, self._slow_links),
-            (3, self._cut_streams),
-            (2, self._heal),
+            *self.network.faults(),
             (1, self._fill_disk),
             (1, self._slow_disk),
             (1, self._jump_clock),
@@ -160,7 +158,7 @@ class Faults:
         for _ in range(self.random.randint(2, 6)):
             when += self.random.uniform(0.05, 0.6)
             self.cluster.world.after(when, self._kill_leader_of, partition)
-        self.cluster.world.after(when, self._heal)
+        self.cluster.world.after(when, self.network.heal)
         return True
 
     def _kill_broker(self) -> bool:
@@ -197,47 +195,6 @@ class Faults:
         if up:
             self.cluster.start_controller(self.random.choice(up))
         return bool(up)
-
-    # --- the network --------------------------------------------------------------------------------------------
-
-    def _cut_off(self) -> bool:
-        """One machine from all or some of the others, both ways or one way, for a while."""
-        network, homes = self.cluster.world.network, list(self.cluster.homes.values())
-        one = self.random.choice(homes).machine
-        others = [machine for machine in self.cluster.world.machines if machine is not one]
-        if self.random.random() < 0.4:
-            others = self.random.sample(others, self.random.randint(1, len(others)))
-        ways = self.random.choice(("both", "both", "out", "in"))
-        for other in others:
-            if ways != "in":
-                network.block(one, other)
-            if ways != "out":
-                network.block(other, one)
-        self.cluster.world.after(self.random.choice((0.3, 1.0, 3.0, 6.0)), self._heal)
-        return True
-
-    def _flap(self) -> bool:
-        one, other = self.random.sample(self.cluster.world.machines, 2)
-        self.cluster.world.network.flap(one, other, self.random.uniform(0.5, 4.0))
-        return True
-
-    def _slow_links(self) -> bool:
-        """To or from one machine."""
-        network, one = self.cluster.world.network, self.random.choice(self.cluster.world.machines)
-        seconds, outward = self.random.choice((0.02, 0.1, 0.5)), self.random.random() < 0.5
-        for other in self.cluster.world.machines:
-            if other is not one:
-                network.slow_down(*((one, other) if outward else (other, one)), seconds)
-        self.cluster.world.after(self.random.choice((1.0, 3.0)), self._heal)
-        return True
-
-    def _cut_streams(self) -> bool:
-        self.cluster.world.network.cut_some(self.random.choice((0.1, 0.5, 1.0)))
-        return True
-
-    def _heal(self) -> bool:
-        self.cluster.world.network.heal()
-        return True
 
     # --- disks and clocks ---------------------------------------------------------------------------------------
 

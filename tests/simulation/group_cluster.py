@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final
 
@@ -18,14 +18,17 @@ from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import LATEST, NO_EPOCH, Fetch, Fetched, ListedOffset, ListOffset
+from raylog.errors import RaylogError
 from raylog.groups import group_core
 from raylog.groups.group_messages import PartitionId, Profile
 from raylog.groups.group_records import EncodedRecord
 from raylog.storage.batch_codec import decode_batch
 from raylog.storage.record_batch import split_batches
+from tests.simulation.disturbances import Disturbances
 from tests.simulation.group_checks import GroupBroken, GroupChecker
 from tests.simulation.group_process import MemberProcess
-from tests.simulation.machines import Process
+from tests.simulation.machines import Process, SimEnvironment
+from tests.simulation.scenario import Outcome
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import World
@@ -33,9 +36,15 @@ from tests.simulation.world import World
 TOPIC: Final = "events"
 PARTITIONS: Final = 5
 GROUPS: Final = ("g1", "g2")
+_CLIENT_MACHINES: Final = 3
+_MOST_MEMBERS: Final = 7
 _SESSION_MS: Final = 6_000
+_FAULT_SECONDS: Final = 20.0
+_SETTLE_SECONDS: Final = 60.0  # an order to start a coordinator that got lost is repeated after 20
+_COMMIT_SECONDS: Final = 10.0
 _FIND_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.1
 _FETCH_BYTES: Final = 4 * 2**20
 
 
@@ -92,6 +101,8 @@ class LinkNetwork:
 
 
 class GroupCluster:
+    """`run` it."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = Random(world.random.getrandbits(64))
@@ -100,25 +111,50 @@ class GroupCluster:
         self.cluster.create_topic(TOPIC, PARTITIONS, 2, {})
         self.checker = LateChecker()
         self.members: list[tuple[Process, MemberProcess]] = []
-        self._machine = world.add_machine("clients")
+        self.disturbances = Disturbances(self.cluster, self.random, self._faults())
+        self._machines = [world.add_machine(f"clients-{number}") for number in range(_CLIENT_MACHINES)]
         self._names = 0
+        self._batches: list[list[EncodedRecord]] = []
+
+    def run(self) -> Outcome:
+        """GroupBroken."""
+        for group in GROUPS:
+            self.start_member(group)
+            self.start_member(group)
+        self._settle()
+        self.disturbances.go_on(_FAULT_SECONDS)
+        for group in GROUPS:
+            if not self.alive(group):
+                self.start_member(group)
+        self._settle()
+        told = self.checker.commits_told
+        if not self.world.run_until_idle_or(lambda: self.checker.commits_told > told, _COMMIT_SECONDS):
+            raise GroupBroken("no member gets a commit acknowledged any more")
+        self._check_log()
+        self.cluster.is_over = True
+        world = self.world
+        counts = dict(self.disturbances.counts)
+        return Outcome(world.seed, world.scheduler.events, self.checker.commits_told, world.fingerprint, counts)
+
+    def _settle(self) -> None:
+        if not self.world.run_until_idle_or(lambda: not self.unsettled(), _SETTLE_SECONDS):
+            raise GroupBroken(f"not settled after {_SETTLE_SECONDS:.0f} s: {self.unsettled()}")
 
     # --- members --------------------------------------------------------------------------------------------------
 
     def start_member(self, group: str) -> None:
         self._names += 1
-        process = self._machine.start(f"member-{self._names}", self._member_main, group, f"m{self._names}")
-        assert process.is_alive
+        machine = self._machines[self._names % _CLIENT_MACHINES]
+        machine.start(f"member-{self._names}", self._member_main, group, f"m{self._names}")
 
-    async def _member_main(self, env: Environment, group: str, name: str) -> None:
+    async def _member_main(self, env: SimEnvironment, group: str, name: str) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         link = ClusterLink(env, self.cluster.broker_endpoints())
         profile = Profile("", "", "sim", "here", _SESSION_MS, 60_000, "", (TOPIC,), "")
         random = Random(env.random.getrandbits(64))
         member = MemberProcess(name, group, profile, 300_000, loop, LinkNetwork(link, group), self.checker, random)
-        process = next(each for each in self._machine.processes if each.loop is loop)
-        self.members.append((process, member))
+        self.members.append((env.process, member))
         member.start()
         while not member.member.is_over:
             await asyncio.sleep(1.0)
@@ -145,49 +181,60 @@ class GroupCluster:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def disturb(self) -> None:
-        """Kill or stop something. What is stopped comes back as a zombie."""
-        random, chance = self.random, self.random.random()
-        coordinators = [each for each in self._processes() if each.name.startswith("coordinator")]
-        members = [process for process, each in self.members if process.is_alive and not each.member.is_over]
-        if chance < 0.3 and coordinators:
-            random.choice(coordinators).kill()
-        elif chance < 0.5 and coordinators:
-            random.choice(coordinators).pause(random.uniform(0.5, 6.0))
-        elif chance < 0.6 and len(members) > 2:
-            random.choice(members).kill()
-        elif chance < 0.7 and members:
-            random.choice(members).pause(random.choice((1.0, 9.0)))
-        elif chance < 0.8 and len(members) < 7:
-            self.start_member(random.choice(GROUPS))
-        elif chance < 0.92:
-            leaders = [each for each in self.cluster.replicas if each.spec.topic == OFFSETS_TOPIC]
-            if leaders:
-                random.choice(leaders).process.kill()
-        elif self.cluster.controllers:
-            self.cluster.controllers[-1].process.kill()
+    def _faults(self) -> list[tuple[int, Callable[[], bool]]]:
+        return [(3, self._kill_member), (3, self._pause_member), (3, self._add_member), (4, self._kill_offsets_replica)]
 
-    def _processes(self) -> list[Process]:
-        return [process for home in self.cluster.homes.values() for process in home.machine.processes]
+    def _kill_member(self) -> bool:
+        living = self._living()
+        if len(living) > 2:
+            self.random.choice(living).kill()
+        return len(living) > 2
+
+    def _pause_member(self) -> bool:
+        """It comes back as a zombie, or within its session."""
+        living = self._living()
+        if living:
+            self.random.choice(living).pause(self.random.choice((1.0, 9.0)))
+        return bool(living)
+
+    def _add_member(self) -> bool:
+        has_room = len(self._living()) < _MOST_MEMBERS
+        if has_room:
+            self.start_member(self.random.choice(GROUPS))
+        return has_room
+
+    def _kill_offsets_replica(self) -> bool:
+        replicas = [each.process for each in self.cluster.replicas if each.spec.topic == OFFSETS_TOPIC]
+        if replicas:
+            self.random.choice(replicas).kill()
+        return bool(replicas)
+
+    def _living(self) -> list[Process]:
+        return [process for process, each in self.members if process.is_alive and not each.member.is_over]
 
     # --- afterwards -----------------------------------------------------------------------------------------------
 
-    def check_log(self) -> None:
+    def _check_log(self) -> None:
         """Nobody commits any more. GroupBroken."""
         for process, _ in self.members:
             if process.is_alive:
                 process.kill()
-        reading = self._machine.start("reader", self._reader_main)
-        self._batches: list[list[EncodedRecord]] = []
+        reading = self._machines[0].start("reader", self._reader_main)
         if not self.world.run_until_idle_or(lambda: not reading.is_alive, 30.0):
             raise GroupBroken("the log of the groups is not served")
         self.checker.hold_against(self._batches)
 
     async def _reader_main(self, env: Environment) -> None:
         link = ClusterLink(env, self.cluster.broker_endpoints())
-        view = await link.find_topic(OFFSETS_TOPIC, _READ_SECONDS)
-        for leader in view.partitions:
-            self._batches += await _read_all(link, leader)
+        read: list[list[list[EncodedRecord]]] = []
+        partitions = len((await link.find_topic(OFFSETS_TOPIC, _READ_SECONDS)).partitions)
+        while len(read) < partitions:
+            leader = (await link.find_topic(OFFSETS_TOPIC, _READ_SECONDS)).partitions[len(read)]
+            try:
+                read.append(await _read_all(link, leader))
+            except RaylogError:  # another one leads by now, or nobody yet; it has a time limit
+                await link.changed(_PAUSE_SECONDS)
+        self._batches = [batch for batches in read for batch in batches]
         await link.close()
 
 
@@ -208,3 +255,14 @@ async def _read_all(link: ClusterLink, leader: Any) -> list[list[EncodedRecord]]
         offset, last_epoch = max(offset, answer.next_offset), answer.leader_epoch
     return batches
 
+
+def run_group_cluster_seed(
+    seed: int, *, trace_lines: int = 200, look: Callable[[World], None] | None = None
+) -> Outcome:
+    """Raises what was found. `look` sees the world at its end either way."""
+    with World(seed, trace_lines=trace_lines) as world:
+        try:
+            return GroupCluster(world).run()
+        finally:
+            if look is not None:
+                look(world)

@@ -1,7 +1,7 @@
 """Groups, their coordinators and their members from a seed, under faults for a while and then without.
 
     run_group_seed(17)          # GroupBroken where something happened that may not
-    python -m tests.simulation.group_world 0 500
+    make simulate-groups        # many of them
 
 Coordinators of one offsets partition are killed, paused, and replaced with the old one still there; members are killed,
 paused past their session, busy past their poll interval, come and go; messages are lost, late, or come twice; topics
@@ -11,8 +11,6 @@ are created, grow and go. In the end, with the faults over, every group has to s
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 from random import Random
 from typing import Any, Final
 
@@ -358,19 +356,3 @@ def failure_of_seed(seed: int) -> str:
     except Exception as error:  # noqa: BLE001 (whatever a seed brings to light)
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    first, last = int(sys.argv[1]), int(sys.argv[2])
-    failed = 0
-    for seed in range(first, last):
-        if failure := failure_of_seed(seed):
-            failed += 1
-            sys.stdout.write(f"seed {seed}: {failure}\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"{failed} of {last - first} seeds failed\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Runs seeds of the simulated cluster, many of them in worker processes, or one with all that happened in it.
 
     python -m tests.simulation.simulate --seeds 1000 --from 0 --workers 2
-    python -m tests.simulation.simulate --seed 123
+    python -m tests.simulation.simulate --of transactions --seed 123
 
 What must stay true: a seed gives the same outcome wherever and however often it runs, in whichever order, so what a
 worker has found is found again by the one command that is printed with it.
@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,9 +25,19 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
+from tests.simulation.group_scenario import run_groups_seed
 from tests.simulation.mutations import MUTATIONS, switched_off
 from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.transaction_scenario import run_transaction_seed
 from tests.simulation.world import World
+
+RECORDS: Final = "records"
+KINDS: Final[dict[str, Callable[..., Outcome]]] = {
+    RECORDS: run_seed,
+    "groups": run_groups_seed,
+    "transactions": run_transaction_seed,
+}
+_COUNTED: Final = {RECORDS: "records", "groups": "commits", "transactions": "transactions"}
 
 _CHUNK: Final = 8  # seeds that a worker is given at once
 _PROGRESS_SECONDS: Final = 10.0
@@ -69,11 +79,11 @@ class Totals:
 # --- one seed -------------------------------------------------------------------------------------------------------
 
 
-def try_seed(seed: int, mutation: str = "") -> SeedRun:
+def try_seed(seed: int, mutation: str = "", kind: str = RECORDS) -> SeedRun:
     """Never raises for what the seed finds."""
     try:
         with switched_off(mutation), _bounded():
-            return SeedRun(seed, run_seed(seed))
+            return SeedRun(seed, KINDS[kind](seed))
     except Exception as error:  # noqa: BLE001 (whatever it is, it is what the seed has found)
         return SeedRun(seed, None, summary_of(error))
 
@@ -84,8 +94,8 @@ def summary_of(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     first, last = lines[0], lines[-1]
-    kind = "" if type(error).__name__ == "SimulationFailed" else f"{type(error).__name__}: "
-    return kind + (first if first == last else f"{first} … {last}")
+    name = "" if type(error).__name__ == "SimulationFailed" else f"{type(error).__name__}: "
+    return name + (first if first == last else f"{first} … {last}")
 
 
 @contextmanager
@@ -121,11 +131,11 @@ def _begin_worker() -> None:
     gc.freeze()
 
 
-def _try_all(seeds: Iterable[int], mutation: str) -> list[SeedRun]:
-    return [try_seed(seed, mutation) for seed in seeds]
+def _try_all(seeds: Iterable[int], mutation: str, kind: str) -> list[SeedRun]:
+    return [try_seed(seed, mutation, kind) for seed in seeds]
 
 
-def run_seeds(seeds: range, workers: int, mutation: str = "") -> Iterator[SeedRun]:
+def run_seeds(seeds: range, workers: int, mutation: str = "", kind: str = RECORDS) -> Iterator[SeedRun]:
     """As they are done. Workers begin with a fresh interpreter, so nothing of this process is in them."""
     chunks = iter([seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)])
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
@@ -133,7 +143,7 @@ def run_seeds(seeds: range, workers: int, mutation: str = "") -> Iterator[SeedRu
         try:
             while True:
                 while len(under_way) < 2 * workers and (chunk := next(chunks, None)) is not None:
-                    under_way.add(pool.submit(_try_all, chunk, mutation))
+                    under_way.add(pool.submit(_try_all, chunk, mutation, kind))
                 if not under_way:
                     return
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -144,40 +154,41 @@ def run_seeds(seeds: range, workers: int, mutation: str = "") -> Iterator[SeedRu
                 each.cancel()
 
 
-def simulate(seeds: range, workers: int, mutation: str = "") -> int:
+def simulate(seeds: range, workers: int, mutation: str = "", kind: str = RECORDS) -> int:
     totals, began = Totals(), time.monotonic()
     said_at = began
-    for run in run_seeds(seeds, workers, mutation):
+    for run in run_seeds(seeds, workers, mutation, kind):
         totals.add(run)
         if run.failure:
-            say(f"seed {run.seed} FAILED: {run.failure}\n    {replay_command(run.seed, mutation)}")
+            say(f"seed {run.seed} FAILED: {run.failure}\n    {replay_command(run.seed, mutation, kind)}")
         if time.monotonic() - said_at >= _PROGRESS_SECONDS:
             said_at = time.monotonic()
-            say(_progress(totals, len(seeds), said_at - began))
-    say(_progress(totals, len(seeds), time.monotonic() - began))
+            say(_progress(totals, len(seeds), said_at - began, kind))
+    say(_progress(totals, len(seeds), time.monotonic() - began, kind))
     say("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(totals.faults.items())))
     return 1 if totals.failed else 0
 
 
-def _progress(totals: Totals, wanted: int, seconds: float) -> str:
+def _progress(totals: Totals, wanted: int, seconds: float, kind: str) -> str:
     rate, events = totals.seeds / seconds, totals.events / seconds
     return (
         f"{totals.seeds} of {wanted} seeds, {len(totals.failed)} failed; {rate:.1f} seeds/s, {events:.0f} events/s; "
-        f"{totals.acknowledged} records acknowledged"
+        f"{totals.acknowledged} {_COUNTED[kind]} acknowledged"
     )
 
 
-def replay_command(seed: int, mutation: str = "") -> str:
-    return f"make simulate SEED={seed}" + (f" MUTATION={mutation}" if mutation else "")
+def replay_command(seed: int, mutation: str = "", kind: str = RECORDS) -> str:
+    target = "simulate" if kind == RECORDS else f"simulate-{kind}"
+    return f"make {target} SEED={seed}" + (f" MUTATION={mutation}" if mutation else "")
 
 
 # --- one seed, with all that happened -------------------------------------------------------------------------------
 
 
-def replay(seed: int, mutation: str = "") -> int:
+def replay(seed: int, mutation: str = "", kind: str = RECORDS) -> int:
     try:
         with switched_off(mutation), _bounded():
-            outcome = run_seed(seed, trace_lines=_TRACE_LINES, look=_print_trace)
+            outcome = KINDS[kind](seed, trace_lines=_TRACE_LINES, look=_print_trace)
     except AssertionError as error:
         say(f"\nseed {seed} FAILED: {summary_of(error)}\n")
         say(str(error).split("\nSeed ")[0])
@@ -197,6 +208,7 @@ def say(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", default=RECORDS, choices=list(KINDS), dest="kind", help="what is simulated")
     parser.add_argument("--seed", type=int, help="replay this one, and print all that happened in it")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
@@ -205,9 +217,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mutation", default="", choices=["", *names], metavar="NAME", help="with this rule off")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return replay(options.seed, options.mutation)
+        return replay(options.seed, options.mutation, options.kind)
     seeds = range(options.first, options.first + options.seeds)
-    return simulate(seeds, options.workers, options.mutation)
+    return simulate(seeds, options.workers, options.mutation, options.kind)
 
 
 if __name__ == "__main__":

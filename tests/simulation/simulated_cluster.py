@@ -348,6 +348,9 @@ class SimulatedCluster:
         """All of the cluster that live, in a repeatable order."""
         return [process for home in self.homes.values() for process in list(home.machine.processes)]
 
+    def coordinator_processes(self) -> list[Process]:
+        return [process for process in self.processes() if process.name.startswith("coordinator")]
+
 
 class SimulatedLauncher:
     """Starts replica processes for one controller. An order takes its time, and now and then it is lost."""

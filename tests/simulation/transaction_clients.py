@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from raylog.actors.cluster_link import ClusterLink, PartitionLeader
+from raylog.actors.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
@@ -35,7 +36,6 @@ from raylog.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     RaylogError,
-    StreamError,
     TransactionTimedOut,
     UnknownTransactionalId,
 )
@@ -43,6 +43,8 @@ from raylog.storage.batch_codec import decode_checked, encode_batch
 
 _ASK_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
+_LATEST_SECONDS = 1.0
+_COMES_AGAIN = 0.1  # of the transactions
 _TIMEOUT_MS = 4_000
 _ACKS_ALL = -1
 _FINAL = (ProducerFenced, InvalidTransactionState, TransactionTimedOut, UnknownTransactionalId, FamilyFenced)
@@ -92,6 +94,7 @@ class TransactionWriter:
         self._outcomes = outcomes
         self._identity = (-1, -1)
         self._count = 0
+        self._late: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         self._link = ClusterLink(self._env, self._brokers)
@@ -103,6 +106,7 @@ class TransactionWriter:
                 self.last_error = str(error)
                 await self._init()
             await asyncio.sleep(self._env.random.uniform(0.0, _PAUSE_SECONDS))
+        await asyncio.gather(*self._late)
         await self._link.close()
 
     async def _init(self) -> None:
@@ -127,23 +131,31 @@ class TransactionWriter:
         answer = await self._ask(EndTransaction(self._name, *self._identity, commits))
         assert isinstance(answer, TransactionEnded)
         (self._outcomes.committed if commits else self._outcomes.aborted).add(name)
+        if random.random() < _COMES_AGAIN:
+            late = self._repeat(name, partitions[0], self._identity, commits)
+            self._late.add(asyncio.ensure_future(late))
         self._identity = answer.producer_id, answer.epoch
+
+    async def _repeat(self, name: str, partition: int, identity: tuple[int, int], commits: bool) -> None:
+        """What was asked for comes again, late: while the next transaction is under way, say. It changes nothing."""
+        random = self._env.random
+        await asyncio.sleep(random.uniform(0.0, _LATEST_SECONDS))
+        with suppress(RaylogError):
+            await self._append_once(partition, self._batch_of(name, identity), ())
+        await asyncio.sleep(random.uniform(0.0, _PAUSE_SECONDS))
+        is_other = random.random() < 0.5
+        with suppress(RaylogError):
+            place = await self._coordinator()
+            ending = EndTransaction(self._name, *identity, commits != is_other)
+            await self._link.ask(place, ending, timeout=_ASK_SECONDS)
+            assert not is_other, f"{name} has ended in one way, and then in the other"
 
     async def _write(self, partition: int, name: str, together: tuple[int, ...] = ()) -> None:
         """One record; the same batch until it is acknowledged. `together`: what its leader hears of the others."""
-        producer_id, epoch = self._identity
+        identity = self._identity
         while True:
-            batch = encode_batch(
-                [name.encode()], timestamps=self._env.wall_ms(), producer_id=producer_id, producer_epoch=epoch,
-                base_sequence=0, transactional=True,
-            )  # fmt: skip
             try:
-                view = await self._link.find_topic(self._topic, _ASK_SECONDS)
-                leader = view.partitions[partition]
-                if leader.endpoints:
-                    others = tuple((self._topic, view.topic_id, each) for each in together)
-                    message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name, others)
-                    await self._link.ask(leader, message, batch, timeout=_ASK_SECONDS)
+                if await self._append_once(partition, self._batch_of(name, identity), together):
                     return
             except (*_FINAL, OutOfOrderSequence):
                 raise
@@ -151,12 +163,31 @@ class TransactionWriter:
                 self.last_error = str(error)
             await self._link.changed(_PAUSE_SECONDS)
 
+    def _batch_of(self, name: str, identity: tuple[int, int]) -> bytearray:
+        producer_id, epoch = identity
+        return encode_batch(
+            [name.encode()], timestamps=self._env.wall_ms(), producer_id=producer_id, producer_epoch=epoch,
+            base_sequence=0, transactional=True,
+        )  # fmt: skip
+
+    async def _append_once(self, partition: int, batch: bytearray, together: tuple[int, ...]) -> bool:
+        """Once, to whoever leads. False: nobody does."""
+        view = await self._link.find_topic(self._topic, _ASK_SECONDS)
+        leader = view.partitions[partition]
+        if leader.endpoints:
+            others = tuple((self._topic, view.topic_id, each) for each in together)
+            message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name, others)
+            await self._link.ask(leader, message, batch, timeout=_ASK_SECONDS)
+        return bool(leader.endpoints)
+
+    async def _coordinator(self) -> CoordinatorAddress:
+        hashed = coordinator_hash(self._name)
+        return await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _ASK_SECONDS)
+
     async def _ask(self, message: Message) -> Message:
         while True:
             try:
-                hashed = coordinator_hash(self._name)
-                place = await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _ASK_SECONDS)
-                return (await self._link.ask(place, message, timeout=_ASK_SECONDS)).message
+                return (await self._link.ask(await self._coordinator(), message, timeout=_ASK_SECONDS)).message
             except _FINAL:
                 raise
             except RaylogError as error:
@@ -181,7 +212,7 @@ class CommittedReader:
                 leader = (await link.find_topic(self._topic, _ASK_SECONDS)).partitions[partition]
                 try:
                     await self._read_partition(link, leader)
-                except StreamError:  # another one leads by now
+                except RaylogError:  # another one leads by now, or nobody yet; whoever waits has a time limit
                     await link.changed(_PAUSE_SECONDS)
         await link.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.delivery_gaps import ASSIGNED, REVOKED, Delivery, Gap, Told, gap_in, longest, moved_at, parts_of
+from bench.delivery_gaps import ASSIGNED, REVOKED, Delivery, Gap, Told, gap_in, longest, missing, moved_at, parts_of
 
 
 def at(*times: float, by: int = 0) -> list[tuple[int, Delivery]]:
@@ -36,3 +36,14 @@ def test_what_the_killed_member_had_is_back_with_the_first_delivery_of_another()
 
 def test_the_longest_of_none_is_none() -> None:
     assert (longest([]), longest([1.0, 4.0, 5.0])) == (0.0, 3.0)
+
+
+def test_each_offset_below_what_was_sent_has_to_be_with_some_member() -> None:
+    told = Told([[by(0, 0), by(1, 1), by(0, 2), by(0, 2)], [by(0, 0), by(1, 3)], []], [], [])
+    assert missing(told, [3, 3, 0]) == [(1, 1), (1, 2)]
+    assert missing(told, [3, 1, 2]) == [(2, 0), (2, 1)]
+    assert missing(told, [2, 1, 0]) == []
+
+
+def by(member: int, offset: int) -> tuple[int, Delivery]:
+    return member, Delivery(0, offset, 1.0, 1.0)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from raylog.actors.cluster_link import ClusterLink, PartitionLeader, TopicView
+from raylog.actors.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.actors.environment import Environment
+from raylog.actors.frames import NO_TOPIC
 from raylog.actors.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.errors import (
@@ -392,6 +394,15 @@ def test_a_port_that_has_become_another_processs_is_not_taken_for_a_leaders(worl
     with pytest.raises(PeerUnreachable, match="no replica"):
         world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
     assert world.link._pool.open(wrong.endpoints) is None
+
+
+def test_one_that_has_become_a_replicas_or_anothers_is_not_taken_for_a_coordinators(world: LinkWorld) -> None:
+    world.create_topic()
+    one = world.do(world.link.find_topic(TOPIC, 5.0)).partitions[0]
+    wrong = CoordinatorAddress(OFFSETS_TOPIC, NO_TOPIC, 0, -1, 0, one.endpoints, one.node_id)
+    world.link._cache._coordinators[OFFSETS_TOPIC, 0] = wrong
+    with pytest.raises(PeerUnreachable, match="no replica or coordinator"):
+        world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What becomes of requests that waited while a coordinator's process stood still."""
+"""Which requests a coordinator's process does not take: of the dead, and those that are another one's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess
+from raylog.actors.coordinator_state import OFFSETS_TOPIC
 from raylog.actors.messages import Ping
 from raylog.actors.stream_interface import Request, Response
-from raylog.errors import StreamNotOpen
+from raylog.errors import StreamNotOpen, UnknownPartition
 
 
 class _Stream:
@@ -39,13 +41,20 @@ class _Log:
         self._ends.closed.set_result(None)
 
 
+def _process(core: _Core, ends: _Stream) -> CoordinatorProcess:
+    """That of partition 0, which serves."""
+    process = CoordinatorProcess.__new__(CoordinatorProcess)
+    process._is_serving, process._sure_until, process._loop = True, 0.0, asyncio.get_running_loop()
+    process._core, process._partition_log = cast(Any, core), cast(Any, _Log(ends))
+    process._spec = CoordinatorSpec("cluster", OFFSETS_TOPIC, bytes(16), 0, 1, "node", 7, 0, -1, 1, ())
+    return process
+
+
 def test_what_a_dead_process_has_asked_for_is_not_done() -> None:
     async def ask() -> None:
         dead, living = _Stream(), _Stream()
-        process = CoordinatorProcess.__new__(CoordinatorProcess)
         core = _Core()
-        process._is_serving, process._sure_until, process._loop = True, 0.0, asyncio.get_running_loop()
-        process._core, process._partition_log = cast(Any, core), cast(Any, _Log(dead))
+        process = _process(core, dead)
         requests = [Request(Ping(), bytearray(), b"", 0, cast(Any, stream), 1, 1) for stream in (dead, living)]
         answers = [cast(Any, process._handle(request)) for request in requests]
         with pytest.raises(StreamNotOpen):
@@ -53,5 +62,20 @@ def test_what_a_dead_process_has_asked_for_is_not_done() -> None:
         dead.closed = asyncio.get_running_loop().create_future()
         await answers[1]
         assert core.handled == [requests[1]]
+
+    asyncio.run(ask())
+
+
+def test_what_another_one_is_asked_is_refused_before_all_else() -> None:
+    """Its port was another one's, whose clients have not heard of it yet; to this one their group would be new."""
+
+    async def ask() -> None:
+        core, stream = _Core(), _Stream()
+        process = _process(core, stream)
+        for serves in (True, False):
+            process._is_serving = serves
+            with pytest.raises(UnknownPartition):
+                process._handle(Request(Ping(), bytearray(), b"", 1, cast(Any, stream), 1, 1))
+        assert not core.handled
 
     asyncio.run(ask())
