@@ -129,7 +129,7 @@ def test_offsets_count_with_the_transaction_or_not_at_all(cluster: Cluster, prod
         given: dict[TopicPartition, int | OffsetAndMetadata] = {P0: OffsetAndMetadata(8, "a note"), P1: 3}
         producer.send_offsets_to_transaction(given, one.group_metadata())
         with pytest.raises(UnstableOffset) as raised:
-            one.committed(P0, timeout_ms=300)
+            one.committed(P0, timeout_ms=1500)
         assert raised.value.retriable
         if commits:
             producer.commit_transaction()
