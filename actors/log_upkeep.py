@@ -9,6 +9,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -17,8 +18,8 @@ from raylog.actors.beside_log import beside, date_segments
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.actors.log_compaction import LogCompaction
-from raylog.errors import DiskError, LogDamaged, LogOffline
-from raylog.storage.partition_directory import LogCheckpoint
+from raylog.errors import DiskError, DiskFull, LogDamaged, LogOffline
+from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint
 
 _ROUND_SECONDS: Final = 1.0
 _CHECKPOINT_ROUNDS: Final = 5
@@ -84,9 +85,17 @@ class LogUpkeep:
         while not is_done:
             await date_segments(self._hosted, log.segments.sealed[:_DELETED_AT_ONCE])
             # The leader alone decides. A follower with a wrong clock would delete what the others keep, and they too.
+            decides, now_ms = self._hosted.is_leading, self._hosted.env.wall_ms()
+            await self._write_ahead(log.begin_deletion(now_ms, _DELETED_AT_ONCE, decides=decides))
             decides = self._hosted.is_leading
-            expired = log.delete_old_segments(self._hosted.env.wall_ms(), _DELETED_AT_ONCE, decides=decides)
+            expired = log.delete_old_segments(now_ms, _DELETED_AT_ONCE, decides=decides)
             is_done = len(expired) < _DELETED_AT_ONCE
+
+    async def _write_ahead(self, write: CheckpointWrite | None) -> None:
+        """On a full disk the deletion itself makes the room that this needs."""
+        if write is not None:
+            with contextlib.suppress(DiskFull):
+                await beside(self._hosted, write.carry_out)
 
     async def _remove_files(self) -> None:
         log = self._hosted.log

@@ -82,7 +82,8 @@ class Removals:
                 segment.close()
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
+def find_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
+    """Those that may go; it rolls the growing one where that may go too."""
     active = log.segments.active
     may_expire = decides and active.size and log.config.deletes_old_segments
     if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
@@ -92,7 +93,11 @@ def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, dec
         for segment in islice(log.segments.sealed, at_most)
     )
     keep_from = min(log.high_watermark, log.last_stable_offset)
-    expired = expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides)
+    return expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides)
+
+
+def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
+    expired = find_old_segments(log, now_ms, at_most, decides)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
         log.advance_log_start(gone[-1].next_offset)

@@ -20,11 +20,12 @@ from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint, P
 class LogMarks:
     """To be read by anybody; to be moved by the log alone."""
 
-    __slots__ = ("_boot_id", "_directory", "high_watermark", "log_start_offset", "recovery_point", "unproven")
+    __slots__ = ("_ahead", "_boot_id", "_directory", "high_watermark", "log_start_offset", "recovery_point", "unproven")
 
     def __init__(self, directory: PartitionDirectory, found: LogCheckpoint) -> None:
         self._directory = directory
         self._boot_id = found.boot_id
+        self._ahead: CheckpointWrite | None = None
         self._take(found)
 
     def _take(self, marks: LogCheckpoint) -> None:
@@ -59,7 +60,19 @@ class LogMarks:
 
     def begin_at(self, offset: int) -> None:
         """The log starts there: on disk first, since what is below may be removed from now on."""
-        self._write_and_take(replace(self.now(), log_start_offset=offset))
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.checkpoint.log_start_offset != offset or not self._directory.is_newest(ahead):
+            self._directory.write_checkpoint(replace(self.now(), log_start_offset=offset))
+        self.log_start_offset = offset
+
+    def write_ahead(self, offset: int) -> CheckpointWrite:
+        """For another thread: that the log starts there, before it does. `begin_at` then need not wait for the disk.
+
+        A crash in between has the log start there already, so nothing must hold `offset` back any more. Whatever is
+        written behind this takes it back.
+        """
+        self._ahead = self._directory.begin_checkpoint(replace(self.now(), log_start_offset=offset))
+        return self._ahead
 
     def registered(self) -> None:
         """The controller knows why this log is not to be relied upon (rule 7)."""

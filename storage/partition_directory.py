@@ -94,6 +94,7 @@ class PartitionDirectory:
         self._lock = lock
         self._writing = threading.Lock()
         self._checkpoints = 0
+        self._carried_out = 0  # the number of the last that was
         self.is_released = False
         self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
@@ -208,7 +209,12 @@ class PartitionDirectory:
             if write.number != self._checkpoints:
                 return False
             write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), _VERSION, asdict(write.checkpoint))
+            self._carried_out = write.number
             return True
+
+    def is_newest(self, write: CheckpointWrite) -> bool:
+        """Whether these are the marks on disk, and no others are on their way."""
+        return write.number == self._checkpoints == self._carried_out
 
     def read_clean_shutdown(self) -> CleanShutdown | None:
         try:

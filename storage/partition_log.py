@@ -532,6 +532,19 @@ class PartitionLog:
         self._settle()
         return log_cleanup.delete_old_segments(self, now_ms, at_most, decides)
 
+    @_while_open
+    def begin_deletion(
+        self, now_ms: int, at_most: int | None = None, *, decides: bool = True
+    ) -> CheckpointWrite | None:
+        """What `delete_old_segments` would have to wait for the disk for, to be carried out before it, on any thread.
+
+        None: there is nothing that it would wait for.
+        """
+        self._settle()
+        old = log_cleanup.find_old_segments(self, now_ms, at_most, decides)
+        start = self.segments.containing(old[-1].base_offset).next_offset if old else self.log_start_offset
+        return self.marks.write_ahead(start) if start > self.log_start_offset else None
+
     @property
     def shape(self) -> tuple[str, int]:
         """Changes with every opening and every cut: segments at the same offsets may be others afterwards."""

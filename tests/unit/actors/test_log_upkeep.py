@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from raylog.storage.log_reader import Isolation
-from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint
+from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
+from raylog.storage.partition_log import PartitionLog
 from raylog.storage.segment import Segment
+from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.world import World
 from tests.unit.actors.replica_trio import Trio
 from tests.unit.actors.tidy_trio import TidyTrio
@@ -161,6 +163,87 @@ def test_after_an_opening_ages_are_looked_up_beside_the_loop(trio: TidyTrio, mon
     monkeypatch.setattr(Segment, "_load_indexes", lambda _: pytest.fail("read on the loop"))
     trio.until(lambda: trio.log(1).log_start_offset == 80, 300.0)
     assert len(found) >= 19
+
+
+def test_retention_waits_for_the_disk_beside_the_loop(trio: TidyTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(trio, **RETENTION)
+    process = trio.members[1].process
+    assert process is not None
+    off_loop, carry_out = process.off_loop, PartitionDirectory.carry_out
+    is_beside, starts = False, list[tuple[int, bool]]()
+
+    def beside(work: Callable[[], object]) -> object:
+        def note() -> object:
+            nonlocal is_beside
+            is_beside = True
+            try:
+                return work()
+            finally:
+                is_beside = False
+
+        return off_loop(note)
+
+    def write(directory: PartitionDirectory, checkpoint: CheckpointWrite) -> bool:
+        starts.append((checkpoint.checkpoint.log_start_offset, is_beside))
+        return carry_out(directory, checkpoint)
+
+    trio.put_rounds(1, 20)
+    monkeypatch.setattr(process, "off_loop", beside)
+    monkeypatch.setattr(PartitionDirectory, "carry_out", write)
+    trio.until(lambda: trio.log(1).log_start_offset == 80, 300.0)
+    assert on_disk(trio, 1).log_start_offset == 80
+    assert (80, True) in starts
+    assert all(was_beside for _, was_beside in starts)
+
+
+def old_log() -> tuple[PartitionLog, FaultyDisk, int]:
+    """All but its last segment may go by now."""
+    log, disk = new_log({"segment.bytes": 300, "retention.bytes": 300, "file.delete.delay.ms": 0})
+    for _ in range(10):
+        append(log, b"v" * 100)
+    log.flush()
+    log.advance_high_watermark(log.log_end_offset)
+    return log, disk, log.segments.sealed[-1].base_offset
+
+
+def test_a_start_that_is_on_disk_ahead_is_not_written_again() -> None:
+    log, disk, start = old_log()
+    write = log.begin_deletion(NOW_MS)
+    assert write is not None
+    assert log.log_start_offset == 0
+    assert write.carry_out()
+    number = log.directory._checkpoints
+    assert log.delete_old_segments(NOW_MS)
+    assert log.directory._checkpoints == number
+    assert log.log_start_offset == log.directory.read_checkpoint().log_start_offset >= start
+    assert log.begin_deletion(NOW_MS) is None
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk).log_start_offset >= start
+
+
+@pytest.mark.parametrize("carried_out", ["not", "before", "after"])
+def test_a_start_that_was_overtaken_is_written_again(carried_out: str) -> None:
+    log, _disk, _ = old_log()
+    write = log.begin_deletion(NOW_MS)
+    assert write is not None
+    if carried_out == "before":
+        assert write.carry_out()
+    log.checkpoint()  # with the start as it is
+    assert log.directory.read_checkpoint().log_start_offset == 0
+    if carried_out == "after":
+        assert not write.carry_out()
+    assert log.delete_old_segments(NOW_MS)
+    assert log.directory.read_checkpoint().log_start_offset == log.log_start_offset > 0
+
+
+def test_a_crash_between_the_start_on_disk_and_the_deletion_loses_nothing_else() -> None:
+    log, disk, _ = old_log()
+    end, write = log.log_end_offset, log.begin_deletion(NOW_MS)
+    assert write is not None
+    assert write.carry_out()
+    disk.crash_machine(random.Random(1))
+    again = open_log(disk)
+    assert (again.log_start_offset, again.log_end_offset) == (write.checkpoint.log_start_offset, end)
 
 
 def test_a_time_index_that_is_not_to_be_believed_is_not_needed_for_that() -> None:
