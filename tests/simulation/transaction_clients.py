@@ -44,7 +44,7 @@ from raylog.storage.batch_codec import decode_checked, encode_batch
 _ASK_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
 _LATEST_SECONDS = 1.0
-_COMES_AGAIN = 0.1  # of the transactions
+_COMES_AGAIN = 0.3  # of the transactions
 _TIMEOUT_MS = 4_000
 _ACKS_ALL = -1
 _FINAL = (ProducerFenced, InvalidTransactionState, TransactionTimedOut, UnknownTransactionalId, FamilyFenced)
