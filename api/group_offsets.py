@@ -123,8 +123,14 @@ class GroupOffsets:
         deadline = self._loop.time() + timeout
         wanted = set(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        unstable: UnstableOffset | None = None
         while wanted:
-            some, unstable = await self.known_now(wanted, max(0.0, deadline - self._loop.time()))
+            try:
+                some, unstable = await self.known_now(wanted, max(0.0, deadline - self._loop.time()))
+            except GroupRequestTimedOut:
+                if unstable is None:
+                    raise
+                raise unstable from None  # there was no time left for another look
             found.update(some)
             wanted -= some.keys()
             if unstable is not None:
