@@ -18,13 +18,14 @@ from raylog.api.cluster import Cluster
 
 
 @contextmanager
-def real_cluster(brokers: int = 3) -> Iterator[Cluster]:
+def real_cluster(brokers: int = 3, cpus: int = 2) -> Iterator[Cluster]:
+    """`cpus`: what Ray believes it has, and so how many workers it keeps idle."""
     folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
     short = tempfile.mkdtemp(prefix="rb-")  # the paths of Ray's sockets have to be short
     os.environ["RAY_TMPDIR"] = short
     os.environ.pop("RAY_ADDRESS", None)
     try:
-        join_or_start_ray(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        join_or_start_ray(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         cluster = raylog.start(f"{folder}/data", brokers=brokers)
         yield cluster
         cluster.shutdown()
