@@ -25,6 +25,7 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 NEEDS_EXTRA = {
     "raylog.api.arrow_poll": "pyarrow",
     "raylog.api.arrow_send": "pyarrow",
+    "raylog.api.arrow_split": "pyarrow",
     "raylog.api.workloads.kafka_driver": "aiokafka",
     "raylog.api.workloads.nats_driver": "nats",
     "raylog.api.workloads.redis_driver": "redis",
