@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from raylog.actors.metadata_log_tail import BLANK, LogTail, MetadataSnapshot, decode_batches
 from raylog.actors.replication_messages import NO_EPOCH
+from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.config import MIB, ConfigValue
 from raylog.errors import BatchError, DiskError, DiskFailed, LogDamaged, RaylogError
 from raylog.storage.checkpoints import Body, read_checkpoint, write_checkpoint
@@ -32,7 +33,6 @@ from raylog.storage.record_batch import Bytes
 
 _log = logging.getLogger(__name__)
 
-METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = "00000000000000000000000000000001"
 FAILURE_FILE: Final = "metadata-failure"
 PROMISE_FILE: Final = "metadata-promise"

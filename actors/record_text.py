@@ -12,7 +12,7 @@ from raylog.actors import coordinator_records, metadata_quorum_records, metadata
 from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.actors.messages import Message, unpack
-from raylog.actors.metadata_files import METADATA_TOPIC
+from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.actors.transaction_entries import FAMILY_PREFIX, TRANSACTION_PREFIX
 from raylog.actors.transaction_family_messages import FamilyRecord
 from raylog.actors.transaction_messages import TransactionRecord

@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
+from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.errors import DirectoryLocked, LogDamaged, UnsupportedFormat
 from raylog.storage.checkpoints import read_checkpoint
 from raylog.storage.data_directory import DataDirectory
 from raylog.storage.disk import Disk
 from raylog.storage.partition_directory import PARTITION_FILE, QUARANTINE_FILE, may_precede_creation
-
-METADATA_TOPIC: Final = "__cluster_metadata"
 
 _REMOVED: Final = "@removed-"  # no topic has an @ in its name
 _PARTITION_VERSION: Final = 1

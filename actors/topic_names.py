@@ -12,6 +12,7 @@ from raylog.errors import InvalidTopicName
 
 MAX_NAME_LENGTH: Final = 249
 INTERNAL_PREFIX: Final = "__"
+METADATA_TOPIC: Final = "__cluster_metadata"  # the log of the cluster's state, beside the replicas
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]+")
 

@@ -18,7 +18,8 @@ from raylog.actors.data_directories import (
     interrupted_formation,
     secret_in,
 )
-from raylog.actors.metadata_files import METADATA_TOPIC, PROMISE_FILE, SNAPSHOT_FILE
+from raylog.actors.metadata_files import PROMISE_FILE, SNAPSHOT_FILE
+from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.errors import (
     BrokersLeftOut,
     DirectoryCopied,

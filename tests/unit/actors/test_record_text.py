@@ -14,10 +14,10 @@ from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
 from raylog.actors.messages import Done, Message, pack
 from raylog.actors.metadata_batches import encode_change
-from raylog.actors.metadata_files import METADATA_TOPIC
 from raylog.actors.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.metadata_records import PartitionChanged
 from raylog.actors.record_text import describe_metadata_record, describe_transaction_record
+from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.actors.transaction_entries import FAMILY_PREFIX, transaction_entry
 from raylog.actors.transaction_family_messages import FamilyRecord
 from raylog.actors.transaction_messages import TransactionRecord

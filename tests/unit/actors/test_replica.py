@@ -620,8 +620,9 @@ def test_a_reader_on_the_leaders_node_is_shown_the_file(trio: Trio) -> None:
     assert records_of(far.payload) == [(0, bytes(100_000))]
 
 
-def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: Trio) -> None:
-    trio.catch_up_rate = 100_000
+def _write_behind_its_back(trio: Trio, catch_up_rate: int) -> None:
+    """3 MB that broker 2 has to catch up with, no faster than that."""
+    trio.catch_up_rate = catch_up_rate
     trio.settings["max.message.bytes"] = str(1 << 20)
     trio.start(1, 2)
     trio.min_insync = 1
@@ -629,6 +630,10 @@ def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: 
     trio.world.run_for(0.5)
     for _ in range(10):
         trio.offset_of(trio.append(1, bytes(300_000)))
+
+
+def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: Trio) -> None:
+    _write_behind_its_back(trio, 100_000)
     began = trio.world.now
     trio.tell(2)
     trio.until(lambda: trio.isr == (1, 2), 60.0)
@@ -636,14 +641,7 @@ def test_a_follower_that_is_not_in_sync_catches_up_no_faster_than_allowed(trio: 
 
 
 def test_a_follower_that_waits_for_its_throttle_hears_of_a_higher_one(trio: Trio) -> None:
-    trio.catch_up_rate = 1
-    trio.settings["max.message.bytes"] = str(1 << 20)
-    trio.start(1, 2)
-    trio.min_insync = 1
-    trio.elect(1, (1,), 1)
-    trio.world.run_for(0.5)
-    for _ in range(10):
-        trio.offset_of(trio.append(1, bytes(300_000)))
+    _write_behind_its_back(trio, 1)
     trio.tell(2)
     trio.world.run_for(30.0)
     assert 2 not in trio.isr
