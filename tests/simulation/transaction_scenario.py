@@ -30,7 +30,7 @@ _PARTITIONS = 3
 _FAULT_SECONDS = 20.0
 _RECOVERY_SECONDS = 60.0
 _QUIET_SECONDS = 12.0  # until the last transaction that nobody ends has timed out
-_ENOUGH = 20  # transactions once the faults are over
+_ENOUGH = 40  # transactions once the faults are over
 _EPOCHS = 4  # of a producer id, in every other seed: so they run out again and again
 _MAKERS: dict[str, MakeCore] = {TRANSACTIONS_TOPIC: transaction_core.make, OFFSETS_TOPIC: group_core.make}
 
