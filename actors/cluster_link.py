@@ -30,6 +30,7 @@ from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, Topic
 from raylog.errors import (
     CoordinatorNotReady,
     MessageUnknown,
+    PeerNotAdmitted,
     PeerUnreachable,
     RaylogError,
     RemoteFailed,
@@ -236,7 +237,7 @@ class ClusterLink:
         return response
 
     async def connect(self, leader: PartitionLeader, timeout: float) -> None:
-        """Have a stream to that leader. PeerUnreachable, PeerNotAdmitted, StreamNotOpen."""
+        """Have a stream to that leader. PeerUnreachable, StreamNotOpen."""
         if self._pool.open(leader.endpoints) is None:
             await self._stream(leader, timeout)
 
@@ -276,7 +277,11 @@ class ClusterLink:
         if self._cache.is_outdated(leader):
             raise replaced(leader)
         self._want(leader.topic)
-        stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
+        try:
+            stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
+        except PeerNotAdmitted as error:
+            # Brokers admit this client, and name the leader: it has just died, or its port is another process's by now.
+            raise PeerUnreachable(error.peer, error.reason) from error
         return stream
 
     def _want(self, topic: str) -> None:

@@ -276,6 +276,21 @@ def test_a_leader_answers_and_its_errors_are_raised_as_they_are(world: LinkWorld
         world.do(world.link.ask(leader, Fetch(7, -1, -1, 1, 1000, 100, False, ""), timeout=5.0))
 
 
+def test_a_leader_that_dies_while_it_admits_a_client_is_one_that_cannot_be_reached(
+    world: LinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the secret is wrong, brokers tell: they have admitted this client."""
+    world.create_topic()
+    leader = world.do(world.link.find_topic(TOPIC, 5.0)).partitions[0]
+
+    async def dies(endpoint: Endpoint, role: str, handler: Handler) -> Stream:
+        raise PeerNotAdmitted(str(endpoint), "it ended the stream")
+
+    monkeypatch.setattr(world.link.env, "dial", dies)
+    with pytest.raises(PeerUnreachable, match="it ended the stream"):
+        world.do(world.link.ask(leader, LATEST_OFFSET, timeout=5.0))
+
+
 def test_requests_that_wait_for_a_stream_are_sent_in_their_order(world: LinkWorld) -> None:
     world.create_topic()
     world.do(world.link.find_topic(TOPIC, 5.0))
