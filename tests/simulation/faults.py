@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.simulation.losses import Losses
-from tests.simulation.machines import Process
+from tests.simulation.machines import Machine, Process
 from tests.simulation.network_faults import NetworkFaults
 from tests.simulation.plan import Plan
 from tests.simulation.races import Races
@@ -207,8 +207,12 @@ class Faults:
     def _slow_disk(self) -> bool:
         home = self.random.choice(list(self.cluster.homes.values()))
         home.machine.slow_disk(self.random.choice((10.0, 100.0)))
-        self.cluster.world.after(self.random.uniform(0.2, 3.0), home.machine.slow_disk, self.plan.disk_slowness)
+        self.cluster.world.after(self.random.uniform(0.2, 3.0), self._as_slow_as_planned, home.machine)
         return True
+
+    def _as_slow_as_planned(self, machine: Machine) -> None:
+        if not self._stopped:  # from then on no disk is slow
+            machine.slow_disk(self.plan.disk_slowness)
 
     def _jump_clock(self) -> bool:
         machine = self.random.choice(self.cluster.world.machines)
