@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.append_waits import AppendWaits
+from raylog.actors.committed_reads import AbortedPairs, CommittedBatches, committed_batches, committed_slice
 from raylog.actors.control_messages import NO_LEADER, ProposeIsr, ReplicaId
 from raylog.actors.coordinator_claims import check_claimed
 from raylog.actors.fetch_waits import FetchWaits
@@ -62,7 +63,7 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import FileSlice, Isolation, visible_end
+from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, visible_end
 from raylog.storage.record_batch import Bytes, is_transactional
 
 ACKS_ALL: Final = -1
@@ -288,7 +289,7 @@ class LeaderRole:
         end = self._log.log_end_offset
         diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
         if diverged is not None:
-            return Response(self._fetched(message, message.offset, diverged=diverged))
+            return Response(self._fetched(message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message))
         if visible and self._hosted.is_cold(message.offset):
             return self._show_cold(message, began) or self._fetch_cold(message, began)
@@ -306,28 +307,40 @@ class LeaderRole:
             length = 0 if there is None else there.length
             if length < min(message.min_bytes, message.max_bytes) and not must_answer:
                 return None
-        if there is not None and self._reads_files(message) and there.length >= _MIN_FILE_BYTES:
-            return self._show(message, there)
+        shown = self._show(message, there) if self._reads_files(message) else None
+        if shown is not None:
+            return shown
         read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
-        self._gave_out(len(read.data), read.next_offset - message.offset)
-        return Response(self._fetched(message, read.next_offset), read.data)
+        return self._give(message, read)
 
-    def _show(self, message: Fetch, there: FileSlice) -> Response:
-        piece = (there.path, there.inode, there.position, there.length)
+    def _give(self, message: Fetch, read: FetchedBatches) -> Response:
+        seen = CommittedBatches(read.data, read.next_offset, ())
+        if message.committed:
+            seen = committed_batches(self._log, read, self._hosted.env.wall_ms())
+        self._gave_out(len(seen.data), seen.next_offset - message.offset)
+        return Response(self._fetched(seen.next_offset, seen.aborted), seen.data)
+
+    def _show(self, message: Fetch, there: FileSlice | None) -> Response | None:
+        """None: that is too little for its reader to open a file."""
+        aborted: AbortedPairs = ()
+        if there is not None and there.length >= _MIN_FILE_BYTES and message.committed:
+            committed = committed_slice(self._log, there, self._hosted.env.wall_ms())
+            there, aborted = committed or (None, ())
+        if there is None or there.length < _MIN_FILE_BYTES:
+            return None
         self._gave_out(there.length, there.next_offset - message.offset)
-        return Response(self._fetched(message, there.base_offset, piece))
+        piece = (there.path, there.inode, there.position, there.length)
+        return Response(self._fetched(there.base_offset, aborted, piece))
 
     def _show_cold(self, message: Fetch, began: float) -> Response | None:
         """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
         if not self._reads_files(message):
             return None
-        there = self._log.slice(message.offset, message.max_bytes, _isolation(message))
-        if there is None or there.length < _MIN_FILE_BYTES:
-            return None
-        shown = self._show(message, there)
-        self._counters.fetches.add(self._counters.clock() - began)
+        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))
+        if shown is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
         return shown
 
     def _gave_out(self, size: int, offsets: int) -> None:
@@ -341,29 +354,22 @@ class LeaderRole:
     async def _fetch_cold(self, message: Fetch, began: float) -> Answer:
         isolation = _isolation(message)
         read = await self._hosted.read_cold(message.offset, message.max_bytes, isolation, self._check_leading)
-        self._gave_out(len(read.data), read.next_offset - message.offset)
         self._counters.fetches.add(self._counters.clock() - began)
-        return Response(self._fetched(message, read.next_offset), read.data)
+        return self._give(message, read)
 
     def _check_leading(self) -> None:
         """After an await (rule 28)."""
         if self._ended:
             raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
 
-    def _aborted(self, message: Fetch, next_offset: int) -> tuple[tuple[int, int], ...]:
-        found = self._log.aborted_between(message.offset, next_offset, self._hosted.env.wall_ms())
-        return tuple((entry.producer_id, entry.first_offset) for entry in found)
-
     def _fetched(
         self,
-        message: Fetch,
         next_offset: int,
+        aborted: AbortedPairs = (),
         file: tuple[str, int, int, int] | None = None,
         diverged: tuple[int, int] | None = None,
     ) -> Fetched:
         log = self._log
-        end = log.last_stable_offset if file is not None else next_offset
-        aborted = self._aborted(message, end) if message.committed and diverged is None else ()
         return Fetched(
             next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self.epoch,
             diverged, aborted, file,

@@ -221,7 +221,7 @@ class TopicConfig:
         "segment.index.bytes",
         10 * MIB,
         _integer(8, INT32_MAX),
-        "Start a new segment file when its offset index reaches this size.",
+        "Start a new segment file when its offset index, or that of its aborted transactions, reaches this size.",
     )
     segment_jitter_ms: int = _setting(
         "segment.jitter.ms",

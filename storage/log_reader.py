@@ -14,9 +14,9 @@ from raylog.storage.batch_codec import decode_checked
 from raylog.storage.batch_scan import ChainBroken, walk_chain
 from raylog.storage.disk import Disk
 from raylog.storage.producer_replay import know_transactions
-from raylog.storage.record_batch import BatchHeader, check_batch
+from raylog.storage.record_batch import MAX_OFFSET, BatchHeader, check_batch
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
-from raylog.storage.transaction_index import AbortedTransaction
+from raylog.storage.transaction_index import AbortedRange, AbortedTransaction
 
 if TYPE_CHECKING:
     from raylog.storage.partition_log import PartitionLog
@@ -90,8 +90,11 @@ def inspect(log: PartitionLog, offset: int) -> BatchHeader:
         raise segment.damaged(place.position, error.describe()) from error
 
 
-def file_slice(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -> FileSlice | None:
-    end = _check_range(log, offset, isolation)
+def file_slice(
+    log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation, below: int = MAX_OFFSET
+) -> FileSlice | None:
+    """Batches that lie wholly below `below`, and below what the isolation lets the reader see."""
+    end = min(_check_range(log, offset, isolation), below)
     if offset >= end:
         return None
     segment = log.segments.containing(offset)
@@ -179,10 +182,15 @@ def _checked(segment: Segment, place: Place) -> tuple[BatchHeader, bytes]:
 def aborted_between(
     log: PartitionLog, start_offset: int, end_offset: int, now_ms: int
 ) -> list[AbortedTransaction]:
-    found = []
-    for segment in log.segments.from_offset(start_offset):
+    wanted = AbortedRange(start_offset, end_offset)
+    find_aborted(log, wanted, now_ms)
+    return wanted.found
+
+
+def find_aborted(log: PartitionLog, wanted: AbortedRange, now_ms: int) -> None:
+    for segment in log.segments.from_offset(wanted.start_offset):
         index = know_transactions(log.segments, segment, now_ms)
-        found += index.overlapping(start_offset, end_offset)
-        if index.complete_for(end_offset):
+        index.look_up(wanted)
+        if index.complete_for(wanted.end_offset):
             break
-    return found
+    wanted.shorten()

@@ -69,7 +69,7 @@ from raylog.storage.record_batch import (
 )
 from raylog.storage.retention import Expired
 from raylog.storage.segment import LOG_SUFFIX, Segment, file_name
-from raylog.storage.transaction_index import AbortedTransaction
+from raylog.storage.transaction_index import AbortedRange, AbortedTransaction
 
 if TYPE_CHECKING:
     from raylog.storage.compaction import CompactionReport
@@ -353,6 +353,7 @@ class PartitionLog:
             size + header.size > config.segment_bytes
             or header.last_offset - active.base_offset > MAX_OFFSET_DELTA
             or active.offset_index.size_bytes >= config.segment_index_bytes
+            or active.transactions.size_bytes >= config.segment_index_bytes
             or self._is_old_for(header, active, waiting)
         )
 
@@ -419,9 +420,19 @@ class PartitionLog:
         return log_reader.read(self, offset, max_bytes, isolation)
 
     @_while_open
-    def slice(self, offset: int, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK) -> FileSlice | None:
-        """The same as a piece of a file, for a reader on this machine who reads it himself."""
-        return log_reader.file_slice(self, offset, max_bytes, isolation)
+    def slice(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        *,
+        below: int = MAX_OFFSET,
+    ) -> FileSlice | None:
+        """The same as a piece of a file, for a reader on this machine who reads it himself.
+
+        No batch of it ends beyond `below`.
+        """
+        return log_reader.file_slice(self, offset, max_bytes, isolation, below)
 
     @_while_open
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
@@ -432,6 +443,11 @@ class PartitionLog:
     def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [start_offset, end_offset)."""
         return log_reader.aborted_between(self, start_offset, end_offset, now_ms)
+
+    @_while_open
+    def find_aborted(self, wanted: AbortedRange, now_ms: int) -> None:
+        """The same, at most so many as `wanted` says: it is shorter afterwards where there are more."""
+        log_reader.find_aborted(self, wanted, now_ms)
 
     @_while_open
     def inspect(self, offset: int) -> BatchHeader:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.storage import transaction_index
 from raylog.storage.index_entries import IndexEntries
 from raylog.storage.offset_index import ENTRY as OFFSET_ENTRY
 from raylog.storage.offset_index import OffsetIndex
@@ -15,7 +17,7 @@ from raylog.storage.record_batch import NO_TIMESTAMP
 from raylog.storage.sealed_file import SealBroken
 from raylog.storage.time_index import ENTRY as TIME_ENTRY
 from raylog.storage.time_index import TimeIndex
-from raylog.storage.transaction_index import AbortedTransaction, TransactionIndex
+from raylog.storage.transaction_index import AbortedRange, AbortedTransaction, TransactionIndex
 from tests.unit.storage.small_log import new_disk
 
 PATH = "/data/an.index"
@@ -213,3 +215,67 @@ def test_the_transaction_index_is_kept_in_kafkas_layout() -> None:
     assert TransactionIndex.load(disk, PATH, LOG_BYTES).aborted == aborted().aborted
     body = disk.read_file(PATH)[-3 * 34 :]
     assert struct.unpack(">hqqqq", body[:34]) == (0, 1, 10, 20, 5)
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 900)), max_size=60),
+    blocks=st.integers(1, 8),
+    cut=st.integers(0, 3_000),
+    start=st.integers(0, 3_000),
+    length=st.integers(1, 600),
+    at_most=st.integers(1, 12),
+)
+def test_a_look_up_finds_what_a_visit_of_all_entries_finds(
+    spans: list[tuple[int, int]], blocks: int, cut: int, start: int, length: int, at_most: int
+) -> None:
+    """Also after a cut, with blocks of any size; with a limit, up to the first record of the one too many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transaction_index, "_BLOCK", blocks)
+        entries = _as_a_log_has_them(spans)
+        index, end = TransactionIndex(entries[: len(entries) // 2]), start + length
+        index.overlapping(start, end)  # from now on it remembers about blocks
+        for entry in entries[len(entries) // 2 :]:
+            index.add(entry)
+        index.overlapping(start, end)
+        index.cut(cut)
+        entries = [entry for entry in entries if entry.last_offset < cut]
+        expected = [entry for entry in entries if entry.last_offset >= start and entry.first_offset < end]
+        assert index.overlapping(start, end) == expected
+        wanted = AbortedRange(start, end, at_most)
+        index.look_up(wanted)
+        wanted.shorten()
+        expected.sort(key=lambda entry: entry.first_offset)
+        assert sorted(wanted.found, key=lambda entry: entry.first_offset) == expected[:at_most]
+        assert wanted.end_offset == (expected[at_most].first_offset if len(expected) > at_most else end)
+
+
+def _as_a_log_has_them(spans: list[tuple[int, int]]) -> list[AbortedTransaction]:
+    """In the order of their markers, with the first offset of what was still open at each."""
+    firsts = dict.fromkeys(first for first, _ in spans)
+    lengths = dict(spans)
+    ends: dict[int, int] = {}
+    for last, first in sorted((2 * (first + lengths[first]) + 1, 2 * first) for first in firsts):
+        ends[next(each for each in range(last, last + 10_000, 2) if each not in ends.values())] = first
+    in_order = sorted((last, first) for last, first in ends.items())
+    return [
+        AbortedTransaction(number, first, last, min([last + 1, *(other for end, other in in_order if end > last)]))
+        for number, (last, first) in enumerate(in_order)
+    ]
+
+
+def test_a_look_up_among_many_visits_few() -> None:
+    """A read of committed records looked at each of two million entries, every time."""
+    index = TransactionIndex(AbortedTransaction(1, 2 * at, 2 * at + 1, 2 * at + 2) for at in range(50_000))
+    visited = _Counted(70_000, 70_010)
+    index.look_up(visited)
+    assert len(visited.found) == 5
+    assert visited.visited <= 512
+
+
+class _Counted(AbortedRange):
+    visited = 0
+
+    def take(self, entries: Iterable[AbortedTransaction]) -> None:
+        entries = list(entries)
+        self.visited += len(entries)
+        super().take(entries)

@@ -8,6 +8,7 @@ import pytest
 
 from raylog.errors import DiskFull
 from raylog.storage.batch_codec import encode_batch
+from raylog.storage.control_records import MarkerType
 from raylog.storage.log_reader import Isolation
 from raylog.storage.log_recovery import OpenedAfter
 from raylog.storage.partition_log import PartitionLog
@@ -20,6 +21,8 @@ from tests.unit.storage.small_log import (
     append,
     batch,
     contents,
+    end_transaction,
+    from_producer,
     new_disk,
     new_log,
     open_log,
@@ -99,6 +102,15 @@ def test_a_segment_is_full_when_its_index_is() -> None:
     for _ in range(8):
         append(log)
     assert segment_bases(log) == [0, 3, 6]  # the first batch of a segment needs no entry
+
+
+def test_a_segment_is_full_when_its_transaction_index_is() -> None:
+    """What a look-up may have to visit of one segment, and what an opening has to load, is bounded."""
+    log, _ = new_log({"segment.index.bytes": 3 * 34})
+    for producer in range(7):
+        log.append_as_leader(from_producer(0, producer, transactional=True), EPOCH, NOW_MS)
+        end_transaction(log, MarkerType.ABORT if producer < 5 else MarkerType.COMMIT, producer)
+    assert segment_bases(log) == [0, 6]
 
 
 def test_a_segment_is_over_when_its_first_record_is_segment_ms_older_than_the_next() -> None:
