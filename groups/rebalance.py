@@ -16,14 +16,14 @@ from raylog.groups.group_messages import PartitionId, Profile, grouped
 from raylog.groups.group_records import GroupKey, GroupValue, Record, TargetKey, TargetValue
 from raylog.groups.group_state import Group
 from raylog.groups.offsets_log import KnownTopic, Racks, Topics
-from raylog.groups.topic_patterns import matches
+from raylog.groups.topic_patterns import matching
 
 
 def subscribed(profile: Profile, topics: Mapping[str, KnownTopic]) -> frozenset[str]:
     """The topics that a member wants, of those that there are."""
     named = {name for name in profile.topics if name in topics}
     if profile.pattern:
-        named.update(name for name in topics if not name.startswith("__") and matches(profile.pattern, name))
+        named |= matching(profile.pattern, topics)
     return frozenset(named)
 
 

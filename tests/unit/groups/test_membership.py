@@ -464,12 +464,9 @@ def test_bad_heartbeats(changes: dict[str, object], error: type[RaylogError], te
         ({"topics": ("",)}, InvalidMembership, "a name that no topic can have"),
         ({"topics": ("topic",) * 60_000}, InvalidMembership, "over 262144 bytes of topics"),
         ({"assignor": "rnage"}, UnknownAssignor, "not one of raylog's"),
-        ({"pattern": "("}, InvalidSubscription, "no regular expression"),
-        ({"pattern": "(a+)+"}, InvalidSubscription, "too many ways"),
-        ({"pattern": "(ab|cd){2,}"}, InvalidSubscription, "too many ways"),
-        ({"pattern": "a*b*c*d*"}, InvalidSubscription, "too many ways"),
-        ({"pattern": "a?" * 60 + "a" * 60}, InvalidSubscription, "too many ways"),
-        ({"pattern": r"(a)\1"}, InvalidSubscription, "refers back"),
+        ({"pattern": "("}, InvalidSubscription, "RE2 does not take it"),
+        ({"pattern": "(((.?){9}){9}){9}"}, InvalidSubscription, "too large"),
+        ({"pattern": r"(a)\1"}, InvalidSubscription, "invalid escape"),
         ({"pattern": "a" * 256}, InvalidSubscription, "more than 255 bytes"),
     ],
 )
@@ -489,10 +486,10 @@ def test_patterns_that_are_taken(pattern: str) -> None:
 
 
 def test_a_pattern_that_is_in_the_log_and_not_taken_any_more_means_no_topics() -> None:
-    """It could hold the coordinator up, and it keeps nobody else from anything."""
+    """As one of Python's own syntax, which earlier versions took. It keeps nobody else from anything."""
     machine = Machine(t=2)
     Client(machine, "a", "t").join()
-    bad = Client(machine, "b", pattern="t").profile._replace(pattern="a?" * 60 + "a" * 60)
+    bad = Client(machine, "b", pattern="t").profile._replace(pattern="(?!u).*")
     machine.written.append(encode((MemberKey("g", "b"), MemberValue(bad.fields(), WALL_MS))))
     machine.topics.put("a" * 249, 1)
     later = machine.successor()
@@ -501,7 +498,7 @@ def test_a_pattern_that_is_in_the_log_and_not_taken_any_more_means_no_topics() -
     assert len(good.partitions) == 1
     assert later.group().members["b"].target == frozenset()
     old.profile = bad
-    with pytest.raises(InvalidSubscription, match="too many ways"):
+    with pytest.raises(InvalidSubscription, match="invalid perl operator"):
         old.join()
 
 
