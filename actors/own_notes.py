@@ -1,14 +1,26 @@
 """Short notes that raylog keeps on a machine for its user: which Ray a program of ours has started, and where.
 
 Ray's own folder is not the place: Ray has to make it itself for others to share it. The folder beside it may be open to
-everybody, so a note that is not this user's is not believed, and no link is followed.
+everybody, so anything may lie there under a note's name.
+
+What must stay true: only a regular file of this user's is believed or locked. It is opened without following a link and
+without waiting, and looked at before a byte of it is read; a named pipe would wait for a writer for ever.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 import tempfile
 from pathlib import Path
+from typing import Final
+
+from raylog.errors import DirectoryNotOurs
+
+_SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+_log = logging.getLogger(__name__)
 
 
 def ray_folder() -> Path:
@@ -23,12 +35,33 @@ def note_path(purpose: str) -> Path:
 
 def read_note(purpose: str) -> str:
     """Empty: there is none of this user's."""
+    path = note_path(purpose)
     try:
-        fd = os.open(note_path(purpose), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | _SAFELY)
     except FileNotFoundError:
         return ""
+    except OSError as error:  # a link, or another user's
+        _log.warning("%s is no note of this user's, and is not believed: %s", path, error)
+        return ""
+    if not _is_own_file(fd):
+        os.close(fd)
+        return ""
     with open(fd) as file:
-        return file.read().strip() if os.fstat(fd).st_uid == os.geteuid() else ""
+        return file.read().strip()
+
+
+def open_lock(purpose: str) -> int:
+    """A descriptor to lock with. DirectoryNotOurs: what lies there is not this user's."""
+    path = note_path(purpose)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o600)
+    except OSError as error:
+        raise DirectoryNotOurs(str(path.parent), f"{path.name} cannot be opened ({error.strerror})") from error
+    if not _is_own_file(fd):
+        os.close(fd)
+        raise DirectoryNotOurs(str(path.parent), f"{path.name} is another user's, or no file")
+    return fd
 
 
 def write_note(purpose: str, text: str) -> None:
@@ -42,3 +75,8 @@ def write_note(purpose: str, text: str) -> None:
 
 def remove_note(purpose: str) -> None:
     note_path(purpose).unlink(missing_ok=True)
+
+
+def _is_own_file(fd: int) -> bool:
+    found = os.fstat(fd)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()

@@ -24,7 +24,7 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.util.client import ray as ray_client
 
 from raylog.actors.java_runtime import java_on_path
-from raylog.actors.own_notes import note_path, ray_folder, read_note, write_note
+from raylog.actors.own_notes import open_lock, ray_folder, read_note, write_note
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayNotStarted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
@@ -163,8 +163,7 @@ def _asks_for_token(address: str) -> bool:
 @contextmanager
 def one_process_at_a_time() -> Iterator[None]:
     """Two that look for Ray at once, and find none, would start one each."""
-    note_path("lock").parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(note_path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_lock("lock")
     try:
         _lock(fd)
         yield

@@ -7,6 +7,9 @@ forgets what was not synced. What both promise:
 - A write that raised may have left part of its bytes behind: the caller truncates.
 - A process crash keeps everything written; a machine crash keeps what was synced, and of names what
   was synced with their directory.
+
+`LocalDisk` makes directories of mode 0700 and files of mode 0600: records are their owner's alone. A directory that was
+open to others is closed to them when it is locked, so what an earlier version wrote in it cannot be reached either.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +32,11 @@ _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _BUSY: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+_OTHERS: Final = 0o077
+
+_log = logging.getLogger(__name__)
 
 
 class DiskFile(Protocol):
@@ -199,7 +209,7 @@ class LocalDisk:
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         try:
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-            return LocalFile(path, os.open(path, flags, 0o644))
+            return LocalFile(path, os.open(path, flags, _FILE_MODE))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -249,7 +259,7 @@ class LocalDisk:
 
     def make_directory(self, path: str) -> None:
         try:
-            Path(path).mkdir(parents=True, exist_ok=True)
+            _make_private(Path(path))
         except OSError as error:
             raise disk_error(error, f"Making directory {path}") from error
 
@@ -290,7 +300,7 @@ class LocalDisk:
     def lock_directory(self, path: str) -> LocalLock:
         lock_path = Path(path) / ".lock"
         try:
-            fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -305,6 +315,7 @@ class LocalDisk:
                 raise DirectoryLocked(path, holder) from None
             raise disk_error(error, f"Locking {lock_path}") from error
         _sign_lock(fd)
+        _close_to_others(path)
         return lock
 
     def free_bytes(self, path: str) -> int:
@@ -329,6 +340,23 @@ class LocalDisk:
         return subprocess.run(
             ["sysctl", "-n", "kern.bootsessionuuid"], check=True, capture_output=True, text=True, timeout=10
         ).stdout.strip()
+
+
+def _make_private(path: Path) -> None:
+    """Also its missing parents, for which `mkdir(parents=True)` would take the mode that is usual for the user."""
+    if not path.parent.is_dir():
+        _make_private(path.parent)
+    path.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+
+
+def _close_to_others(path: str) -> None:
+    """Let only its owner enter the directory. A file system without modes, or another owner, is no reason to stop."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & _OTHERS:
+            os.chmod(path, mode & ~_OTHERS)
+    except OSError as error:
+        _log.warning("%s is open to other users, who can read its records, and cannot be closed: %s", path, error)
 
 
 def _lock_holder(fd: int) -> str:

@@ -72,7 +72,7 @@ def for_these(hosts: SshHosts) -> dict[str, Any]:
     """cluster.yaml, with another provider."""
     config: dict[str, Any] = yaml.safe_load((_ROOT / "cluster.yaml").read_text())
     head, *workers = hosts.numbers
-    for name in ("available_node_types", "head_node_type", "max_workers"):
+    for name in ("available_node_types", "head_node_type", "initialization_commands", "max_workers"):
         del config[name]
     provider = {"head_ip": hosts.address(head), "worker_ips": [hosts.address(worker) for worker in workers]}
     config["provider"] = {"type": "local", **provider}
@@ -144,6 +144,7 @@ def test_a_cluster_that_ray_up_made_outlives_a_host(hosts: SshHosts) -> None:
         leader = next_line(program, "leader")
         for host in (head, *workers):
             assert any("[metrics,spark]" in call for call in hosts.asked_of(host, "pip")), "raylog was not installed"
+            assert not any("mkfs" in call or "mount" in call for call in hosts.asked_of(host, "sudo"))
             assert (hosts.home(host) / "raylog-source" / "raylog" / "storage").is_symlink(), "nothing was copied"
         produced = time.monotonic()
         lost = next(host for host in workers if hosts.address(host) == leader)

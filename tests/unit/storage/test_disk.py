@@ -7,9 +7,10 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -707,3 +708,49 @@ def test_a_child_does_not_inherit_files_or_locks(path: str) -> None:
         assert fcntl.fcntl(held._fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     file.close()
     lock.release()
+
+
+# --- whose it is ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_what_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    disk = LocalDisk()
+    directory = tmp_path / "data" / "broker-0" / "clicks-0"
+    disk.make_directory(str(directory))
+    disk.open(str(directory / "log"), create=True).close()
+    disk.write_file(str(directory / "checkpoint"), b"x")
+    disk.lock_directory(str(directory)).release()
+    assert [mode_of(each) for each in (directory, directory.parent, directory.parent.parent)] == [0o700] * 3
+    assert {mode_of(each) for each in directory.iterdir()} == {0o600}
+    assert len(list(directory.iterdir())) == 3
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_directory_that_others_could_enter_is_closed_to_them_when_it_is_locked(tmp_path: Path) -> None:
+    directory = tmp_path / "broker-0"
+    directory.mkdir()
+    directory.chmod(0o2755)
+    LocalDisk().lock_directory(str(directory)).release()
+    assert mode_of(directory) == 0o2700
+
+
+def test_a_directory_that_cannot_be_closed_to_others_is_told_and_used(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = Path(path).parent
+    directory.chmod(0o755)
+    monkeypatch.setattr(os, "chmod", failing(errno.EPERM))
+    LocalDisk().lock_directory(str(directory)).release()
+    assert f"{directory} is open to other users" in caplog.text
