@@ -96,8 +96,8 @@ class HandLink:
         self._ids += 1
         return self._ids
 
-    def topic(self, name: str) -> TopicView | None:
-        return self.view if self.view is not None and self.view.name == name else None
+    def topic(self, _name: str) -> TopicView | None:
+        return self.view
 
     async def is_deleted(self, topic_id: bytes, _timeout: float) -> bool:
         if isinstance(self.refusal, ClusterUnreachable):
