@@ -3,7 +3,7 @@
     broker.json              format version, cluster id, broker id, directory id, first voters
     .lock                    flock: one broker
     <topic>-<partition>/     one replica each, see partition_directory.py
-    <topic>-<partition>@set-aside-<ms>/  a replica that was damaged or replaced, kept for whoever wants to look
+    <topic>-<partition>@set-aside-<ms>-<why>/  a log that was set aside, see set_aside_names.py
 
 What must stay true: the identity is written once, when the directory is blank, and never changes; so a node that comes
 back with its directory is the same broker, and no broker ever writes into the directory of another. The directory id is
@@ -21,9 +21,9 @@ from raylog.errors import DirectoryBlank, DirectoryNotOurs, WrongCluster
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk, LocalDisk
 from raylog.storage.partition_directory import LOCK_FILE
+from raylog.storage.set_aside_names import SetAsideName, new_path, parse_name, set_aside_of
 
 IDENTITY_FILE: Final = "broker.json"
-SET_ASIDE: Final = "@set-aside-"  # no topic has an @ in its name
 _VERSION: Final = 1
 _REPLICA_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 
@@ -113,24 +113,22 @@ class DataDirectory:
         matches = [_REPLICA_NAME.fullmatch(name) for name in self.disk.list_directory(self.path)]
         return [(match[1], int(match[2])) for match in matches if match]
 
-    def set_aside(self, topic: str, partition: int, now_ms: int) -> str:
-        """Move a closed replica out of the way, so that it can be fetched again from its leader; returns where to."""
-        later = [number + 1 for number, _ in self._aside(topic, partition)]
-        number = max([now_ms, *later])  # it rises, whatever the clock does
-        target = f"{self.replica_path(topic, partition)}{SET_ASIDE}{number}"
-        self.disk.rename(self.replica_path(topic, partition), target)
+    def set_aside(self, topic: str, partition: int, why: str, now_ms: int) -> str:
+        """Move a closed replica out of the way, so that another may take its place; returns where to."""
+        path = self.replica_path(topic, partition)
+        target = new_path(self.disk, path, why, now_ms)
+        self.disk.rename(path, target)
         self.disk.sync_directory(self.path)
         return target
 
     def set_aside_before(self, topic: str, partition: int) -> list[str]:
         """Where what was set aside of this replica lies, the oldest first."""
-        return [path for _, path in self._aside(topic, partition)]
+        return [path for _, path in set_aside_of(self.disk, self.replica_path(topic, partition))]
 
-    def _aside(self, topic: str, partition: int) -> list[tuple[int, str]]:
-        prefix = f"{topic}-{partition}{SET_ASIDE}"
-        names = [name for name in self.disk.list_directory(self.path) if name.startswith(prefix)]
-        numbers = [(name, name.removeprefix(prefix)) for name in names]
-        return sorted((int(number), f"{self.path}/{name}") for name, number in numbers if number.isdecimal())
+    def all_set_aside(self) -> list[tuple[SetAsideName, str]]:
+        """Of all replicas: what their names say, and where they lie."""
+        names = [(parse_name(name), name) for name in self.disk.list_directory(self.path)]
+        return [(parsed, f"{self.path}/{name}") for parsed, name in names if parsed is not None]
 
     def free_bytes(self) -> int:
         return self.disk.free_bytes(self.path)

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from raylog.storage.record_batch import Bytes
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _BUSY: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS))
+_COPY_CHUNK: Final = 1024 * 1024
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
@@ -52,6 +55,9 @@ class DiskFile(Protocol):
 
     def size(self) -> int: ...
     def inode(self) -> int: ...
+    def links(self) -> int:
+        """How many names the file has: what is written or cut under one of them shows under all."""
+
     def truncate(self, length: int) -> None: ...
     def sync(self) -> None:
         """Make the file's bytes and length survive a machine crash. Callable from another thread."""
@@ -80,6 +86,9 @@ class Disk(Protocol):
         """Make the directory and its missing parents; one that is there already is fine."""
 
     def rename(self, source: str, target: str) -> None: ...
+    def link(self, source: str, target: str) -> None:
+        """Give the file a second name; where the file system knows no such thing, copy it."""
+
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is fine."""
 
@@ -98,6 +107,22 @@ class Disk(Protocol):
 
     def boot_id(self) -> str:
         """Changes when the machine reboots: un-synced bytes of an earlier boot cannot be relied on."""
+
+
+def copy_file(disk: Disk, source: str, target: str, size: int) -> None:
+    """The first `size` bytes, synced."""
+    read = disk.open(source)
+    try:
+        written = disk.open(target, create=True)
+        try:
+            written.truncate(0)
+            for position in range(0, size, _COPY_CHUNK):
+                written.write_at(read.read_at(min(_COPY_CHUNK, size - position), position), position)
+            written.sync()
+        finally:
+            written.close()
+    finally:
+        read.close()
 
 
 def disk_error(error: OSError, doing: str) -> DiskError:
@@ -159,6 +184,9 @@ class LocalFile:
 
     def inode(self) -> int:
         return self._status().st_ino
+
+    def links(self) -> int:
+        return self._status().st_nlink
 
     def _status(self) -> os.stat_result:
         try:
@@ -271,6 +299,14 @@ class LocalDisk:
         except OSError as error:
             raise disk_error(error, f"Renaming {source} to {target}") from error
 
+    def link(self, source: str, target: str) -> None:
+        try:
+            _link_or_copy(source, target)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk_error(error, f"Linking {source} to {target}") from error
+
     def remove(self, path: str) -> None:
         try:
             Path(path).unlink(missing_ok=True)
@@ -373,6 +409,15 @@ def _sign_lock(fd: int) -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copy(source, target)
 
 
 def _sync_data(fd: int) -> None:

@@ -32,8 +32,9 @@ from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
 from raylog.storage.leader_epochs import EpochStart, LeaderEpochs
+from raylog.storage.log_doubts import BLANK, REBOOTED
 from raylog.storage.log_truncation import finish_restart
-from raylog.storage.partition_directory import CREATED, DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
+from raylog.storage.partition_directory import DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
 from raylog.storage.producer_replay import know_transactions, replay, states_before, take_in
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
 from raylog.storage.record_batch import BatchHeader
@@ -48,10 +49,10 @@ _log = logging.getLogger(__name__)
 class OpenedAfter(Enum):
     """How the log was left the last time."""
 
-    CREATION = CREATED
+    CREATION = BLANK
     CLEAN_CLOSE = "clean close"
     PROCESS_CRASH = "process crash"
-    MACHINE_CRASH = "machine crash"
+    MACHINE_CRASH = REBOOTED
 
 
 @dataclass(frozen=True)

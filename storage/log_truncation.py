@@ -61,12 +61,18 @@ class PreparedCut:
         self._sources.append(_Source(last.base_offset, size, last.path(LOG_SUFFIX), last.path(SNAPSHOT_SUFFIX)))
         self._made_for = log.shape
         self._offset = cut.place.base_offset
+        self._last = last
+        self._is_shared = last.file.links() > 1
         self._producers: ProducerStates | None = None
+        self._replacement = ""
 
     def carry_out(self) -> None:
         """Sync the segment that is to be cut, since a cut syncs all of it, and find out about the producers."""
         try:
-            self._sync_last()
+            if self._is_shared:
+                self._replacement = self._last.write_replacement(self._sources[-1].size)
+            else:
+                self._sync_last()
             self._producers = self._states()
         except (FileNotFoundError, ChainBroken):  # compaction or another cut was quicker, or it is damaged: see above
             self._producers = None
@@ -98,8 +104,14 @@ class PreparedCut:
 
     def producers_for(self, log: PartitionLog, cut: Cut) -> ProducerStates | None:
         """As they are where the log is cut; None where that is not known."""
-        is_the_same = self._made_for == log.shape and self._offset == cut.place.base_offset
-        return self._producers if is_the_same else None
+        return self._producers if self._is_for(log, cut) else None
+
+    def replacement_for(self, log: PartitionLog, cut: Cut) -> str:
+        """What takes the place of a file that a copy of the log has too; empty where it is not made yet."""
+        return self._replacement if self._is_for(log, cut) else ""
+
+    def _is_for(self, log: PartitionLog, cut: Cut) -> bool:
+        return self._made_for == log.shape and self._offset == cut.place.base_offset
 
 
 def find_cut(log: PartitionLog, offset: int) -> Cut | None:
@@ -118,13 +130,15 @@ def prepare_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
     log.truncations += 1
 
 
-def carry_out_cut(log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerStates | None) -> None:
-    """`producers`: as they will be, where that is known already."""
+def carry_out_cut(
+    log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerStates | None, replacement: str = ""
+) -> None:
+    """`producers`: as they will be, where that is known already; `replacement`: see `Segment.truncate`."""
     for later in reversed([segment for segment in log.segments if segment.base_offset > cut.last.base_offset]):
         log.segments.remove(later)
         _remove(log, later)
     if cut.last.is_sealed or cut.last.end != cut.place:
-        cut.last.truncate(cut.place)
+        cut.last.truncate(cut.place, replacement)
     _forget_after_end(log, now_ms, producers)
 
 

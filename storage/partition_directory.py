@@ -25,6 +25,7 @@ from raylog.errors import DirectoryNotOurs, LogDamaged, WrongCluster, WrongParti
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
+from raylog.storage.log_doubts import BLANK
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.segment import LOG_SUFFIX, file_name
 
@@ -35,7 +36,7 @@ CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
 QUARANTINE_FILE: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
-CREATED: Final = "creation"
+CHECKPOINT_VERSION: Final = 1
 _VERSION: Final = 1
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
@@ -67,7 +68,7 @@ class LogCheckpoint:
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
-    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it (rule 7)
+    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it, see log_doubts.py
     restart: tuple[int, int] | None = None  # thrown away half way: (first offset, log start offset) to go on with
 
 
@@ -97,6 +98,7 @@ class PartitionDirectory:
         self._carried_out = 0  # the number of the last that was
         self.is_released = False
         self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
+        self.copy_lock = threading.Lock()  # of the copies of it that log_copy.py makes
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
 
     @classmethod
@@ -137,7 +139,7 @@ class PartitionDirectory:
         for name in self.disk.list_directory(self.path):
             if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
-        self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=CREATED))
+        self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=BLANK))
         self.write_config(TopicConfig.parse(overrides), all_synced=True)
         self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
 
@@ -192,7 +194,7 @@ class PartitionDirectory:
     def read_checkpoint(self) -> LogCheckpoint:
         path = self.file(CHECKPOINT_FILE)
         try:
-            return read_checkpoint(self.disk, path, _VERSION, _parse_marks)
+            return read_checkpoint(self.disk, path, CHECKPOINT_VERSION, parse_marks)
         except FileNotFoundError:
             raise LogDamaged(path, 0, "the file is missing") from None
 
@@ -208,7 +210,7 @@ class PartitionDirectory:
         with self._writing:
             if write.number != self._checkpoints:
                 return False
-            write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), _VERSION, asdict(write.checkpoint))
+            write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, asdict(write.checkpoint))
             self._carried_out = write.number
             return True
 
@@ -267,7 +269,8 @@ def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigV
     return PartitionIdentity(**body), config
 
 
-def _parse_marks(body: Body) -> LogCheckpoint:
+def parse_marks(body: Body) -> LogCheckpoint:
+    """What a `log-checkpoint` says."""
     restart = body.pop("restart", None)
     return LogCheckpoint(**body, restart=restart and (restart[0], restart[1]))
 

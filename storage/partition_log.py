@@ -38,6 +38,7 @@ from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk, LocalDisk
 from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
+from raylog.storage.log_copy import LogCopy
 from raylog.storage.log_flush import LogFlush, sync_indexes
 from raylog.storage.log_flushes import LogFlushes
 from raylog.storage.log_marks import LogMarks
@@ -250,16 +251,16 @@ class PartitionLog:
 
     @_while_open
     def append_as_leader(
-        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False, has_keys: bool = False
+        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False
     ) -> Appended:
         """Check `batch`, stamp offset and epoch into it in place, and append it.
 
         After that `batch` holds the bytes to push to followers. A duplicate is answered, not appended; it is to be
-        acknowledged once the high watermark has passed it (rule 18). `has_keys`: its payload has been checked already.
+        acknowledged once the high watermark has passed it (rule 18).
         """
         if leader_epoch != self.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
             raise StaleLeaderEpoch(leader_epoch, self.epochs.latest)
-        header = check_new_batch(batch, self.config, now_ms, control=control, has_keys=has_keys)
+        header = check_new_batch(batch, self.config, now_ms, control=control)
         if control:
             marker = decode_marker(header, batch)
             assert marker is not None  # a new batch has records
@@ -440,13 +441,6 @@ class PartitionLog:
         return log_reader.offset_for_timestamp(self, timestamp)
 
     @_while_open
-    def look_up_timestamp(
-        self, timestamp: int, opened: log_reader.Opened
-    ) -> TimestampOffset | log_reader.UnopenedBatch | None:
-        """The same, in steps: a batch that takes long to open is for the caller to open, elsewhere."""
-        return log_reader.look_up_timestamp(self, timestamp, opened)
-
-    @_while_open
     def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [start_offset, end_offset)."""
         return log_reader.aborted_between(self, start_offset, end_offset, now_ms)
@@ -501,6 +495,12 @@ class PartitionLog:
     # --- truncating ---
 
     @_while_open
+    def prepare_copy(self, why: str, now_ms: int) -> LogCopy:
+        """A copy of all that is here, to be carried out on any thread before the log is cut (rule 7)."""
+        self._settle()
+        return LogCopy(self, why, now_ms)
+
+    @_while_open
     def prepare_truncation(self, offset: int, now_ms: int) -> PreparedCut | None:
         """What takes long of `truncate_to`, to be carried out on any thread before; None: nothing does."""
         cut = log_truncation.find_cut(self, offset) if offset < self.log_end_offset else None
@@ -522,12 +522,14 @@ class PartitionLog:
         else:
             producers = None if prepared is None else prepared.producers_for(self, cut)
             log_truncation.prepare_cut(self, cut, now_ms)
-            self._cut(cut, now_ms, producers)
+            self._cut(cut, now_ms, producers, "" if prepared is None else prepared.replacement_for(self, cut))
         return self.log_end_offset
 
     @_all_or_offline
-    def _cut(self, cut: log_truncation.Cut, now_ms: int, producers: ProducerStates | None) -> None:
-        log_truncation.carry_out_cut(self, cut, now_ms, producers)
+    def _cut(
+        self, cut: log_truncation.Cut, now_ms: int, producers: ProducerStates | None, replacement: str
+    ) -> None:
+        log_truncation.carry_out_cut(self, cut, now_ms, producers, replacement)
 
     @_while_open
     def restart_at(self, offset: int) -> None:

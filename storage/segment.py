@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
 from raylog.storage import offset_index, time_index, transaction_index
 from raylog.storage.batch_scan import ChainBroken, scan_file, walk_chain
-from raylog.storage.disk import Disk, DiskFile
+from raylog.storage.checkpoints import TEMPORARY_SUFFIX
+from raylog.storage.disk import Disk, DiskFile, copy_file
 from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
@@ -210,8 +211,12 @@ class Segment:
     def end(self) -> Place:
         return Place(self.size, self.next_offset)
 
-    def truncate(self, place: Place) -> None:
-        """Cut off the batch at `place` and all after it, durably, and grow from there."""
+    def truncate(self, place: Place, replacement: str = "") -> None:
+        """Cut off the batch at `place` and all after it, durably, and grow from there.
+
+        A file that has a second name keeps what it has, for a copy of the log: `replacement` is, or becomes, what takes
+        its place.
+        """
         offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
         offsets.cut(place.position)
         times.cut(place.base_offset)
@@ -219,10 +224,25 @@ class Segment:
         for kind in INDEX_SUFFIXES:
             self._disk.remove(self.path(kind))
         self._disk.sync_directory(self._directory)
+        if self.file.links() > 1:
+            self._replace_file(replacement or self.write_replacement(place.position))
         self.file.truncate(place.position)
         self.file.sync()
         self.size, self.next_offset = place
         self._resume_noting()
+
+    def write_replacement(self, size: int) -> str:
+        """A file of its own that begins like this one, for `truncate`. It takes long, and may be done on any thread."""
+        path = self.path(LOG_SUFFIX) + TEMPORARY_SUFFIX
+        copy_file(self._disk, self.path(LOG_SUFFIX), path, size)
+        return path
+
+    def _replace_file(self, replacement: str) -> None:
+        self._disk.rename(replacement, self.path(LOG_SUFFIX))
+        self._disk.sync_directory(self._directory)
+        file = self._disk.open(self.path(LOG_SUFFIX))
+        self.file.close()
+        self.file = file
 
     def _resume_noting(self) -> None:
         """Take up the index intervals where the last entries left them."""

@@ -20,7 +20,7 @@ from raylog.errors import DiskReadOnly, RaylogError
 from raylog.storage import compaction_progress, leader_epochs, offset_index, time_index, transaction_index
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from raylog.storage.compaction_swap import SWAP_SUFFIX
-from raylog.storage.data_directory import IDENTITY_FILE, SET_ASIDE
+from raylog.storage.data_directory import IDENTITY_FILE
 from raylog.storage.disk import LocalDisk, LocalFile, disk_error
 from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.offset_index import OffsetIndex
@@ -36,6 +36,7 @@ from raylog.storage.partition_directory import (
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.record_batch import Bytes
 from raylog.storage.segment import LOG_SUFFIX, file_name
+from raylog.storage.set_aside_names import SET_ASIDE
 from raylog.storage.time_index import TimeIndex
 from raylog.storage.transaction_index import TransactionIndex
 

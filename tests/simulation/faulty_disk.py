@@ -93,6 +93,11 @@ class FaultyFile:
         self._disk.observe("inode", self.path)
         return self.number
 
+    def links(self) -> int:
+        self._check_usable("links")
+        self._disk.observe("links", self.path)
+        return self._disk.names_of(self.number)
+
     def truncate(self, length: int) -> None:
         self._check_usable("truncate", length)
         self._disk.change("truncate", self.path, lambda: self._image.truncate(length))
@@ -300,6 +305,10 @@ class FaultyDisk:
         if room < len(data):
             raise DiskFull(f"Writing {path}: {os.strerror(errno.ENOSPC)}.")
 
+    def names_of(self, number: int) -> int:
+        """How many names a file has."""
+        return sum(each == number for _, each in self._files.names.files())
+
     def forget(self, file: FaultyFile) -> None:
         """The file was closed."""
         self._open.remove(file)
@@ -360,6 +369,13 @@ class FaultyDisk:
         self.observe("rename", source)
         places = self._files.check_rename(source, target)
         self.apply("rename", source, lambda: self._files.names.rename(*places))
+
+    def link(self, source: str, target: str) -> None:
+        self.observe("link", source)
+        number, place = self._files.file(source, "Linking"), self._files.locate(target)
+        if self._files.lookup(target) is not None:
+            raise DiskFailed(f"Linking {source} to {target}: {os.strerror(errno.EEXIST)}.")
+        self.apply("link", source, lambda: self._files.names.add(place, number))
 
     def remove(self, path: str) -> None:
         self.observe("remove", path)

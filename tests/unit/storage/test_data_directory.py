@@ -9,6 +9,7 @@ import pytest
 
 from raylog.errors import DirectoryBlank, DirectoryLocked, DirectoryNotOurs, LogDamaged, WrongCluster
 from raylog.storage.data_directory import IDENTITY_FILE, BrokerIdentity, Claim, DataDirectory, DirectoryIdentity
+from raylog.storage.set_aside_names import DAMAGED
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
 
 OURS = BrokerIdentity("cluster-a", 1)
@@ -96,9 +97,10 @@ def test_a_replica_that_was_set_aside_is_out_of_the_way_and_still_there(tmp_path
     replica = Path(data.replica_path("clicks", 0))
     replica.mkdir()
     (replica / "00000000000000000000.log").write_bytes(b"what is left")
-    aside = Path(data.set_aside("clicks", 0, now_ms=1234))
+    aside = Path(data.set_aside("clicks", 0, DAMAGED, now_ms=1234))
     assert not replica.exists()
     assert (aside / "00000000000000000000.log").read_bytes() == b"what is left"
+    assert aside.name == "clicks-0@set-aside-1234-damaged"
     assert data.replicas() == []
     assert data.free_bytes() > 0
     data.close()

@@ -320,6 +320,36 @@ def test_a_directory_is_renamed_over_an_empty_one_only(place: Place) -> None:
     assert place.disk.list_directory(place.path("empty")) == ["a"]
 
 
+def test_a_second_name_stands_for_the_same_bytes(place: Place) -> None:
+    disk, path = place.disk, place.path
+    disk.write_file(path("one"), b"before")
+    disk.link(path("one"), path("two"))
+    file = disk.open(path("one"))
+    assert file.links() == 2
+    file.write_at(b"AFTER!", 0)
+    assert disk.read_file(path("two")) == b"AFTER!"
+    disk.remove(path("one"))
+    assert file.links() == 1
+    file.close()
+    assert disk.read_file(path("two")) == b"AFTER!"
+    with pytest.raises(FileNotFoundError):
+        disk.link(path("one"), path("three"))
+    disk.write_file(path("three"), b"is there")
+    with pytest.raises(DiskFailed):
+        disk.link(path("two"), path("three"))
+
+
+def test_where_there_are_no_second_names_a_file_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, "this file system knows none")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "one").write_bytes(b"bytes")
+    LocalDisk().link(str(tmp_path / "one"), str(tmp_path / "two"))
+    (tmp_path / "one").write_bytes(b"other")
+    assert (tmp_path / "two").read_bytes() == b"bytes"
+
+
 def test_removing(place: Place) -> None:
     path = place.put("a", b"abc")
     file = place.disk.open(path)

@@ -20,7 +20,7 @@ from raylog.storage.compaction import compact, run_compaction
 from raylog.storage.compaction_plan import plan_compaction
 from raylog.storage.compaction_swap import commit_swap
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.data_directory import SET_ASIDE, BrokerIdentity, Claim, DataDirectory
+from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from raylog.storage.disk import DiskFile, LocalDisk
 from raylog.storage.dump.command import dump_command
 from raylog.storage.dump.events import BatchSeen, Event, Note, Problem, as_json
@@ -44,6 +44,7 @@ from raylog.storage.partition_directory import (
 )
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import HEADER_BYTES, Bytes, read_header, stamp
+from raylog.storage.set_aside_names import SET_ASIDE
 from raylog.storage.time_index import TimeIndex
 from raylog.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.batches import CODECS, Record, sealed, written_by_aiokafka
@@ -900,6 +901,9 @@ class LateFile:
         return self._file.inode()
 
     def write_at(self, data: Bytes, position: int) -> None:
+        raise NotImplementedError
+
+    def links(self) -> int:
         raise NotImplementedError
 
     def truncate(self, length: int) -> None:
