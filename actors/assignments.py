@@ -58,6 +58,7 @@ def assignment_of(
         settings=topic.settings,
         controller_epoch=controller_epoch,
         catch_up_rate=catch_up_rate(state, known, broker_id, shares),
+        unclean_epoch=known.unclean_epoch,
     )
 
 

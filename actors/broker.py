@@ -29,8 +29,10 @@ from raylog.actors.cluster_state import ClusterState
 from raylog.actors.control_messages import (
     AllocateProducerIds,
     AppendMetadata,
+    DropSetAside,
     GetMetadata,
     InstallSnapshot,
+    ListSetAside,
     PrepareReplica,
     Promise,
     ProposeIsr,
@@ -40,10 +42,13 @@ from raylog.actors.control_messages import (
     ReplicaFailed,
     ReplicaHeartbeat,
     ReplicaHello,
+    RestoreSetAside,
+    SetAside,
+    SetAsideListed,
     StopBroker,
 )
 from raylog.actors.controller_link import ControllerLink, FindController
-from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
+from raylog.actors.coordinator_messages import EnsureCoordinators
 from raylog.actors.environment import Environment, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
 from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
@@ -57,9 +62,10 @@ from raylog.actors.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, 
 from raylog.actors.producer_id_block import ProducerIdBlock
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
-from raylog.actors.stream_interface import Answer, Endpoint, Request
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
 from raylog.errors import DiskError, InvalidRequest, MessageUnknown, RaylogError, ReplicaNotFree
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
+from raylog.storage.set_aside_logs import SetAsideLog
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -117,13 +123,15 @@ class Broker:
             ProposeIsr: self._on_proposal,
             PrepareReplica: self._on_prepare,
             RemoveReplica: self._on_remove,
+            ListSetAside: self._on_list_aside,
+            DropSetAside: self._on_drop_aside,
+            RestoreSetAside: self._on_restore_aside,
             StopBroker: self._on_stop,
             GetMetadata: lambda _, message: self._service.answer(message),
             AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
             HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
             EnsureCoordinators: lambda _, message: self._link.ask(message),
-            FindTopicById: lambda _, message: self._link.ask(message),
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------
@@ -268,6 +276,22 @@ class Broker:
         await self._turnover.remove(order)
         return None
 
+    async def _on_list_aside(self, request: Request, order: ListSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        found = await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition))
+        return Response(SetAsideListed(tuple(map(_as_told, found))))
+
+    async def _on_drop_aside(self, request: Request, order: DropSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
+        await self._env.off_loop(self._directories.purge)
+        return None
+
+    async def _on_restore_aside(self, request: Request, order: RestoreSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.restore(order)
+        return None
+
     async def _on_stop(self, request: Request, _: StopBroker) -> Answer:
         """The answer goes out before the stream ends with this broker."""
         await self._link.check_order(request.stream)
@@ -372,3 +396,11 @@ class Broker:
             except (DiskError, ReplicaNotFree) as error:
                 _log.warning("Broker %d has not removed what it holds in vain: %s", self._spec.broker_id, error)
             await asyncio.sleep(_SWEEP_AGAIN_SECONDS)
+
+
+def _as_told(each: SetAsideLog) -> SetAside:
+    said = each.said
+    return (
+        each.name, said.topic, said.partition, each.topic_id, said.at_ms, said.why,
+        each.last_epoch, each.log_start_offset, each.log_end_offset, each.size_bytes, each.unusable,
+    )  # fmt: skip

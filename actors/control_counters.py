@@ -17,6 +17,7 @@ from raylog.actors.metric_definitions import (
     PARTITIONS,
     UNDER_MIN_ISR_PARTITIONS,
     UNDER_REPLICATED_PARTITIONS,
+    WAITING_PARTITIONS,
     Reading,
 )
 from raylog.actors.partition_state import PartitionState
@@ -43,14 +44,16 @@ class ControlCounters:
 
 def cluster_readings(state: ClusterState, live: Liveness) -> Iterator[Reading]:
     """A walk over all partitions: some 1 µs each, every few seconds."""
-    offline = under_replicated = under_minimum = 0
+    offline = waiting = under_replicated = under_minimum = 0
     for partition in state.partitions.values():
         offline += partition.leader == NO_LEADER
+        waiting += partition.waits_for_a_person
         under_replicated += len(partition.isr) < len(partition.replicas)
         under_minimum += len(partition.isr) < state.min_insync(partition)
     yield Reading(BROKERS, (), len(state.brokers))
     yield Reading(BROKERS_ALIVE, (), sum(broker in live.brokers for broker in state.brokers))
     yield Reading(PARTITIONS, (), len(state.partitions))
     yield Reading(OFFLINE_PARTITIONS, (), offline)
+    yield Reading(WAITING_PARTITIONS, (), waiting)
     yield Reading(UNDER_REPLICATED_PARTITIONS, (), under_replicated)
     yield Reading(UNDER_MIN_ISR_PARTITIONS, (), under_minimum)

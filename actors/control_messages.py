@@ -13,6 +13,7 @@ from raylog.actors.metadata_quorum_records import Voter
 from raylog.config import NO_LIMIT
 
 NO_LEADER: Final = -1
+NO_UNCLEAN_EPOCH: Final = -1  # of a partition all of whose leaders surely held what was acknowledged
 
 ReplicaId: TypeAlias = tuple[int, int]  # broker id, incarnation
 ReplicaAddress: TypeAlias = tuple[int, int, tuple[str, ...]]  # broker id, incarnation, endpoints
@@ -33,7 +34,7 @@ class ReplicaHello(Message):
     endpoints: tuple[str, ...]
     last_epoch: int
     log_end_offset: int
-    unproven: str  # why it is not to be relied upon yet (rule 7); empty: it is
+    unproven: str  # why it is not to be relied upon yet (rule 7, log_doubts.py); empty: it is
 
 
 @message(kind=41)
@@ -59,13 +60,14 @@ class ReplicaFailed(Message):
     damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
 
 
-@message(kind=43, version=2)
+@message(kind=43, version=3)
 @dataclass(frozen=True, slots=True)
 class Assign(Message):
     """From the broker: what the controller has decided for this partition, as of a metadata version.
 
     A replica obeys the highest (leader epoch, partition epoch, metadata version) it has heard of. `replicas` are all
     that the partition has, with their present incarnations and endpoints; −1 is the incarnation of one that never ran.
+    What was written before `unclean_epoch` may hold what its leader lacked: it is set aside before it is cut (rule 7).
     `catch_up_rate` is for the replica that is told, while it is not in sync: bytes a second, −1 for no limit.
     """
 
@@ -82,6 +84,7 @@ class Assign(Message):
     settings: tuple[Setting, ...]
     controller_epoch: int
     catch_up_rate: int = NO_LIMIT
+    unclean_epoch: int = NO_UNCLEAN_EPOCH
 
 
 @message(kind=44)
@@ -103,6 +106,46 @@ class StopReplica(Message):
     """From the broker: close the log and end. `delete`: and remove it, the topic or this replica is no more."""
 
     delete: bool
+
+
+SetAside: TypeAlias = tuple[str, str, int, bytes, int, str, int, int, int, int, str]
+"""name, topic, partition, topic id, when (ms), why, last epoch, log start, log end, size in bytes, why not usable"""
+
+
+@message(kind=46)
+@dataclass(frozen=True, slots=True)
+class ListSetAside(Message):
+    """From the controller: which logs are set aside here, of one partition or of all ("", −1)?"""
+
+    topic: str
+    partition: int
+
+
+@message(kind=47)
+@dataclass(frozen=True, slots=True)
+class SetAsideListed(Message):
+    """What is not known of one is −1, or empty."""
+
+    found: tuple[SetAside, ...]
+
+
+@message(kind=48)
+@dataclass(frozen=True, slots=True)
+class DropSetAside(Message):
+    """From the controller, by a person's word: this log is not needed any more. Answered with Done."""
+
+    name: str
+
+
+@message(kind=49)
+@dataclass(frozen=True, slots=True)
+class RestoreSetAside(Message):
+    """From the controller, by a person's word: put this log in the replica's place. Answered with Done."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    name: str
 
 
 # --- broker and controller ----------------------------------------------------------------------------------------

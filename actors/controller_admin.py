@@ -17,6 +17,7 @@ from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.coordinator_state import COORDINATED_SETTINGS, COORDINATORS
+from raylog.actors.copy_recovery import CopyRecovery
 from raylog.actors.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -31,7 +32,6 @@ from raylog.actors.descriptions import (
 )
 from raylog.actors.draining import drain_broker, is_drained, undrain_broker
 from raylog.actors.leader_election import elect_leaders
-from raylog.actors.leader_prospects import Prospects, prospects
 from raylog.actors.messages import Message
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.producer_ids import BLOCK_SIZE, allocate_producer_ids
@@ -50,7 +50,7 @@ _SHOWN: Final = 10
 Records = Sequence[Message]
 
 
-class ControllerAdmin:
+class ControllerAdmin(CopyRecovery):
     """`on_broker_removed` hears of brokers that will not come back."""
 
     def __init__(
@@ -61,8 +61,7 @@ class ControllerAdmin:
         random: Random,
         on_broker_removed: Callable[[int], None],
     ) -> None:
-        self._changes = changes
-        self._sessions = sessions
+        super().__init__(changes, sessions)
         self._writer = writer
         self._random = random
         self._on_broker_removed = on_broker_removed
@@ -216,12 +215,6 @@ class ControllerAdmin:
         await self._make(records, timeout, f"removing broker {broker_id}")
         self._on_broker_removed(broker_id)
 
-    def unsettled(self) -> Prospects | None:
-        """Who leads nothing yet, or never will by itself; None: brokers are still waited for, so nobody can say."""
-        if not self._changes.live.brokers <= self._sessions.registered:
-            return None
-        return prospects(self._changes.state, self._changes.live)
-
     def list_brokers(self) -> tuple[BrokerDescription, ...]:
         return describe_brokers(self._changes.state, self._changes.live, self._reports())
 
@@ -278,8 +271,7 @@ class ControllerAdmin:
     def _reports(self) -> Reports:
         sessions = self._sessions.all()
         marks = {key: each for session in sessions for key, each in session.marks.items()}
-        disks = {each.broker_id: (each.free_bytes, each.total_bytes) for each in sessions}
-        return Reports(marks, disks, frozenset(self._sessions.registered))
+        return Reports(marks, {each.broker_id: (each.free_bytes, each.total_bytes) for each in sessions})
 
     @staticmethod
     def _now() -> float:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.control_messages import NO_LEADER, ReplicaMarks, Setting
+from raylog.actors.leaderless import why_nobody_leads
 from raylog.actors.partition_state import PartitionState
 
 UNKNOWN: Final = -1
@@ -29,7 +30,6 @@ class Reports:
 
     marks: Marks = field(default_factory=dict)
     disks: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by broker: free and total bytes
-    registered: frozenset[int] | None = None  # with this controller; None: whoever is believed alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class PartitionDescription:
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     min_insync: int
+    waits: str  # why nobody leads; empty: somebody does
     log_start_offset: int  # this and the next two: by the leader's word
     high_watermark: int
     log_end_offset: int
@@ -121,6 +122,7 @@ class ClusterDescription:
     topics: int
     partitions: int
     offline: int  # partitions without a leader
+    waiting: tuple[PartitionDescription, ...]  # those of them that only a person can give one
     under_replicated: int
     under_min_isr: int
     reassigning: int
@@ -178,14 +180,15 @@ def describe_cluster(
         topics=len(state.topics),
         partitions=len(partitions),
         offline=sum(each.is_offline for each in partitions),
+        waiting=tuple(
+            _describe_partition(state, reports, each)
+            for each in state.partitions.values()
+            if each.waits_for_a_person
+        ),
         under_replicated=sum(each.is_under_replicated for each in partitions),
         under_min_isr=sum(each.is_under_min_isr for each in partitions),
         reassigning=len(state.reassigning()),
     )
-
-
-def _is_registered(reports: Reports, broker_id: int) -> bool:
-    return reports.registered is None or broker_id in reports.registered
 
 
 def _marks(state: ClusterState, reports: Reports, partition: PartitionState, broker: int) -> ReplicaMarks | None:
@@ -211,6 +214,7 @@ def _describe_partition(state: ClusterState, reports: Reports, partition: Partit
         adding=partition.adding,
         removing=partition.removing,
         min_insync=state.min_insync(partition),
+        waits=why_nobody_leads(partition, state.name_of(partition)),
         log_start_offset=start,
         high_watermark=high,
         log_end_offset=end,
@@ -256,7 +260,7 @@ def _describe_broker(
         endpoints=broker.endpoints,
         directory=broker.directory,
         epoch=broker.epoch,
-        alive=broker.id in live.brokers and not broker.fenced and _is_registered(reports, broker.id),
+        alive=broker.id in live.brokers and not broker.fenced,
         draining=broker.draining,
         replicas=state.replica_count(broker.id),
         leaders=leaders,

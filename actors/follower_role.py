@@ -8,6 +8,7 @@
 What must stay true:
 - Nothing is taken but from the leader of the present epoch (rules 11, 12), and nothing is cut but where the leader's
   history leaves this log's (rules 9, 10).
+- What may hold acknowledged records that the leader lacks is set aside before it is cut (rule 7).
 - What this replica says it holds is in its log, and counts (`HostedLog.counted_end`).
 - One stream to the leader, one pull at a time: what arrives is applied in the order in which the leader sent it. A push
   that overtakes the answer before it in this process waits for that to be applied.
@@ -21,14 +22,23 @@ from collections.abc import Awaitable
 from typing import Final
 
 from raylog.actors.beside_log import beside
-from raylog.actors.control_messages import ReplicaAddress
-from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, truncation_offset
+from raylog.actors.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
+from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, may_be_all_there_is, truncation_offset
 from raylog.actors.hosted_log import HostedLog
-from raylog.actors.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
+from raylog.actors.replication_messages import NO_EPOCH, Pull, Pulled, PullInstead, Push, Pushed
 from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream
 from raylog.config import NO_LIMIT
-from raylog.errors import FrameInvalid, OffsetOutOfRange, PeerUnreachable, RaylogError, RemoteFailed, StreamError
+from raylog.errors import (
+    FrameInvalid,
+    OffsetOutOfRange,
+    PeerUnreachable,
+    RaylogError,
+    RemoteFailed,
+    ReplicaNotFree,
+    StreamError,
+)
 from raylog.storage.record_batch import next_offset_of
+from raylog.storage.set_aside_names import cut, unclean
 
 MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0
@@ -36,6 +46,8 @@ _SILENCE_SECONDS: Final = 1.0
 _THROTTLE_STEP_SECONDS: Final = 0.5
 _FIRST_RETRY_SECONDS: Final = 0.02
 _LAST_RETRY_SECONDS: Final = 1.0
+_COPY_TRIES: Final = 5
+_SEGMENTS_CHANGE: Final = "its segments are being replaced, so it cannot be set aside"
 _log = logging.getLogger(__name__)
 
 
@@ -43,9 +55,16 @@ class FollowerRole:
     """`handler` takes what the leader asks over the stream that this dials: its pushes."""
 
     def __init__(
-        self, hosted: HostedLog, leader_epoch: int, leader: ReplicaAddress, handler: Handler, catch_up_rate: int
+        self,
+        hosted: HostedLog,
+        leader_epoch: int,
+        leader: ReplicaAddress,
+        handler: Handler,
+        catch_up_rate: int,
+        unclean_epoch: int = NO_UNCLEAN_EPOCH,
     ) -> None:
         self.epoch = leader_epoch
+        self._unclean_epoch = unclean_epoch
         self.catch_up_rate = catch_up_rate  # bytes a second; NO_LIMIT also while the controller has it as in sync
         self._hosted = hosted
         self._log = hosted.log
@@ -140,6 +159,7 @@ class FollowerRole:
                 "%s: broker %d has [%d, %d), the leader begins at %d; it starts over from there.",
                 name, broker_id, log.log_start_offset, log.log_end_offset, start,
             )  # fmt: skip
+            await self._keep_what_is_cut(start, explained=True)
             log.restart_at(start)
             return None
 
@@ -161,6 +181,7 @@ class FollowerRole:
         """While it is prepared beside the loop nothing is appended: this is what would."""
         log = self._log
         before, high_watermark = log.log_end_offset, log.high_watermark
+        await self._keep_what_is_cut(offset)
         prepared = log.prepare_truncation(offset, self._hosted.env.wall_ms())
         if prepared is not None:
             await beside(self._hosted, prepared.carry_out)
@@ -173,6 +194,37 @@ class FollowerRole:
             )  # fmt: skip
         elif end < before:
             _log.info("%s: broker %d cut its log from %d to %d.", self._hosted.name, self._hosted.me[0], before, end)
+
+    async def _keep_what_is_cut(self, offset: int, *, explained: bool = False) -> None:
+        """Set the log aside as it is, where that may be all there is of acknowledged records.
+
+        `explained`: the leader has deleted whatever this log has, so the high watermark tells nothing.
+        """
+        log = self._log
+        last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
+        high_watermark = offset if explained else log.high_watermark
+        is_empty = last_epoch == NO_EPOCH
+        if is_empty or not may_be_all_there_is(last_epoch, self._unclean_epoch, offset, high_watermark):
+            return
+        is_old = last_epoch < self._unclean_epoch
+        why = unclean(self._unclean_epoch) if is_old else cut(self.epoch)
+        path = await self._copied(why)
+        _log.error(
+            "%s: broker %d has [%d, %d), of which what is from %d on has to go: the leader of epoch %d lacks it. "
+            "All of it was set aside as %s; `raylog topic recover` shows and restores it.",
+            self._hosted.name, self._hosted.me[0], log.log_start_offset, log.log_end_offset, offset, self.epoch, path,
+        )  # fmt: skip
+
+    async def _copied(self, why: str) -> str:
+        name, tries = self._hosted.name, _COPY_TRIES
+        while True:
+            copy = self._log.prepare_copy(why, self._hosted.env.wall_ms())
+            try:
+                return await beside(self._hosted, copy.carry_out)
+            except FileNotFoundError:  # compaction or retention has replaced a segment
+                tries -= 1
+                if not tries:
+                    raise ReplicaNotFree(name.topic, name.partition, _SEGMENTS_CHANGE) from None
 
     def _take_marks(self, high_watermark: int, log_start_offset: int) -> None:
         log = self._log

@@ -68,6 +68,15 @@ def truncation_offset(history: EpochHistory, log_end_offset: int, answer: EpochE
     return min(leader_end, history.end_offset_for(epoch, log_end_offset).start_offset)
 
 
+def may_be_all_there_is(own_last_epoch: int, unclean_epoch: int, offset: int, high_watermark: int) -> bool:
+    """Whether what a follower is about to cut from `offset` on may hold acknowledged records that its leader lacks.
+
+    It may where it was written before a leader that may have lacked something (rule 7). After clean elections nothing
+    is ever cut below a high watermark; if that should happen all the same, it is not explained, and the answer is yes.
+    """
+    return own_last_epoch < unclean_epoch or offset < high_watermark
+
+
 class Verdict(Enum):
     """What to do with a push (rule 12)."""
 

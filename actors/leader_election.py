@@ -4,18 +4,23 @@ Asked in this order, and in each case in the order of the replicas, those on dra
 
     1  the ISR                          clean: it holds all that was acknowledged
     2  the eligible leavers             clean too (`eligible_leavers.py`)
-    3  where ISR and eligible are empty, so that every last member came back with an unproven log, and one of them
-       is alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas
-       have come back, or have been waited for long enough                                                in doubt
-    4  where the topic allows it, or a person asks for it: whoever is alive and proven                      unclean
-       (a person gets the unproven with the largest log too, if there is nobody else)
+    3  where ISR and eligible are empty, a last member came back after a reboot of its machine, and such a one is
+       alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas have
+       come back, or have been waited for long enough                                                     in doubt
+    4  where the topic allows it, or a person asks for it: whoever is alive and proven                     unclean
+       (a person gets the rebooted with the largest log too, if there is nobody else)
+    5  whom a person names (`persons_choice.py`)                                                            unclean
 
 In 3 those that were not members count too: a log with a larger (last epoch, log end offset) holds all that a smaller
 one holds of what was acknowledged, so it cannot be the worse choice. And one that has not come back may hold more than
 those that have: after a power cut of all, who is a member by the record depends on who was heard of first.
 
+A replica that came back without its log is in none of 1 to 4, however much it has fetched since: next to it the copy of
+one that was long away is worth more, and only a person can weigh them. So where nobody else is left, nobody leads.
+
 The record of an election also takes the dead out of the ISR (rule 4). Elections in doubt and unclean ones may lose
-acknowledged records: `may_have_lost_records` finds them, and whoever writes them says so loudly.
+acknowledged records: `may_have_lost_records` finds them, whoever writes them says so loudly, and their epoch stays
+noted in the partition, so that nothing from before it is cut without being set aside.
 """
 
 from __future__ import annotations
@@ -48,7 +53,9 @@ IN_SYNC: Final = "elected from the ISR"
 ELIGIBLE: Final = "elected from the eligible leavers"
 IN_DOUBT: Final = "ELECTED IN DOUBT: no proven log is left, acknowledged records may be lost"
 UNCLEANLY: Final = "ELECTED UNCLEANLY: acknowledged records may be lost"
+BY_CHOICE: Final = "ELECTED BY A PERSON'S CHOICE: acknowledged records may be lost"
 NOBODY: Final = "nobody can lead"
+_UNCLEAN: Final = (IN_DOUBT, UNCLEANLY, BY_CHOICE)
 
 
 class Election(NamedTuple):
@@ -62,7 +69,7 @@ class Elections(NamedTuple):
 
 
 def may_have_lost_records(record: PartitionChanged) -> bool:
-    return record.reason.endswith((IN_DOUBT, UNCLEANLY))
+    return record.reason.endswith(_UNCLEAN)
 
 
 # --- one partition ------------------------------------------------------------------------------------------------
@@ -92,7 +99,7 @@ def elect_if_needed(
         (_unclean_candidates(partition, situation, forced=unclean), UNCLEANLY),
     ):
         if candidates:
-            return Election(_led_by(partition, candidates[0], how, situation), how)
+            return Election(led_by(partition, candidates[0], how, situation), how)
     if partition.leader == NO_LEADER:
         return Election(partition, "")
     return Election(replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1), NOBODY)
@@ -104,7 +111,7 @@ def hand_over(partition: PartitionState, situation: Situation) -> Election:
     candidates = [each for each in _in_order(partition, others, situation) if each not in situation.draining]
     if not candidates:
         return Election(partition, "")
-    return Election(_led_by(partition, candidates[0], IN_SYNC, situation), IN_SYNC)
+    return Election(led_by(partition, candidates[0], IN_SYNC, situation), IN_SYNC)
 
 
 def _elect_first(partition: PartitionState, situation: Situation, waited: bool) -> Election:
@@ -112,15 +119,16 @@ def _elect_first(partition: PartitionState, situation: Situation, waited: bool) 
     candidates = _in_order(partition, partition.isr, situation)
     if not candidates or not (waited or situation.awaited <= situation.alive):
         return Election(partition, "")
-    return Election(_led_by(partition, candidates[0], FIRST, situation), FIRST)
+    return Election(led_by(partition, candidates[0], FIRST, situation), FIRST)
 
 
-def _led_by(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
+def led_by(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
     stay = situation.alive.intersection(partition.isr) if how in (FIRST, IN_SYNC) else {leader}
     elected = with_isr(partition, stay, situation.minimum(partition))
-    if how in (IN_DOUBT, UNCLEANLY):  # what this leader lacks is given up, so others are not ahead of it any more
-        elected = replace(elected, elr=())
-    return replace(elected, leader=leader, leader_epoch=partition.leader_epoch + 1, doubtful=())
+    epoch = partition.leader_epoch + 1
+    if how in _UNCLEAN:  # what this leader lacks is given up, so others are not ahead of it any more
+        elected = replace(elected, elr=(), unclean_epoch=epoch)
+    return replace(elected, leader=leader, leader_epoch=epoch, doubtful=(), lost=())
 
 
 def _in_order(partition: PartitionState, brokers: Iterable[int], situation: Situation) -> list[int]:
@@ -130,7 +138,7 @@ def _in_order(partition: PartitionState, brokers: Iterable[int], situation: Situ
 
 
 def is_in_doubt(partition: PartitionState) -> bool:
-    """Whether all that surely held what was acknowledged have come back with logs that may have lost their ends."""
+    """Whether nobody is left that surely holds what was acknowledged, but somebody who may have lost its end only."""
     return not partition.last_members and bool(partition.doubtful)
 
 
@@ -146,7 +154,8 @@ def _largest_logs(partition: PartitionState, situation: Situation) -> list[int]:
     def rank(broker: int) -> tuple[int, int, bool]:
         return (*situation.log_ends[broker], broker in partition.doubtful_brokers)
 
-    return sorted(_in_order(partition, partition.replicas, situation), key=rank, reverse=True)
+    electable = set(partition.replicas) - situation.unelectable
+    return sorted(_in_order(partition, electable, situation), key=rank, reverse=True)
 
 
 def _unclean_candidates(partition: PartitionState, situation: Situation, *, forced: bool) -> list[int]:
@@ -216,4 +225,4 @@ def _elect_one(state: ClusterState, live: Liveness, kind: str, name: str, partit
     candidates = situation.alive.intersection(partition.isr) - situation.draining
     if partition.never_led or preferred not in candidates:
         raise PreferredLeaderNotAvailable(name, partition.partition, preferred)
-    return Election(_led_by(partition, preferred, IN_SYNC, situation), IN_SYNC)
+    return Election(led_by(partition, preferred, IN_SYNC, situation), IN_SYNC)

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Final
 
 from raylog.actors.messages import Message, pack, unpack
+from raylog.actors.metadata_records import as_of_today
 from raylog.errors import FrameInvalid, InvalidBatch, MessageUnknown, MetadataRecordUnknown
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, split_batches, stamp
@@ -59,7 +60,7 @@ def _decode_record(value: bytes | None) -> Message:
         raise InvalidBatch("A record of the metadata log has no kind.")
     kind, version = value[0], value[1]
     try:
-        return unpack(kind, version, value[_FRONT_BYTES:])
+        return as_of_today(unpack(kind, version, value[_FRONT_BYTES:]))
     except MessageUnknown:
         raise MetadataRecordUnknown(kind, version) from None
     except FrameInvalid as error:

@@ -10,10 +10,10 @@ bytes on disks here. What must stay true:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
-from raylog.actors.control_messages import Setting
+from raylog.actors.control_messages import NO_UNCLEAN_EPOCH, Setting
 from raylog.actors.messages import Message, message
 
 OWN_OFFSET: Final = -1  # as a broker epoch: the offset of this very record
@@ -117,10 +117,10 @@ class TopicRemoved(Message):
 # --- partitions and replicas --------------------------------------------------------------------------------------
 
 
-@message(kind=111)
+@message(kind=111, version=1)
 @dataclass(frozen=True, slots=True)
-class PartitionChanged(Message):
-    """A whole `PartitionState`, field by field, and why it became so, for people."""
+class PartitionChangedV1(Message):
+    """As raylog wrote it before it knew of lost members and unclean epochs. Only read, see `as_of_today`."""
 
     topic_id: bytes
     partition: int
@@ -136,10 +136,31 @@ class PartitionChanged(Message):
     reason: str
 
 
+@message(kind=111, version=2)
+@dataclass(frozen=True, slots=True)
+class PartitionChanged(Message):
+    """A whole `PartitionState`, field by field, and why it became so, for people."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    doubtful: tuple[tuple[int, int, int, int], ...]
+    lost: tuple[tuple[int, str], ...]
+    unclean_epoch: int
+    reason: str
+
+
 @message(kind=112)
 @dataclass(frozen=True, slots=True)
 class ReplicaRegistered(Message):
-    """A replica process that runs, or ran last. `unproven`: why its log is not relied upon (rule 7); else empty."""
+    """A replica process that runs, or ran last. `unproven`: why its log is doubted (`log_doubts.py`); or empty."""
 
     topic_id: bytes
     partition: int
@@ -177,3 +198,14 @@ class ReassignmentThrottle(Message):
     """Bytes a second that the leader of each partition being reassigned sends to who is not in sync; −1: no limit."""
 
     bytes_per_second: int
+
+
+# --- records of earlier versions ----------------------------------------------------------------------------------
+
+
+def as_of_today(record: Message) -> Message:
+    """The record as this version writes it; nothing follows from what an earlier one did not know."""
+    if not isinstance(record, PartitionChangedV1):
+        return record
+    told = {each.name: getattr(record, each.name) for each in fields(record)}
+    return PartitionChanged(**told, lost=(), unclean_epoch=NO_UNCLEAN_EPOCH)

@@ -123,6 +123,9 @@ BROKERS: Final = _gauge("raylog_brokers", _CLUSTER, "Brokers that are registered
 BROKERS_ALIVE: Final = _gauge("raylog_brokers_alive", _CLUSTER, "Brokers that are registered and alive")
 PARTITIONS: Final = _gauge("raylog_partitions", _CLUSTER, "Partitions of all topics")
 OFFLINE_PARTITIONS: Final = _gauge("raylog_offline_partitions", _CLUSTER, "Partitions that nobody leads")
+WAITING_PARTITIONS: Final = _gauge(
+    "raylog_waiting_partitions", _CLUSTER, "Partitions that nobody leads before a person chooses a copy"
+)
 UNDER_REPLICATED_PARTITIONS: Final = _gauge(
     "raylog_under_replicated_partitions", _CLUSTER, "Partitions with fewer replicas in sync than replicas"
 )

@@ -8,13 +8,15 @@
     elr         left the ISR while it was below the minimum, and so hold all that was acknowledged too (rule 7)
     doubtful    were in one of both, but came back with a log that may have lost its end: (broker, incarnation,
                 last epoch, log end offset)
+    lost        were in one of both, and what they held is gone, or was given up by a person: (broker, why)
+    unclean_epoch   of the last leader that may have lacked what was acknowledged; −1: there was none
 
 What must stay true:
 - Every change raises the partition epoch. An election, and the loss of the leader, raises the leader epoch; so an epoch
   has one leader or none, and who leads changes only with the epoch.
 - The leader is in the ISR, the ISR and the ELR share no member, both are among the replicas.
-- The ISR is empty only while its last members are doubtful and nobody leads. Dead members stay in it where there is
-  nobody alive to stay: they hold what was acknowledged, and one of them will lead.
+- The ISR is empty only while its last members are doubtful or lost, and nobody leads. Dead members stay in it where
+  there is nobody alive to stay: they hold what was acknowledged, and one of them will lead.
 - Leader epoch −1: it was never led, so there is nothing that a blank replica could have lost.
 """
 
@@ -23,13 +25,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.control_messages import NO_LEADER, NO_UNCLEAN_EPOCH
 from raylog.actors.metadata_records import PartitionChanged
 
 NEVER_LED: Final = -1
 
 PartitionId: TypeAlias = tuple[bytes, int]  # topic id, partition
 Doubtful: TypeAlias = tuple[int, int, int, int]  # broker, incarnation, last epoch, log end offset
+Lost: TypeAlias = tuple[int, str]  # broker, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class PartitionState:
     partition_epoch: int = 0
     elr: tuple[int, ...] = ()
     doubtful: tuple[Doubtful, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    unclean_epoch: int = NO_UNCLEAN_EPOCH
 
     @property
     def id(self) -> PartitionId:
@@ -82,6 +87,16 @@ class PartitionState:
     def doubtful_brokers(self) -> tuple[int, ...]:
         return tuple(entry[0] for entry in self.doubtful)
 
+    @property
+    def lost_brokers(self) -> tuple[int, ...]:
+        return tuple(entry[0] for entry in self.lost)
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether nobody leads, and nobody will before a person decides (or the topic's own setting does)."""
+        is_led = self.leader != NO_LEADER or self.never_led
+        return not (is_led or self.last_members or self.doubtful)
+
     @classmethod
     def of_record(cls, record: PartitionChanged) -> PartitionState:
         return cls(
@@ -96,6 +111,8 @@ class PartitionState:
             partition_epoch=record.partition_epoch,
             elr=record.elr,
             doubtful=record.doubtful,
+            lost=record.lost,
+            unclean_epoch=record.unclean_epoch,
         )
 
     def to_record(self, reason: str) -> PartitionChanged:
@@ -111,6 +128,8 @@ class PartitionState:
             isr=self.isr,
             elr=self.elr,
             doubtful=self.doubtful,
+            lost=self.lost,
+            unclean_epoch=self.unclean_epoch,
             reason=reason,
         )
 

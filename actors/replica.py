@@ -188,7 +188,8 @@ class Replica:
         else:
             leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
             in_sync = self._hosted.me in assigned.isr
-            self._follow(assigned.leader_epoch, leader, NO_LIMIT if in_sync else assigned.catch_up_rate)
+            rate = NO_LIMIT if in_sync else assigned.catch_up_rate
+            self._follow(assigned.leader_epoch, leader, rate, assigned.unclean_epoch)
 
     def _take_settings(self, assigned: Assign) -> None:
         """A disk without room for them is no reason to give up a role, and with it what it has proposed (rule 4)."""
@@ -210,13 +211,13 @@ class Replica:
         self._role = LeaderRole(self._hosted, recorded, self._propose, self._join, self._learn)
         self._hosted.is_leading = True
 
-    def _follow(self, leader_epoch: int, leader: ReplicaAddress, catch_up_rate: int) -> None:
+    def _follow(self, leader_epoch: int, leader: ReplicaAddress, catch_up_rate: int, unclean_epoch: int) -> None:
         role = self._role
         if isinstance(role, FollowerRole) and role.epoch == leader_epoch and role.leader == leader:
             role.catch_up_rate = catch_up_rate
             return
         self._end_role()
-        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, catch_up_rate)
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, catch_up_rate, unclean_epoch)
 
     def _learn(self, leader_epoch: int) -> None:
         """A replica knows of this epoch, so the controller has made it durable (rule 13)."""

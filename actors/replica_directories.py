@@ -2,6 +2,7 @@
 
 All of this is slow work of the disk, to be done off the loop. What must stay true:
 - A directory is moved or removed only under its lock, so never under a process that uses it.
+- What was set aside stays, however often: only a person removes it, or the end of its topic (rule 7).
 - Removing begins with a rename; so a crash leaves a directory whole, or under a name that says that it is to go.
 - The topic id in the directory decides whose it is, not its name.
 """
@@ -11,16 +12,19 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
+from raylog.actors.control_messages import NO_UNCLEAN_EPOCH
 from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.errors import DirectoryLocked, LogDamaged, UnsupportedFormat
 from raylog.storage.checkpoints import read_checkpoint
 from raylog.storage.data_directory import DataDirectory
 from raylog.storage.disk import Disk
+from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.partition_directory import PARTITION_FILE, QUARANTINE_FILE, may_precede_creation
+from raylog.storage.set_aside_logs import SetAsideLog, SetAsideLogs
+from raylog.storage.set_aside_names import DAMAGED, moved
 
 _REMOVED: Final = "@removed-"  # no topic has an @ in its name
 _PARTITION_VERSION: Final = 1
-_KEPT_ASIDE: Final = 2  # damaged directories of one replica, for whoever wants to look into them
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +51,15 @@ class ReplicaDirectories:
         names = [name for name in self._directory.replicas() if name[0] != METADATA_TOPIC]
         return [FoundReplica(*name, self._topic_id(*name), self._is_in_use(*name)) for name in names]
 
-    def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> bool:
+    def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> None:
         """Let a new process find this replica's own directory, or none. DirectoryLocked: one has it still.
 
-        A quarantined one is set aside (rule 14); one of an earlier topic of this name is removed, and so is what a
-        removal that was cut short has left. Whether there is more set aside now than is kept, for `purge` to remove.
+        A quarantined one is set aside (rule 14), and so is one that does not say whose it is; one of an earlier topic
+        of this name is removed.
         """
         path = self.path(topic, partition)
         if not self._disk.exists(path):
-            return False
+            return
         lock = self._disk.lock_directory(path)
         try:
             try:
@@ -63,23 +67,23 @@ class ReplicaDirectories:
                 found = self._read_topic_id(path)
             except LogDamaged:
                 is_sound, found = False, b""
-            if not is_sound:
-                target = self._directory.set_aside(topic, partition, now_ms)
+            if not is_sound or (not found and self._holds_data(path)):
+                target = self._directory.set_aside(topic, partition, DAMAGED, now_ms)
                 _log.error("%s-%d is damaged: it was set aside as %s.", topic, partition, target)
-                return self._drop_aside(self._directory.set_aside_before(topic, partition)[:-_KEPT_ASIDE], now_ms)
-            if found not in (b"", topic_id) or (not found and self._holds_data(path)):
+            elif found not in (b"", topic_id):
                 self._rename_removed(path, now_ms)
-            return False
         finally:
             lock.release()
 
-    def remove(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> bool:
+    def remove(self, topic: str, topic_id: bytes, partition: int, now_ms: int, unclean_epoch: int | None) -> bool:
         """Whether there was one; it is out of the way, and `purge` removes its files. DirectoryLocked as above.
 
-        What was set aside of it goes too: it was kept for as long as the topic might miss something.
+        `unclean_epoch` of its partition, which goes on elsewhere: what a log has from before it may be nowhere else, so
+        that one is set aside. None: the topic is no more, and what was set aside of it goes too.
         """
-        aside = self._directory.set_aside_before(topic, partition)
-        self._drop_aside([each for each in aside if self._topic_id_in(each) == topic_id], now_ms)
+        if unclean_epoch is None:
+            aside = self._directory.set_aside_before(topic, partition)
+            self._drop_aside([each for each in aside if self._topic_id_in(each) == topic_id], now_ms)
         path = self.path(topic, partition)
         if not self._disk.exists(path) or self._topic_id(topic, partition) != topic_id:
             return False  # also without its lock, or the process of a later topic of this name would be taken for ours
@@ -87,7 +91,10 @@ class ReplicaDirectories:
         try:
             if self._topic_id(topic, partition) != topic_id:
                 return False
-            self._rename_removed(path, now_ms)
+            if unclean_epoch is not None and self._is_from_before(path, unclean_epoch):
+                self._directory.set_aside(topic, partition, moved(unclean_epoch), now_ms)
+            else:
+                self._rename_removed(path, now_ms)
             return True
         finally:
             lock.release()
@@ -113,14 +120,32 @@ class ReplicaDirectories:
     def close(self) -> None:
         self._directory.close()
 
-    def _drop_aside(self, paths: list[str], now_ms: int) -> bool:
+    def drop_aside(self, name: str, now_ms: int) -> None:
+        """A person needs it no more: out of the way, for `purge`. SetAsideUnknown, DirectoryLocked."""
+        self._drop_aside([SetAsideLogs(self._directory).take(name)], now_ms)
+
+    def find_aside(self, topic: str, partition: int) -> list[SetAsideLog]:
+        return SetAsideLogs(self._directory).find(topic, partition)
+
+    def restore_aside(self, topic: str, topic_id: bytes, partition: int, name: str, now_ms: int) -> None:
+        SetAsideLogs(self._directory).restore(topic, topic_id, partition, name, now_ms)
+
+    def _drop_aside(self, paths: list[str], now_ms: int) -> None:
         for path in paths:
             lock = self._disk.lock_directory(path)
             try:
                 self._rename_removed(path, now_ms)
             finally:
                 lock.release()
-        return bool(paths)
+
+    def _is_from_before(self, path: str, epoch: int) -> bool:
+        """Whether the log ends before this epoch; one that cannot be read may hold anything."""
+        if epoch == NO_UNCLEAN_EPOCH or not self._holds_data(path):
+            return False
+        try:
+            return LeaderEpochs.load(self._disk, path).latest < epoch
+        except (FileNotFoundError, LogDamaged, UnsupportedFormat):
+            return True
 
     def _rename_removed(self, path: str, now_ms: int) -> None:
         number = now_ms

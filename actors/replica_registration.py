@@ -3,7 +3,7 @@
 What must stay true (rule 7): before anybody counts on a process, it is recorded as what it is. So
 
 - a process that has been replaced by a later one is refused (rule 26);
-- one whose log is unproven leaves the ISR and the eligible;
+- one whose log is unproven leaves the ISR and the eligible, and so does one whose log is damaged;
 - one that replaces another leaves the ISR until the leader has seen it, unless nobody else is alive there;
 - who led as the former process leads no more: it may be elected again, under a new epoch.
 
@@ -24,6 +24,7 @@ from raylog.actors.partition_decision import settle
 from raylog.actors.partition_state import PartitionState
 from raylog.actors.situation import Situation, situation_of
 from raylog.errors import IneligibleReplica, StaleIncarnation
+from raylog.storage.log_doubts import doubt_after_restart
 
 
 def replica_registered(state: ClusterState, live: Liveness, broker_id: int, report: ReplicaReport) -> list[Message]:
@@ -52,8 +53,10 @@ def replica_lost(state: ClusterState, live: Liveness, broker_id: int, loss: Repl
         return []
     before = state.partition(topic_id, number)
     situation = situation_of(state, live, before, gone=broker_id)
-    without = without_damaged if damaged else without_dead
-    after = without(before, broker_id, situation)
+    if damaged:
+        after = without_damaged(before, broker_id, situation, why)
+    else:
+        after = without_dead(before, broker_id, situation)
     return [*settle(before, after, situation, f"replica on broker {broker_id} lost ({why})")]
 
 
@@ -78,7 +81,7 @@ def _registration(
     if known is not None and incarnation == current:
         return replace(known, endpoints=endpoints, pid=pid)
     if known is not None:
-        unproven = unproven or known.unproven
+        unproven = doubt_after_restart(unproven, known.unproven)
     return ReplicaRegistered(
         topic_id, number, broker_id, incarnation, endpoints, pid, last_epoch, log_end_offset, unproven
     )

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from raylog.actors.control_messages import PrepareReplica, RemoveReplica
+from raylog.actors.control_messages import PrepareReplica, RemoveReplica, RestoreSetAside
 from raylog.actors.controller_link import ControllerLink
 from raylog.actors.environment import Environment
 from raylog.actors.incarnations import NO_INCARNATION, epoch_of
@@ -86,9 +86,7 @@ class ReplicaTurnover:
             if before is not None:
                 self._replicas.kill(before, "a new process takes its place")
             work = partial(self._directories.make_room, order.topic, order.topic_id, order.partition)
-            is_over_bound = await self._when_free(order.topic, order.partition, work)
-        if is_over_bound:
-            await self._env.off_loop(self._directories.purge)
+            await self._when_free(order.topic, order.partition, work)
 
     async def remove(self, order: RemoveReplica) -> None:
         """ReplicaNotFree where the state gives the replica to this broker, or its process does not end."""
@@ -99,12 +97,34 @@ class ReplicaTurnover:
             session = self._replicas.get(partition)
             if session is not None:
                 await self._replicas.stop(session, delete=True)
-            work = partial(self._directories.remove, order.topic, order.topic_id, order.partition)
-            if await self._when_free(order.topic, order.partition, work):
+            if await self._when_free(order.topic, order.partition, self._removal(order.topic, *partition)):
                 _log.info("%s-%d was removed.", order.topic, order.partition)
             if order.topic_id not in self._fold.state.topics:
                 self._replicas.forget(partition)
         await self._env.off_loop(self._directories.purge)
+
+    def _removal(self, topic: str, topic_id: bytes, partition: int) -> Callable[[int], object]:
+        """Of one replica; how much of it has to be kept is said by what has become of its partition."""
+        state = self._fold.state.partitions.get((topic_id, partition))
+        unclean_epoch = None if state is None else state.unclean_epoch
+
+        def remove(now_ms: int) -> bool:
+            return self._directories.remove(topic, topic_id, partition, now_ms, unclean_epoch)
+
+        return remove
+
+    async def restore(self, order: RestoreSetAside) -> None:
+        """End the process and put the copy in its place. SetAsideUnknown, SetAsideUnusable, ReplicaNotFree."""
+        partition = order.topic_id, order.partition
+        async with self._turn(partition):
+            session = self._replicas.get(partition)
+            if session is not None:
+                self._replicas.kill(session, "a copy that was set aside takes its place")
+            work = partial(
+                self._directories.restore_aside, order.topic, order.topic_id, order.partition, order.name
+            )
+            await self._when_free(order.topic, order.partition, work)
+        _log.warning("%s-%d was replaced by %s, as a person asked.", order.topic, order.partition, order.name)
 
     async def _until_unwanted(self, order: RemoveReplica) -> None:
         """The order may be quicker than the commit that it follows from."""
@@ -127,7 +147,7 @@ class ReplicaTurnover:
             async with self._turn(partition):
                 if not self.is_expected(partition):
                     _log.warning("%s-%d was moved elsewhere and is removed here.", found.topic, found.partition)
-                    work = partial(self._directories.remove, found.topic, found.topic_id, found.partition)
+                    work = self._removal(found.topic, *partition)
                     await self._when_free(found.topic, found.partition, work)
         await self._env.off_loop(self._directories.purge)
 

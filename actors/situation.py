@@ -14,6 +14,7 @@ from raylog.actors.cluster_state import ClusterState, Liveness
 from raylog.actors.metadata_records import ReplicaRegistered
 from raylog.actors.partition_state import PartitionState
 from raylog.config import TopicConfig
+from raylog.storage.log_doubts import may_be_elected
 
 LogEnd: TypeAlias = tuple[int, int]  # last epoch, log end offset
 
@@ -28,6 +29,7 @@ class Situation:
     config: TopicConfig
     log_ends: Mapping[int, LogEnd]  # of those that are alive, when they registered
     unproven: frozenset[int]  # of those that are alive (rule 7)
+    unelectable: frozenset[int]  # of those that are alive: only a person may let them lead (rule 7)
     replaced: frozenset[int] = frozenset()  # alive, but as a process that holds no office yet
 
     def minimum(self, partition: PartitionState) -> int:
@@ -71,6 +73,9 @@ def situation_of(
         config=state.config_of(partition),
         log_ends={broker_id: (each.last_epoch, each.log_end_offset) for broker_id, each in registered.items()},
         unproven=frozenset(broker_id for broker_id, each in registered.items() if each.unproven),
+        unelectable=frozenset(
+            broker_id for broker_id, each in registered.items() if not may_be_elected(each.unproven)
+        ),
         replaced=_replaced(state, came),
     )
 

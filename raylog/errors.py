@@ -26,7 +26,8 @@ What stays true here:
     │   ├── InternalTopic, PolicyViolation
     │   ├── BrokerNotAvailable    UnknownBroker
     │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
-    │   └── EligibleLeadersNotAvailable
+    │   ├── EligibleLeadersNotAvailable, NeverLed, LossNotAccepted
+    │   └── SetAsideUnknown       SetAsideUnusable
     ├── MetadataError
     │   ├── ControllerFenced, ControllerStopped                                        outcome unknown
     │   ├── MetadataQuorumUnavailable, MetadataNotBlank, MetadataNotReady, VotersNotChanged
@@ -53,7 +54,7 @@ What stays true here:
     │                             CompactionAbandoned, HousekeeperBusy
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
-    │   ├── MessageUnknown, SocketInUse
+    │   ├── MessageUnknown
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
@@ -81,7 +82,7 @@ What stays true here:
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotStarted, RayNotAdmitted, RayClientRefused
-        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut, ClusterRunsAlready       nothing was done
+        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
         └── ControllerLost                                                             outcome unknown
 """
 
@@ -778,7 +779,10 @@ class EligibleLeadersNotAvailable(AdminError):
     """None of the replicas that could lead the partition is running."""
 
     retriable = True
-    advice = "Start the brokers that hold its replicas; an unclean election loses what only the missing ones hold."
+    advice = (
+        "Start the brokers that hold its replicas. `raylog topic recover` shows every copy there is, also damaged and "
+        "set-aside ones, and what is lost by each choice."
+    )
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(topic, partition)
@@ -787,6 +791,64 @@ class EligibleLeadersNotAvailable(AdminError):
 
     def describe(self) -> str:
         return f"No replica that may lead {self.topic}-{self.partition} is running."
+
+
+class NeverLed(AdminError):
+    """The partition has never had a leader, so there is nothing to be recovered."""
+
+    retriable = True
+    advice = "It gets one as soon as one of its replicas runs."
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"{self.topic}-{self.partition} has never had a leader."
+
+
+class LossNotAccepted(AdminError):
+    """To let this copy lead may lose acknowledged records, and nobody has said that this is accepted."""
+
+    advice = "Nothing was changed. Where no better copy can be had, say that the loss is accepted (`--accept-loss`)."
+
+    def __init__(self, topic: str, partition: int, broker: int, loss: str) -> None:
+        super().__init__(topic, partition, broker, loss)
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        self.loss = loss
+
+    def describe(self) -> str:
+        return f"To let broker {self.broker} lead {self.topic}-{self.partition} may lose {self.loss}."
+
+
+class SetAsideUnknown(AdminError):
+    """No log of this name has been set aside, as far as the brokers that were asked can tell."""
+
+    advice = "`raylog log list-aside` shows all there are, and which brokers could not be asked."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def describe(self) -> str:
+        return f"No log is set aside as {self.name!r}."
+
+
+class SetAsideUnusable(SetAsideUnknown):
+    """A log that was set aside cannot take the place of a replica."""
+
+    advice = "Nothing was changed. `raylog log dump` reads what is sound in it."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super(SetAsideUnknown, self).__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def describe(self) -> str:
+        return f"The log that was set aside as {self.name!r} cannot be used: {self.reason}."
 
 
 # --- the metadata log ---------------------------------------------------------------------------------------------
@@ -1603,19 +1665,6 @@ class MessageUnknown(StreamError):
 
     def describe(self) -> str:
         return f"Message kind {self.kind} in version {self.version} is unknown here."
-
-
-class SocketInUse(StreamError):
-    """Another process listens at the socket that this one wanted to make: it is left alone."""
-
-    advice = "That process is an earlier one that still runs, or one of a copy of this cluster: stop it."
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-    def describe(self) -> str:
-        return f"Another process listens at {self.path}."
 
 
 class PeerNotAdmitted(StreamError):
@@ -2796,24 +2845,6 @@ class BrokersLeftOut(RuntimeUnavailable):
 
     def describe(self) -> str:
         return f"{self.path} holds the data of {self.found} brokers, and {self.asked} were asked for."
-
-
-class ClusterRunsAlready(RuntimeUnavailable):
-    """A start named the directory of a cluster that runs under another name."""
-
-    advice = (
-        "Join it under the name that it has (`raylog.connect`, or `raylog.start` with that name), or stop it first. A "
-        "cluster has one name at a time."
-    )
-
-    def __init__(self, name: str, runs_as: str, where: str) -> None:
-        super().__init__(name, runs_as, where)
-        self.name = name
-        self.runs_as = runs_as
-        self.where = where
-
-    def describe(self) -> str:
-        return f"It cannot be started as {self.name!r}: the cluster in {self.where} runs as {self.runs_as!r}."
 
 
 class ControllerLost(RuntimeUnavailable):

@@ -15,10 +15,9 @@ from raylog.actors.partition_state import PartitionState
 from raylog.actors.replica_registration import replica_lost, replica_registered
 from raylog.actors.topic_admin import NewTopic, create_topic
 from raylog.config import ConfigValue
+from raylog.storage.log_doubts import BLANK
 
 CLUSTER_ID = "cluster-1"
-BLANK = "created"
-REBOOTED = "rebooted"
 
 
 def topic_id_of(name: str) -> bytes:

@@ -15,7 +15,8 @@ from raylog.actors.metadata_records import BrokerFenced
 from raylog.actors.reassignment import reassign_partitions
 from raylog.actors.topic_admin import delete_topic
 from raylog.actors.topic_settings import alter_topic_settings
-from tests.unit.actors.small_cluster import BLANK, SmallCluster, topic_id_of
+from raylog.storage.log_doubts import BLANK
+from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 
 def assign(cluster: SmallCluster, name: str = "t", number: int = 0) -> Assign:

@@ -12,7 +12,8 @@ from raylog.actors.isr_changes import propose_isr
 from raylog.actors.messages import Message
 from raylog.actors.metadata_fold import MetadataFold
 from raylog.actors.reassignment import reassign_partitions
-from tests.unit.actors.small_cluster import BLANK, SmallCluster, topic_id_of
+from raylog.storage.log_doubts import BLANK
+from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 THROTTLE_SETTING = "leader.replication.throttled.rate"
 T = topic_id_of("t")

@@ -13,7 +13,8 @@ from raylog.actors.producer_ids import BLOCK_SIZE, allocate_producer_ids
 from raylog.actors.reassignment import reassign_partitions
 from raylog.actors.topic_admin import delete_topic
 from raylog.errors import InvalidConfig, UnknownBroker, UnknownPartition, UnknownTopic
-from tests.unit.actors.small_cluster import REBOOTED, SmallCluster, topic_id_of
+from raylog.storage.log_doubts import REBOOTED
+from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 
 def eventful() -> SmallCluster:

@@ -15,6 +15,7 @@ from raylog.errors import (
     StaleBrokerEpoch,
     StalePartitionEpoch,
 )
+from raylog.storage.log_doubts import REBOOTED
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
@@ -121,9 +122,9 @@ def test_a_damaged_replica_leaves_the_isr(cluster: ControlCluster) -> None:
 def test_an_unproven_replica_is_no_member_until_it_has_caught_up(cluster: ControlCluster) -> None:
     cluster.create_topic()
     key = cluster.replica(2).key
-    cluster.unproven[key] = "rebooted"
+    cluster.unproven[key] = REBOOTED
     cluster.kill(cluster.replica(2))
-    cluster.until(lambda: cluster.state.replicas[key].unproven == "rebooted")
+    cluster.until(lambda: cluster.state.replicas[key].unproven == REBOOTED)
     assert cluster.partition().isr == (1, 3)
 
 

@@ -15,16 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from raylog.actors.broker_membership import register_broker, replicas_not_running
 from raylog.actors.draining import drain_broker, undrain_broker
-from raylog.actors.leader_election import PREFERRED, UNCLEAN, elect_leaders, may_have_lost_records
+from raylog.actors.leader_election import BY_CHOICE, PREFERRED, UNCLEAN, elect_leaders, may_have_lost_records
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import PartitionChanged
 from raylog.actors.partition_state import PartitionState
+from raylog.actors.persons_choice import choose, hold, incarnations_of, let_go
 from raylog.actors.reassignment import change_replication_factor, reassign_partitions
 from raylog.actors.replica_registration import replica_lost
 from raylog.actors.topic_admin import create_partitions
 from raylog.actors.topic_settings import alter_topic_settings
 from raylog.errors import AdminError
-from tests.unit.actors.small_cluster import BLANK, REBOOTED, SmallCluster, registration
+from raylog.storage.log_doubts import BLANK, REBOOTED, may_be_elected
+from tests.unit.actors.small_cluster import SmallCluster, registration
 
 BROKERS = range(1, 6)
 TOPIC = "t"
@@ -67,8 +69,17 @@ class CheckedCluster(SmallCluster):
         assert record.partition_epoch == before.partition_epoch + 1
         assert epoch in (before.leader_epoch, before.leader_epoch + 1)
         assert epoch > before.leader_epoch or record.leader == before.leader
-        if epoch > before.leader_epoch and record.leader != -1 and not may_have_lost_records(record):
-            assert record.leader in {*before.last_members, *self.proposed}, "a clean leader was in sync or eligible"
+        if epoch > before.leader_epoch and record.leader != -1:
+            if may_have_lost_records(record):
+                assert record.unclean_epoch == epoch
+            else:
+                assert record.leader in {*before.last_members, *self.proposed}, "a clean leader was in sync or eligible"
+            self._check_electable(before, record)
+
+    def _check_electable(self, before: PartitionState, record: PartitionChanged) -> None:
+        registered = self.state.replicas[record.topic_id, record.partition, record.leader]
+        chosen = before.never_led or record.reason.endswith(BY_CHOICE) or record.leader in self.proposed
+        assert chosen or may_be_elected(registered.unproven), "without its log only a person lets it lead (rule 7)"
 
 
 class Decisions(RuleBasedStateMachine):
@@ -216,6 +227,21 @@ class Decisions(RuleBasedStateMachine):
     def elect_leaders(self, kind: str) -> None:
         self._ask(lambda c: elect_leaders(c.state, c.live, kind).records)
 
+    @rule(number=numbers, broker=brokers)
+    def choose(self, number: int, broker: int) -> None:
+        self._ask(lambda c: choose(c.state, c.live, self._partition(number).id, broker))
+
+    @rule(number=numbers, back=st.booleans())
+    def hold(self, number: int, back: bool) -> None:
+        """And let go of it again, at once."""
+        before = self._partition(number)
+        incarnations = incarnations_of(self.cluster.state, before)
+        self._ask(lambda c: hold(c.state, before.id))
+        if back:
+            self.cluster.proposed = set(before.last_members)
+            self._ask(lambda c: let_go(c.state, c.live, before, incarnations))
+            self.cluster.proposed = set()
+
     @rule(number=numbers)
     def elect(self, number: int) -> None:
         self.cluster.elect(TOPIC, number, waited=True)
@@ -236,7 +262,8 @@ class Decisions(RuleBasedStateMachine):
             assert not isr & elr
             assert not (isr | elr) & set(partition.doubtful_brokers)
             assert partition.leader == -1 or partition.leader in isr
-            assert isr or (partition.leader == -1 and partition.doubtful)
+            assert isr or (partition.leader == -1 and (partition.doubtful or partition.lost))
+            assert partition.leader == -1 or not partition.lost
             assert not elr or len(isr) < self.cluster.state.min_insync(partition)
             assert set(partition.adding) <= set(partition.target) <= replicas
 

@@ -9,7 +9,8 @@ from raylog.actors.draining import drain_broker, is_drained, undrain_broker
 from raylog.actors.reassignment import reassign_partitions
 from raylog.actors.topic_admin import NewTopic, create_topic
 from raylog.errors import BrokerInUse, UnknownBroker
-from tests.unit.actors.small_cluster import BLANK, SmallCluster, topic_id_of
+from raylog.storage.log_doubts import BLANK
+from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 
 def drain(cluster: SmallCluster, broker: int, *, force: bool = False) -> None:

@@ -26,7 +26,8 @@ from raylog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from tests.unit.actors.small_cluster import BLANK, REBOOTED, SmallCluster, reasons
+from raylog.storage.log_doubts import BLANK, REBOOTED
+from tests.unit.actors.small_cluster import SmallCluster, reasons
 
 # --- the first leader ---------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ def test_a_rebooted_laptop_with_one_replica_goes_on() -> None:
     assert cluster.partition("t").leader == 1
 
 
-def test_in_doubt_a_larger_log_of_one_that_had_left_is_preferred_to_a_blank_one() -> None:
+def test_in_doubt_a_larger_log_of_one_that_had_left_is_preferred() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2], settings={"min.insync.replicas": 1})
     cluster.lose_replica("t", 2)
@@ -193,7 +194,7 @@ def test_in_doubt_a_larger_log_of_one_that_had_left_is_preferred_to_a_blank_one(
     cluster.lose_broker(1)
     assert cluster.partition("t").isr == (1,)
     cluster.start_broker(1, run="second")
-    cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    cluster.start_replica("t", 1, log=(0, 30), unproven=REBOOTED)
     assert cluster.partition("t").leader == 2
 
 

@@ -12,7 +12,8 @@ from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.messages import Message
 from raylog.actors.partition_state import PartitionState
-from tests.unit.actors.small_cluster import REBOOTED, SmallCluster
+from raylog.storage.log_doubts import REBOOTED
+from tests.unit.actors.small_cluster import SmallCluster
 from tests.unit.actors.test_clock import in_a_process
 
 

@@ -20,7 +20,8 @@ from raylog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from tests.unit.actors.small_cluster import BLANK, SmallCluster
+from raylog.storage.log_doubts import BLANK
+from tests.unit.actors.small_cluster import SmallCluster
 
 
 def reassign(cluster: SmallCluster, target: Sequence[int] | None, number: int = 0) -> PartitionState:

@@ -8,7 +8,8 @@ from raylog.actors.metadata_records import PartitionChanged, ReplicaRegistered
 from raylog.actors.replica_registration import is_wanted, replica_lost, replica_registered
 from raylog.actors.topic_admin import delete_topic
 from raylog.errors import IneligibleReplica, StaleIncarnation, UnknownPartition, UnknownTopic
-from tests.unit.actors.small_cluster import BLANK, REBOOTED, SmallCluster
+from raylog.storage.log_doubts import BLANK, REBOOTED
+from tests.unit.actors.small_cluster import SmallCluster
 
 
 def test_the_registration_comes_before_what_follows_from_it() -> None:

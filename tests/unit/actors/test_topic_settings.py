@@ -8,6 +8,7 @@ from raylog.actors.metadata_records import PartitionChanged, TopicSettings
 from raylog.actors.topic_settings import alter_topic_settings, settings_of
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import InvalidConfig, UnknownConfig, UnknownTopic
+from raylog.storage.log_doubts import REBOOTED
 from tests.unit.actors.small_cluster import SmallCluster
 
 
@@ -72,7 +73,7 @@ def test_while_all_that_is_left_is_doubtful_or_eligible_a_lower_minimum_leaves_t
     cluster.lose_replica("t", 2)
     cluster.lose_broker(1, 2)
     cluster.start_broker(1)
-    cluster.start_replica("t", 1, log=(0, 3), unproven="rebooted")
+    cluster.start_replica("t", 1, log=(0, 3), unproven=REBOOTED)
     assert (cluster.partition("t").isr, cluster.partition("t").elr) == ((), (2,))
     alter(cluster, {"min.insync.replicas": 1})
     assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, (2,))

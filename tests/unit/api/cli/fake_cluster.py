@@ -151,7 +151,7 @@ class FakeCluster:
                               sum(number in held for held in self.replicas.values()), 0, 1 << 30, 1 << 31)
             for number in range(self.brokers)
         )  # fmt: skip
-        return ClusterDescription("id", 0, 9, 1, (0,), brokers, len(self.settings), len(self.logs), 0, 0, 0, 0)
+        return ClusterDescription("id", 0, 9, 1, (0,), brokers, len(self.settings), len(self.logs), 0, (), 0, 0, 0)
 
     def reassign_partitions(
         self, targets: Mapping[tuple[str, int], Any], *, throttle: int | None, timeout: float
@@ -228,7 +228,7 @@ class FakeCluster:
         replicas, end = self.replicas[each], len(self.logs[each])
         leader = replicas[0] if replicas else -1
         return PartitionDescription(
-            each.topic, each.partition, leader, 0, 0, replicas, replicas, (), (), (), 1, 0, end, end
+            each.topic, each.partition, leader, 0, 0, replicas, replicas, (), (), (), 1, "", 0, end, end
         )
 
 
