@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
-from raylog.api.call_names import as_asked
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
 from raylog.api.cluster_transactions import ClusterTransactions
@@ -211,9 +210,7 @@ class Cluster(ClusterGroups, ClusterTransactions):
     # --- in general -----------------------------------------------------------------------------------------------
 
     def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        inside = _INSIDE * timeout
-        return self._calls.ask("admin", call, arguments, inside, timeout=timeout, repeatable=True, asked=call)
+        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, repeatable=True)
 
     def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
-        asked = as_asked(call, arguments)
-        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, asked=asked)
+        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout)

@@ -15,8 +15,42 @@ from dataclasses import dataclass, field
 from raylog.actors.controller import Controller
 from raylog.actors.partition_state import PartitionId
 from raylog.storage.partition_log import PartitionLog
+from raylog.storage.record_batch import MAX_OFFSET
 from tests.simulation.history import InvariantBroken
 from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
+
+
+@dataclass
+class GivenUp:
+    """What an unclean election has given up (rule 7): until it is cut, it is still there, and counts for nothing."""
+
+    _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    _news: set[tuple[str, int]] = field(default_factory=set)
+
+    def from_offset(self, topic: str, partition: int, offset: int) -> None:
+        self._offsets[topic, partition] = min(offset, self._offsets.get((topic, partition), offset))
+
+    def is_from_before(self, cluster: SimulatedCluster, running: RunningReplica, log: PartitionLog) -> bool:
+        """Whether this log has nothing of the last unclean epoch yet."""
+        controller = cluster.serving()
+        partitions = {} if controller is None else controller._changes.state.partitions
+        known = partitions.get((running.spec.topic_id, running.spec.partition))
+        if known is None:
+            return False
+        name = running.spec.topic, running.spec.partition
+        if known.unclean_epoch > self._epochs.get(name, -1):
+            self._epochs[name] = known.unclean_epoch
+            self._news.add(name)
+        return log.epochs.latest < self._epochs.get(name, -1)
+
+    def news_of(self, running: RunningReplica) -> int:
+        """The offset from which on all was given up just now; else none that is in any log."""
+        name = running.spec.topic, running.spec.partition
+        if name not in self._news:
+            return MAX_OFFSET
+        self._news.remove(name)
+        return self._offsets.pop(name, MAX_OFFSET)
 
 
 @dataclass
@@ -27,13 +61,15 @@ class CandidateWatch:
     forgiven: set[tuple[str, int]]
     _highest: dict[PartitionId, int] = field(default_factory=dict)
     _names: dict[PartitionId, tuple[str, int]] = field(default_factory=dict)
+    _given_up: GivenUp = field(default_factory=GivenUp)
     _epoch: int = -1  # of the newest controller that was seen to serve
 
     def look(self) -> None:
         open_logs = [(running, running.log) for running in self.cluster.replicas if running.process.is_alive]
         for running, log in open_logs:
-            if log is not None:
+            if log is not None and not self._given_up.is_from_before(self.cluster, running, log):
                 partition = running.spec.topic_id, running.spec.partition
+                self._highest[partition] = min(self._highest.get(partition, 0), self._given_up.news_of(running))
                 self._highest[partition] = max(self._highest.get(partition, 0), log.high_watermark)
                 self._names[partition] = running.spec.topic, running.spec.partition
         controller = self.cluster.serving()
@@ -48,6 +84,7 @@ class CandidateWatch:
         for found, name in self._names.items():
             if name == (topic, partition):
                 self._highest[found] = min(self._highest[found], offset)
+        self._given_up.from_offset(topic, partition, offset)
 
     def _check(self, controller: Controller, running: RunningReplica, log: PartitionLog) -> None:
         spec, state = running.spec, controller._changes.state

@@ -44,6 +44,7 @@ class Faults:
     random: Random
     plan: Plan
     lost: Callable[[int, int], None]
+    last_copy_goes: Callable[[int], None]
     counts: dict[str, int] = field(default_factory=dict)
     _paused: list[Process] = field(default_factory=list)
     _stopped: bool = False
@@ -51,7 +52,7 @@ class Faults:
     def __post_init__(self) -> None:
         self.network = NetworkFaults(self.cluster, self.random)
         self.races = Races(self.cluster, self.random, self.plan, self.network.heal)
-        self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races)
+        self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races, self.last_copy_goes)
         faults: list[tuple[int, Callable[[], bool]]] = [
             (6, self._kill_replica),
             (3, self._kill_leader),

@@ -33,6 +33,7 @@ class Losses:
     plan: Plan
     lost: Callable[[int, int], None]
     races: Races
+    last_copy_goes: Callable[[int], None]
     _hit: dict[int, float] = field(default_factory=dict)  # broker: when its copies may be whole again
     _rotten: set[int] = field(default_factory=set)  # brokers with a flipped bit that may not have been found
     _quiet_until: float = 0.0
@@ -52,6 +53,8 @@ class Losses:
             found += [(2, self._crash_all_at_write), (1, self._fail_sync_and_crash)]
         if plan.may_crash_all_once:
             found += [(1, self._cut_all_power)]
+        if plan.may_lose_last:
+            found += [(30, self._lose_last)]
         return found
 
     @property
@@ -262,6 +265,46 @@ class Losses:
                 self._take_directory(running)
                 break
         self.cluster.world.after(slow + self.random.uniform(0.0, 0.3), self.races.kill_and_heal, leader.process)
+
+    # --- the last copy ------------------------------------------------------------------------------------------
+
+    def _lose_last(self) -> bool:
+        """All others are left behind, and when only the leader is left in sync its copy goes."""
+        leader = self.races.leader()
+        if leader is None or leader.spec.topic != TOPIC or leader.spec.partition >= self.plan.partitions:
+            return False
+        for follower in self.races.followers(leader):
+            if follower.process.machine is not leader.process.machine:
+                self._send_away(follower)
+        self.races.perhaps_alone(5.0)
+        self.races.when(lambda: self._is_last(leader), lambda: self._later_strike(leader))
+        return True
+
+    def _send_away(self, follower: RunningReplica) -> None:
+        home, seconds = self.cluster.homes[follower.spec.broker_id], self.random.uniform(3.0, 8.0)
+        if self.random.random() < 0.3:  # and it comes back rebooted, with all that it had
+            home.machine.disk.sync_everything()
+            self.cluster.crash_machine(home, (seconds, seconds))
+            return
+        others = [each for each in self.cluster.world.machines if each is not home.machine]
+        self.cluster.world.network.partition([home.machine], others)
+        self.cluster.world.after(seconds, self.races.heal)
+
+    def _is_last(self, leader: RunningReplica) -> bool:
+        controller = self.cluster.serving()
+        if controller is None or leader.leads_epoch is None:
+            return False
+        known = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
+        return known is not None and known.last_members == (leader.spec.broker_id,) == (known.leader,)
+
+    def _later_strike(self, leader: RunningReplica) -> None:
+        self.cluster.world.after(self.random.uniform(0.0, 1.0), self._strike_last, leader)
+
+    def _strike_last(self, leader: RunningReplica) -> None:
+        if self.races.is_over or not leader.process.is_alive or not self._is_last(leader):
+            return
+        self.random.choice((self._take_directory, self._take_bit))(leader)
+        self.last_copy_goes(leader.spec.partition)
 
     def _flip_bit(self) -> bool:
         victim = self._victim()

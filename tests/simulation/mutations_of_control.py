@@ -92,7 +92,7 @@ def anybody_elected(patches: Patches) -> None:
 
 @mutation(6, "an election does not raise the epoch")
 def epoch_not_raised(patches: Patches) -> None:
-    led_by = leader_election._led_by
+    led_by = leader_election.led_by
 
     def led(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
         elected = led_by(partition, leader, how, situation)

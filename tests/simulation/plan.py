@@ -7,6 +7,7 @@ one place, so that the faults never take more than was promised to survive:
     replicated, min.insync.replicas ≥ 2    one machine's power, disk or data at a time, until all of it is in sync;
                                            and all machines at once, if what no disk held is taken into account
     replicated, min.insync.replicas = 1    processes and streams only: one page cache may be the only one
+    "last copies"                          the same, and the last copy of all; then a person chooses (`chooser.py`)
 
 Elections may be unclean: then anything may be lost, and all replicas still have to become the same.
 """
@@ -21,6 +22,8 @@ OTHER_TOPIC = "other"  # nobody writes to it; the operator makes it and deletes 
 
 # What goes wrong more often than all else, with a cluster that suits it. The empty one: everything alike.
 THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")
+LAST_COPIES = "last copies"  # not among the themes: the seeds of others keep their meaning
+_EVERY = 32
 _MUCH = str(10**15)
 
 
@@ -65,6 +68,17 @@ class Plan:
             theme=random.choice(THEMES),
         )
         return plan._suited(random)
+
+    def of_seed(self, seed: int) -> Plan:
+        """One in so many has its last copies taken away."""
+        if seed % _EVERY != _EVERY - 1:
+            return self
+        random = Random(seed)
+        return replace(
+            self, theme=LAST_COPIES, replication=random.choice((1, 2, 2, 3, 3)), min_insync=1, is_fsync=False,
+            is_unclean=False, may_delete=False, lag_ms=300, fault_seconds=random.uniform(8.0, 16.0), longest_pause=1.5,
+            has_operator=False,
+        )  # fmt: skip
 
     def _suited(self, random: Random) -> Plan:
         """To its theme."""
@@ -119,6 +133,11 @@ class Plan:
     def may_lose_data(self) -> bool:
         """What a disk held, and not only what it had not synced: more than one copy has to be promised."""
         return self.is_unclean or self.min_insync >= 2
+
+    @property
+    def may_lose_last(self) -> bool:
+        """The last copy there is, as far as the record tells."""
+        return self.theme == LAST_COPIES
 
     @property
     def may_crash_all(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Protocol
 from raylog.actors.environment import Environment
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
+from tests.simulation.chooser import Chooser
 from tests.simulation.clients import ACKS_ALL, PartitionClient, Reader, Writer, records_of
 from tests.simulation.faults import Faults
 from tests.simulation.history import InvariantBroken, PartitionHistory
@@ -76,7 +77,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.random = Random(self.world.random.getrandbits(64))
-        self.plan = Plan.drawn(self.random)
+        self.plan = Plan.drawn(self.random).of_seed(self.world.seed)
         self.cluster = SimulatedCluster(self.world)
         self.watcher = Watcher(self.cluster)
 
@@ -87,7 +88,9 @@ class Scenario:
         cluster.create_topic(TOPIC, plan.partitions, plan.replication, plan.settings)
         self._start_clients()
         self.watcher.begin()
-        faults = Faults(cluster, self.random, plan, self._was_lost_from)
+        chooser = Chooser(cluster, Random(world.seed), plan, self.histories, self._was_lost_from)
+        chooser.begin()
+        faults = Faults(cluster, self.random, plan, self._was_lost_from, chooser.last_copy_goes)
         operator = Operator(cluster, self.random, plan)
         faults.begin()
         if plan.has_operator:
@@ -97,9 +100,10 @@ class Scenario:
         operator.stop()
         self._recover()
         self._reckon()
+        chooser.check_final()
         cluster.is_over = True
         acknowledged = sum(len(history.acknowledged) for history in self.histories)
-        counts = faults.counts | operator.counts
+        counts = faults.counts | operator.counts | ({"choose_copy": chooser.choices} if chooser.choices else {})
         return Outcome(world.seed, world.scheduler.events, acknowledged, world.fingerprint, counts)
 
     def _was_lost_from(self, partition: int, offset: int) -> None:

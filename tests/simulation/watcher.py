@@ -20,7 +20,7 @@ from zlib import crc32
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import HEADER_BYTES, read_header, split_batches
-from tests.simulation.candidate_watch import CandidateWatch
+from tests.simulation.candidate_watch import CandidateWatch, GivenUp
 from tests.simulation.history import InvariantBroken
 from tests.simulation.metadata_watch import MetadataWatch
 from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster
@@ -59,6 +59,7 @@ class Watcher:
     _high_watermarks: dict[tuple[bytes, int, int], int] = field(default_factory=dict)
     _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
     _seen: dict[int, _Seen] = field(default_factory=dict)
+    _given_up: GivenUp = field(default_factory=GivenUp)
 
     def __post_init__(self) -> None:
         self._metadata = MetadataWatch(self.cluster)
@@ -99,15 +100,20 @@ class Watcher:
                 self._broken(f"{spec}: its high watermark went back from {before} to {now} in epoch {epoch}")
 
     def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
-        """All machines lost their power, and no disk held anything from there on."""
+        """All machines lost their power, and no disk held anything from there on; or a person gives it up."""
         self._candidates.was_lost_from(topic, partition, offset)
-        committed = self._committed.get((topic, partition), {})
-        self._committed[topic, partition] = {at: found for at, found in committed.items() if at < offset}
+        self._given_up.from_offset(topic, partition, offset)
+        self._forget_from((topic, partition), offset)
+
+    def _forget_from(self, name: tuple[str, int], offset: int) -> None:
+        committed = self._committed.get(name, {})
+        self._committed[name] = {at: found for at, found in committed.items() if at < offset}
 
     def _check_bytes(self, running: RunningReplica, log: PartitionLog) -> None:
         name = (running.spec.topic, running.spec.partition)
-        if name in self.forgiven:
+        if name in self.forgiven or self._given_up.is_from_before(self.cluster, running, log):
             return
+        self._forget_from(name, self._given_up.news_of(running))
         seen = self._seen.get(running.spec.incarnation)
         if seen is None or seen.cuts != log.shape or seen.offset < log.log_start_offset:
             seen = self._seen[running.spec.incarnation] = _Seen(log.log_start_offset, log.shape)
