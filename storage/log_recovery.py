@@ -6,16 +6,21 @@
     the machine rebooted              all from the recovery point on is scanned; the first thing wrong there, and all
                                       behind it, is tail
 
-Tail is cut with a warning. After a reboot it may have been acknowledged, where the flush policy counts on the page
-caches of several machines; so the log stays `unproven` until its owner has told the controller (rule 7). Anything else
-that is wrong is damage: `LogDamaged`, and the caller quarantines the replica. An index or snapshot that is not to be
-believed is made again from the batches.
+Tail is cut with a warning. After a reboot it may have been acknowledged:
+
+    flush.policy=replicated   what was in the page caches of several machines counted
+    flush.policy=fsync        all that counted was synced; but a bit that flipped in it looks like a torn tail. Only a
+                              last batch that the file does not hold wholly cannot have been synced
+
+Then the log stays `unproven` until its owner has told the controller (rule 7). Anything else that is wrong is damage:
+`LogDamaged`, and the caller quarantines the replica. An index or snapshot that is not to be believed is made again from
+the batches.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -108,8 +113,9 @@ class LogRecovery:
         else:
             self._begin_empty(shutdown)
         self._settle(opened_after)
-        if opened_after is OpenedAfter.PROCESS_CRASH and self._config.flush_policy == "fsync":
+        if opened_after is OpenedAfter.PROCESS_CRASH and self._may_have_dropped_pages():
             self._write_unsynced_again()
+        self._directory.forget_failed_disk()
         return RecoveredLog(self._segments, self._epochs, self._producers, self._checkpoint, opened_after)
 
     def _finish_restart(self) -> None:
@@ -269,6 +275,8 @@ class LogRecovery:
         broken = result.broken or ChainBroken(segment.size, "the next segment does not join on")
         if not self._is_tail(segment, result.next_offset, broken, opened_after):
             raise segment.damaged(broken.position, broken.reason)
+        if opened_after is OpenedAfter.MACHINE_CRASH and not self._was_never_whole(segment, result.next_offset, broken):
+            self._doubt_before_cut(opened_after)
         _log.warning(
             "%s: cut at byte %d, offset %d, after a %s: %s. %d bytes are gone.",
             segment.path(".log"),
@@ -289,11 +297,24 @@ class LogRecovery:
     ) -> bool:
         if offset < self._checkpoint.recovery_point:
             return False
-        if opened_after is OpenedAfter.MACHINE_CRASH:
-            return True
-        if not broken.incomplete or has_batch_after(segment.file, broken.position, offset):
+        return opened_after is OpenedAfter.MACHINE_CRASH or self._was_never_whole(segment, offset, broken)
+
+    def _was_never_whole(self, segment: Segment, offset: int, broken: ChainBroken) -> bool:
+        """Whether only the last batch is cut, and the file never held all of it."""
+        if not broken.incomplete or any(later.size for later in self._after(segment)):
+            return False
+        if has_batch_after(segment.file, broken.position, offset):
             return False
         return not is_whole_but_for_its_length(segment.file, broken.position)
+
+    def _doubt_before_cut(self, opened_after: OpenedAfter) -> None:
+        """Acknowledged records may be cut (rule 7). An opening after the cut would not see that, so this comes first.
+
+        The boot id stays that of before the reboot: until `_settle` is through, an opening is one after a reboot.
+        """
+        if not self._checkpoint.unproven:
+            self._checkpoint = replace(self._checkpoint, unproven=opened_after.value)
+            self._directory.write_checkpoint(self._checkpoint)
 
     def _after(self, segment: Segment) -> list[Segment]:
         return [later for later in self._segments if later.base_offset > segment.base_offset]
@@ -343,6 +364,11 @@ class LogRecovery:
         policies = {self._config.flush_policy, self._directory.flush_policy}
         doubtful = opened_after is OpenedAfter.MACHINE_CRASH and policies != {"fsync"}
         return opened_after.value if doubtful else ""
+
+    def _may_have_dropped_pages(self) -> bool:
+        """With fsync always, since what counts next rests on it. Else where the process before left a note: it would
+        cost up to a segment at each restart, and a reboot raises doubt anyway."""
+        return self._config.flush_policy == "fsync" or self._directory.has_failed_disk()
 
     def _write_unsynced_again(self) -> None:
         """A sync of the process before may have failed (rule 2). The kernel then takes those pages for clean, and the

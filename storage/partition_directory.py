@@ -5,6 +5,7 @@
     log-checkpoint                boot id, recovery point, high watermark, log start offset, and what is unfinished
     clean-shutdown                the segments and their sizes at the last clean close; absent while the log is open
     quarantine                    why this replica may not be used any more (rule 14)
+    disk-failed                   the disk has refused a write or a sync: what was unsynced has to be written again
     leader-epoch-checkpoint       see leader_epochs.py
     <offset>.log .index .timeindex .txnindex .snapshot
 
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from raylog.config import ConfigValue, TopicConfig
-from raylog.errors import DirectoryNotOurs, LogDamaged, WrongCluster, WrongPartition
+from raylog.errors import DirectoryNotOurs, DiskError, LogDamaged, WrongCluster, WrongPartition
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk import DirectoryLock, Disk
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
@@ -34,6 +35,7 @@ PARTITION_FILE: Final = "partition.json"
 CHECKPOINT_FILE: Final = "log-checkpoint"
 CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
 QUARANTINE_FILE: Final = "quarantine"
+DISK_FAILED_FILE: Final = "disk-failed"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 CHECKPOINT_VERSION: Final = 1
@@ -238,6 +240,21 @@ class PartitionDirectory:
         """Remember, through restarts, that this replica is damaged (rule 14)."""
         body = {"path": damage.path, "position": damage.position, "reason": damage.reason}
         write_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, body)
+
+    def note_failed_disk(self, error: DiskError) -> None:
+        """Tell the next process of this boot. It is not synced, so it works on a disk that refuses each sync.
+
+        A reboot takes the pages in question anyway, and raises doubt.
+        """
+        self.disk.write_file(self.file(DISK_FAILED_FILE), f"{error}\n".encode())
+
+    def has_failed_disk(self) -> bool:
+        return self.disk.exists(self.file(DISK_FAILED_FILE))
+
+    def forget_failed_disk(self) -> None:
+        """All that may have been dropped is in dirty pages again, or was lost with them."""
+        if self.has_failed_disk():
+            self.disk.remove(self.file(DISK_FAILED_FILE))
 
     def _refuse_quarantined(self) -> None:
         try:

@@ -680,6 +680,14 @@ class PartitionLog:
             _log.error("%s goes offline: %s", self.directory.path, error)
             if isinstance(error, LogDamaged):
                 quarantine(self.directory, error)
+            elif isinstance(error, DiskError):
+                self._note_failed_disk(error)
+
+    def _note_failed_disk(self, error: DiskError) -> None:
+        try:
+            self.directory.note_failed_disk(error)
+        except DiskError as refused:  # with fsync the next process writes again what was unsynced in any case
+            _log.error("%s: its disk failed, and that could not be written down: %s", self.directory.path, refused)
 
     def close(self) -> None:
         """Sync everything and leave a note that nothing needs to be checked next time."""

@@ -29,6 +29,7 @@ from raylog.storage.partition_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    DISK_FAILED_FILE,
     LOCK_FILE,
     PARTITION_FILE,
     QUARANTINE_FILE,
@@ -111,6 +112,8 @@ def what_holds(name: str) -> str | None:
         return segment.holds
     if name == LOCK_FILE:
         return "the owner's lock"
+    if name == DISK_FAILED_FILE:
+        return "what the disk refused: the next opening writes again what was unsynced"
     if name.endswith(TEMPORARY_SUFFIX):
         return "left of an interrupted write"
     return CHECKPOINTS.get(name)

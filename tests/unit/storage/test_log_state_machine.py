@@ -21,7 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raylog.errors import (
     BatchTooLarge,
+    DiskFailed,
     InvalidLeaderEpoch,
+    LogDamaged,
     NullKey,
     OffsetOutOfRange,
     OffsetsNotContiguous,
@@ -77,6 +79,7 @@ configs = st.fixed_dictionaries(
         "producer.id.expiration.ms": st.sampled_from([1_000_000, 2_000]),
         "cleanup.policy": st.sampled_from(["delete", "compact", "compact", "compact,delete"]),
         "delete.retention.ms": st.sampled_from([1_000_000, 2_000]),
+        "flush.policy": st.sampled_from(["replicated", "fsync"]),
     }
 )
 permille = st.integers(0, 1_000)
@@ -116,6 +119,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.log = open_log(self.disk, self.overrides, self.now)
+        self.log.confirm_registered()  # the marks on the disk are those of now already
 
     # --- doing something, which may be the last thing the process does ---
 
@@ -596,6 +600,36 @@ class LogMachine(RuleBasedStateMachine):
         if flushed:
             self.flush_all()
         self.crash([self.model], power_cut=power_cut)
+
+    @rule()
+    def fail_a_sync_and_restart(self) -> None:
+        """The kernel drops the pages; the next process must not take a later sync for theirs (rule 2)."""
+        if self.model.marks.recovery_point == self.model.end or self.fuse is not None:
+            return
+        self.disk.fail_next("sync", ".log")
+        with pytest.raises(DiskFailed):
+            self.log.flush()
+        assert self.log.offline_because is not None
+        self.crash([self.model], power_cut=False)
+
+    @rule(part=permille, seed=st.integers(0, 2**32))
+    def a_bit_rots_before_a_power_cut(self, part: int, seed: int) -> None:
+        """On another disk, so that this one goes on whole: what was acknowledged is never missing in silence."""
+        paths = [segment.path(".log") for segment in self.log.segments if segment.size]
+        if self.fuse is not None or not paths:
+            return
+        self.flush_all()  # the marks on the disk say less
+        rng, disk = Random(seed), self.disk.clone()
+        path = rng.choice((rng.choice(paths), paths[-1]))
+        disk.flip_bit(path, between(0, 8 * disk.files()[path] - 1, part))
+        disk.crash_machine(rng)
+        try:
+            log = open_log(disk, self.overrides, self.now)
+        except LogDamaged:
+            return
+        counted = self.log.recovery_point if self.log.directory.flush_policy == "fsync" else self.log.log_end_offset
+        if log.log_end_offset < counted:
+            assert log.unproven
 
     # --- what must hold after every step ---
 

@@ -110,6 +110,102 @@ def test_what_a_failed_sync_has_dropped_is_written_again_before_it_counts(seed: 
     assert (log.log_end_offset, log.unproven) == (10, "")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_where_the_policy_becomes_fsync_after_the_failed_sync(seed: int) -> None:
+    """Under `replicated` nothing of it had been written again, and under `fsync` it counted."""
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.confirm_registered()
+    disk.fail_next("sync", ".log")
+    with pytest.raises(DiskFailed):
+        log.flush()
+    log.close()
+    disk.crash_process()
+    log = open_log(disk)
+    assert not disk.exists("/data/t-0/disk-failed")
+    log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
+    assert log.flush() == 10
+    log.checkpoint()
+    disk.crash_machine(random.Random(seed))
+    log = open_log(disk, flush_policy="fsync")
+    assert (log.log_end_offset, log.unproven) == (10, "")
+    assert log.read(0, 1, Isolation.LOG_END).next_offset == 1
+
+
+def test_a_failed_disk_is_noted_though_it_refuses_every_sync() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    disk.fail_next("sync", ".log")
+    for _ in range(20):
+        disk.fail_next("sync")
+    with pytest.raises(DiskFailed):
+        log.flush()
+    assert disk.exists("/data/t-0/disk-failed")
+
+
+def test_what_was_not_refused_is_not_written_again_at_a_restart() -> None:
+    """It would be up to a segment each time a process is killed."""
+    disk = FaultyDisk()
+    filled(disk).confirm_registered()
+    disk.crash_process()
+    disk.fail_next("write_at", ".log")
+    assert open_log(disk).log_end_offset == 10
+
+
+def synced_but_not_marked() -> FaultyDisk:
+    """The recovery point on disk is behind what was synced and acknowledged; the bits on disk are what they were."""
+    disk = FaultyDisk()
+    log = filled(disk, flush_policy="fsync")
+    log.confirm_registered()
+    log.flush()
+    assert log.recovery_point == 10
+    return disk
+
+
+def test_a_bit_that_flipped_in_what_fsync_had_acknowledged_raises_doubt_when_it_is_cut() -> None:
+    """It looks like a torn tail. The replica may be behind what it has acknowledged, so others come first (rule 7)."""
+    ends = set()
+    start = synced_but_not_marked()
+    places = [(path, bit) for path, size in start.files().items() if path.endswith(".log") for bit in range(8 * size)]
+    for path, bit in places[::7]:
+        disk = start.clone()
+        disk.flip_bit(path, bit)
+        disk.crash_machine(random.Random(bit))
+        log = open_log(disk, flush_policy="fsync")
+        ends.add(log.log_end_offset)
+        assert log.unproven == (OpenedAfter.MACHINE_CRASH.value if log.log_end_offset < 10 else ""), (path, bit)
+    assert ends == set(range(10))
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_crash_in_the_middle_of_that_cut_does_not_hide_it(power_cut: bool) -> None:
+    """The next opening finds nothing to cut."""
+    start = synced_but_not_marked()
+    path = max(path for path in start.files() if path.endswith(".log"))
+    start.flip_bit(path, 8 * 50)
+    start.crash_machine(random.Random(1))
+    for point in crash_points(start, lambda disk: open_log(disk, flush_policy="fsync")):
+        if power_cut:
+            point.disk.crash_machine(random.Random(f"{point.operation} {point.moment}"))
+        log = open_log(point.disk, flush_policy="fsync")
+        assert log.log_end_offset == 8
+        assert log.unproven == OpenedAfter.MACHINE_CRASH.value
+
+
+def test_a_last_batch_that_the_file_never_held_raises_no_doubt_with_fsync() -> None:
+    """It was not synced, so it was not acknowledged; doubt would keep the partition from its leader for nothing."""
+    start = synced_but_not_marked()
+    path = max(path for path in start.files() if path.endswith(".log"))
+    for missing in range(1, start.files()[path]):
+        disk = start.clone()
+        file = disk.open(path)
+        file.truncate(start.files()[path] - missing)
+        file.sync()
+        disk.crash_machine(random.Random(missing))
+        log = open_log(disk, flush_policy="fsync")
+        assert (log.log_end_offset < 10, log.unproven) == (True, "")
+
+
 def test_what_was_synced_before_it_counted_is_not_doubtful_after_a_reboot() -> None:
     disk = FaultyDisk()
     log = filled(disk, flush_policy="fsync")
