@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from raylog.config import NO_LIMIT
 from raylog.errors import CompactionOutdated, DiskFull
 from raylog.storage.compaction_progress import CompactionProgress, Pass
 from raylog.storage.compaction_swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
@@ -82,22 +83,44 @@ class Removals:
                 segment.close()
 
 
-def find_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
+def may_have_old_segments(log: PartitionLog, now_ms: int, decides: bool, spared_ms: int) -> bool:
+    """Whether `find_old_segments` is worth its while: asked often, so it looks at two segments and at no file."""
+    oldest, config = log.segments[0], log.config
+    if len(log.segments) > 1 and oldest.next_offset <= log.log_start_offset:
+        return True
+    if not decides or not config.deletes_old_segments or not log.size_bytes:
+        return False
+    if config.retention_bytes != NO_LIMIT and log.size_bytes - oldest.size >= config.retention_bytes:
+        return oldest is not log.segments.active
+    if config.retention_ms == NO_LIMIT or now_ms - oldest.written_ms < spared_ms:
+        return False
+    return not oldest.is_dated or is_past(oldest.largest_timestamp, config, now_ms)
+
+
+def find_old_segments(
+    log: PartitionLog, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
+) -> list[Expired]:
     """Those that may go; it rolls the growing one where that may go too."""
     active = log.segments.active
-    may_expire = decides and active.size and log.config.deletes_old_segments
+    may_expire = decides and active.size and log.config.deletes_old_segments and now_ms - active.written_ms >= spared_ms
     if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
         _roll_if_there_is_room(log)  # an idle partition gives up its last segment too, once all in it is too old
     facts = (
-        SegmentFacts(segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp)
+        SegmentFacts(
+            segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp, segment.written_ms
+        )
         for segment in islice(log.segments.sealed, at_most)
     )
     keep_from = min(log.high_watermark, log.last_stable_offset)
-    return expired_segments(facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides)
+    return expired_segments(
+        facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides, spared_ms
+    )
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int, at_most: int | None, decides: bool) -> list[Expired]:
-    expired = find_old_segments(log, now_ms, at_most, decides)
+def delete_old_segments(
+    log: PartitionLog, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
+) -> list[Expired]:
+    expired = find_old_segments(log, now_ms, at_most, decides, spared_ms)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
         log.advance_log_start(gone[-1].next_offset)

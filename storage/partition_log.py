@@ -335,6 +335,7 @@ class PartitionLog:
     def _write(self, data: Bytes, headers: list[BatchHeader], batches: list[memoryview], now_ms: int) -> None:
         active = self.segments.active
         active.append(data, headers)
+        active.written_ms = now_ms
         for header, batch in zip(headers, batches, strict=True):
             if header.has_producer:
                 aborted = take_in(self.producers, header, batch, now_ms)
@@ -549,24 +550,32 @@ class PartitionLog:
     # --- getting rid of old records ---
 
     @_while_open
-    def delete_old_segments(self, now_ms: int, at_most: int | None = None, *, decides: bool = True) -> list[Expired]:
+    def may_have_old_segments(self, now_ms: int, *, decides: bool = True, spared_ms: int = 0) -> bool:
+        """Whether `delete_old_segments` may have something to do: a quick look, for whoever asks often."""
+        return log_cleanup.may_have_old_segments(self, now_ms, decides, spared_ms)
+
+    @_while_open
+    def delete_old_segments(
+        self, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
+    ) -> list[Expired]:
         """Take out of the log what retention allows; `remove_deleted_files` frees the space later.
 
         Where the log's owner does not decide what is too old or too much, only what is below the log start offset.
+        By age nothing goes that this process wrote within `spared_ms`.
         """
         self._settle()
-        return log_cleanup.delete_old_segments(self, now_ms, at_most, decides)
+        return log_cleanup.delete_old_segments(self, now_ms, at_most, decides, spared_ms)
 
     @_while_open
     def begin_deletion(
-        self, now_ms: int, at_most: int | None = None, *, decides: bool = True
+        self, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
     ) -> CheckpointWrite | None:
         """What `delete_old_segments` would have to wait for the disk for, to be carried out before it, on any thread.
 
         None: there is nothing that it would wait for.
         """
         self._settle()
-        old = log_cleanup.find_old_segments(self, now_ms, at_most, decides)
+        old = log_cleanup.find_old_segments(self, now_ms, at_most, decides, spared_ms)
         start = self.segments.containing(old[-1].base_offset).next_offset if old else self.log_start_offset
         return self.marks.write_ahead(start) if start > self.log_start_offset else None
 

@@ -1,5 +1,8 @@
 """Which old segments may go: by age, by size, and because their records were deleted.
 
+What its leader has just written stays for a while, however old its timestamps are: whoever imports old records can
+read them. That is known of what this process wrote; what it found at its opening has been there for long enough.
+
 What must stay true: only a prefix of the sealed segments goes, and nothing at or above `keep_from`, the lower of high
 watermark and last stable offset.
 """
@@ -18,6 +21,7 @@ class SegmentFacts(NamedTuple):
     next_offset: int
     size: int
     largest_timestamp: int
+    written_ms: int = NO_TIMESTAMP  # when something was written there last
 
 
 class Expired(NamedTuple):
@@ -33,11 +37,12 @@ def expired_segments(
     log_start_offset: int,
     keep_from: int,
     decides: bool = True,
+    spared_ms: int = 0,
 ) -> list[Expired]:
     """The oldest segments that are to be deleted, in order, each with the reason for an operator to read.
 
-    `total_bytes` is what the log holds now. `decides`: by age and size too, not by the log start offset alone. No more
-    of `sealed` is looked at than the first segment that stays.
+    `total_bytes` is what the log holds now. `decides`: by age and size too, not by the log start offset alone; by age
+    only what was written `spared_ms` ago. No more of `sealed` is looked at than the first segment that stays.
     """
     expired = []
     total = total_bytes
@@ -46,7 +51,7 @@ def expired_segments(
             break
         reason = _below_start(facts, log_start_offset)
         if reason is None and decides:
-            reason = _too_old_or_too_much(facts, total, config, now_ms)
+            reason = _too_old_or_too_much(facts, total, config, now_ms, spared_ms)
         if reason is None:
             break
         expired.append(Expired(facts.base_offset, reason))
@@ -60,10 +65,12 @@ def _below_start(facts: SegmentFacts, log_start_offset: int) -> str | None:
     return f"all its records are below the log start offset {log_start_offset}"
 
 
-def _too_old_or_too_much(facts: SegmentFacts, total: int, config: TopicConfig, now_ms: int) -> str | None:
+def _too_old_or_too_much(
+    facts: SegmentFacts, total: int, config: TopicConfig, now_ms: int, spared_ms: int
+) -> str | None:
     if not config.deletes_old_segments:
         return None
-    if is_past(facts.largest_timestamp, config, now_ms):
+    if now_ms - facts.written_ms >= spared_ms and is_past(facts.largest_timestamp, config, now_ms):
         return f"its newest record is over retention.ms={config.retention_ms} old"
     if config.retention_bytes != NO_LIMIT and total - facts.size >= config.retention_bytes:
         return f"the partition holds {total} bytes, over retention.bytes={config.retention_bytes}"

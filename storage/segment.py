@@ -85,6 +85,7 @@ class Segment:
         self.file: DiskFile
         self.is_sealed = False
         self.is_dated = False  # its largest timestamp is in memory
+        self.written_ms = NO_TIMESTAMP  # when this process appended to it last
         self.transactions_known = False  # the transaction index is in memory and complete
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None

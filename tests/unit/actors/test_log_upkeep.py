@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from raylog.errors import DiskBusy
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
 from raylog.storage.partition_log import PartitionLog
@@ -125,6 +126,71 @@ def test_old_segments_go_and_their_files_later(trio: TidyTrio) -> None:
     assert not trio.files(1, ".deleted")
 
 
+def test_retention_keeps_up_where_no_leader_lives_for_a_minute(trio: TidyTrio) -> None:
+    """Its clock began anew with each leadership: a log of `retention.bytes` 1 MB grew to 15 MB on all three disks."""
+    trio.settings = {"segment.bytes": "1000", "retention.bytes": "5000", "replica.lag.time.max.ms": "2000"}
+    trio.start(1, 2, 3)
+    trio.elect(1, (1, 2, 3))
+    for cycle in range(12):
+        leader, successor = 1 + cycle % 3, 1 + (cycle + 1) % 3
+        trio.until(lambda: len(trio.isr) == 3)
+        trio.put_rounds(leader, 10)
+        trio.world.run_for(20.0)
+        assert max(trio.log(each).size_bytes for each in (1, 2, 3)) < 8_000, cycle
+        process = trio.members[leader].process
+        assert process is not None
+        process.kill()
+        trio.elect(successor, tuple(each for each in (1, 2, 3) if each != leader))
+        trio.start(leader)
+        trio.assign()
+        trio.world.run_for(5.0)
+    assert trio.log(successor).log_end_offset == 12 * 10 * 4
+
+
+def test_followers_let_go_of_what_their_leader_has_deleted_within_seconds(trio: TidyTrio) -> None:
+    """They looked once a minute, so their disks kept it for up to two minutes longer."""
+    trio.settings = {name.replace("_", "."): value for name, value in RETENTION.items()}
+    trio.start(1, 2, 3)
+    trio.elect(1, (1, 2, 3))
+    trio.world.run_for(1.0)
+    trio.put_rounds(1, 10)
+    trio.until(lambda: trio.log(1).log_start_offset == 40, 300.0)
+    trio.until(lambda: all(len(trio.log(each).segments) == 1 for each in (1, 2, 3)), 4.0)
+    trio.until(lambda: all(len(trio.files(each, ".log")) == 1 for each in (1, 2, 3)), 4.0)
+
+
+def test_a_partition_over_its_bound_is_trimmed_within_seconds(trio: TidyTrio) -> None:
+    alone(trio, segment_bytes="1000", retention_bytes="5000")
+    trio.put_rounds(1, 30)
+    trio.until(lambda: trio.log(1).size_bytes < 8_000, 4.0)
+
+
+def test_what_is_imported_with_old_timestamps_can_be_read_for_a_minute(trio: TidyTrio) -> None:
+    alone(trio, **RETENTION)
+    trio.offset_of(trio.append(1, b"of 1970"))
+    trio.world.run_for(55.0)
+    assert trio.log(1).log_start_offset == 0
+    trio.until(lambda: trio.log(1).log_start_offset == 1, 15.0)
+
+
+def test_retention_that_the_disk_refuses_waits_longer_than_a_round(
+    trio: TidyTrio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone(trio, segment_bytes="1000", retention_bytes="5000")
+    attempts: list[float] = []
+
+    def refuse(_log: PartitionLog, _now_ms: int, _at_most: int, **_: bool) -> None:
+        attempts.append(trio.world.now)
+        raise DiskBusy("Not now.")
+
+    trio.put_rounds(1, 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "delete_old_segments", refuse)
+        trio.world.run_for(60.0)
+    assert 3 <= len(attempts) <= 8
+    trio.until(lambda: trio.log(1).size_bytes < 8_000, 20.0)
+
+
 def test_a_follower_whose_clock_is_far_ahead_deletes_nothing(trio: TidyTrio) -> None:
     """Only the leader decides what is too old; or all would delete what one wrong clock takes for old."""
     trio.settings = {name.replace("_", "."): value for name, value in RETENTION.items()}
@@ -149,8 +215,6 @@ def test_after_an_opening_ages_are_looked_up_beside_the_loop(trio: TidyTrio, mon
     assert process is not None
     process.kill()
     trio.start(1)
-    trio.assign()
-    trio.world.run_for(1.0)
     assert not [segment for segment in trio.log(1).segments.sealed if segment.is_dated]
     found: list[int] = []
     look_up = Segment.find_largest_timestamp
@@ -161,6 +225,7 @@ def test_after_an_opening_ages_are_looked_up_beside_the_loop(trio: TidyTrio, mon
 
     monkeypatch.setattr(Segment, "find_largest_timestamp", note)
     monkeypatch.setattr(Segment, "_load_indexes", lambda _: pytest.fail("read on the loop"))
+    trio.assign()
     trio.until(lambda: trio.log(1).log_start_offset == 80, 300.0)
     assert len(found) >= 19
 
