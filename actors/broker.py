@@ -48,7 +48,7 @@ from raylog.actors.control_messages import (
     StopBroker,
 )
 from raylog.actors.controller_link import ControllerLink, FindController
-from raylog.actors.coordinator_messages import EnsureCoordinators
+from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.environment import Environment, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
 from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
@@ -132,6 +132,7 @@ class Broker:
             HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
             EnsureCoordinators: lambda _, message: self._link.ask(message),
+            FindTopicById: lambda _, message: self._link.ask(message),
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------

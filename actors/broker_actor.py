@@ -24,6 +24,7 @@ from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.cluster_secret import keep_secret
 from raylog.actors.controller_search import find_controller
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.directory_holder import sign
 from raylog.actors.housekeeper import HousekeeperSpec
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_housekeeper import RayHousekeeper
@@ -95,6 +96,7 @@ class BrokerActor:
         find = partial(find_controller, post.cluster, post.node_id)
         broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, find)
         await broker.start()
+        sign(post.directory, post.cluster)
         housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory)
         housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place)
         self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))

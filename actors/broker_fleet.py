@@ -191,7 +191,7 @@ class BrokerFleet:
         broker_id = home.broker_id
         pause = self._pauses[broker_id] = min(2 * self._pauses.get(broker_id, _FIRST_PAUSE / 2), _LONGEST_PAUSE)
         self._not_before[broker_id] = asyncio.get_running_loop().time() + pause
-        place = Place(self._cluster_id, self._secret, node.host)
+        place = Place(self._cluster_id, self._secret, node.host, self._cluster)
         post = BrokerPost(
             self._cluster,
             broker_id,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from raylog.actors.broker_membership import check_broker_epoch, fence_broker, register_broker, replicas_not_running
@@ -74,6 +75,7 @@ class BrokerSessions:
         self._events = events
         self._sessions: dict[int, BrokerSession] = {}
         self._by_stream: dict[Stream, BrokerSession] = {}
+        self._present: set[int] = set()  # under this controller, and their leases run
         self._leases: SilenceWatch[int] = SilenceWatch(timers, self._lease_over)
 
     def begin(self) -> None:
@@ -97,6 +99,11 @@ class BrokerSessions:
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self._changes.live.brokers
 
+    @property
+    def registered(self) -> AbstractSet[int]:
+        """Who has registered with this controller, and whose lease runs. Others are believed alive at most."""
+        return self._present
+
     # --- what brokers say -----------------------------------------------------------------------------------------
 
     async def register(self, request: RegisterBroker, stream: Stream) -> Response:
@@ -113,6 +120,8 @@ class BrokerSessions:
         epoch = self._changes.state.brokers[broker_id].epoch
         await self._changes.commit(())
         session.is_registered = True
+        if self.is_live(broker_id):
+            self._present.add(broker_id)
         if is_new_run:
             _log.info("Broker %d on %s registered as %d.", broker_id, request.host, epoch)
         self._events.broker_registered(broker_id)
@@ -174,6 +183,7 @@ class BrokerSessions:
     def _lease_over(self, broker_id: int) -> None:
         lost = [key for key in self._changes.live.replicas.items() if key[0][2] == broker_id]
         self._changes.broker_is_gone(broker_id)
+        self._present.discard(broker_id)
         if broker_id not in self._changes.state.brokers:
             return
         _log.warning("Broker %d is fenced: %s.", broker_id, _LEASE_OVER)

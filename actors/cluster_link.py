@@ -19,7 +19,7 @@ from typing import Final
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.broker_questions import BrokerQuestions, Brokers, FindBrokers
 from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
-from raylog.actors.coordinator_messages import EnsureCoordinators
+from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.environment import Environment
 from raylog.actors.leader_requests import LeaderRequests, replaced
 from raylog.actors.messages import Message, pack
@@ -122,6 +122,17 @@ class ClusterLink:
             pause = min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()) if is_known else _LOOK_AGAIN_SECONDS
             await self.changed(max(pause, 0.0))
         return view
+
+    async def is_deleted(self, topic_id: bytes, timeout: float) -> bool:
+        """Whether a topic that was there once is gone for good, by the controller's word. Not for clients.
+
+        ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: nobody can say.
+        """
+        self._check()
+        answer = (await self._questions.ask(FindTopicById(topic_id), timeout)).message
+        if not isinstance(answer, TopicFoundById):
+            raise _not_understood(answer)
+        return not answer.name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         """Who serves the ids of this hash. The internal topic is made where it is not there yet.

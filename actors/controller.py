@@ -35,7 +35,12 @@ from raylog.actors.control_messages import (
 )
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
-from raylog.actors.coordinator_messages import CoordinatorHeartbeat, EnsureCoordinators
+from raylog.actors.coordinator_messages import (
+    CoordinatorHeartbeat,
+    EnsureCoordinators,
+    FindTopicById,
+    TopicFoundById,
+)
 from raylog.actors.coordinator_state import COORDINATED_TOPICS
 from raylog.actors.coordinator_supervisor import CoordinatorSupervisor
 from raylog.actors.environment import Environment, Server
@@ -64,6 +69,7 @@ FORMAT_VERSION: Final = 1
 _FIND_SECONDS: Final = 5.0
 _DIAL_AGAIN_SECONDS: Final = 0.1
 _STOP_BROKER_SECONDS: Final = 10.0
+_STOP_COORDINATOR_SECONDS: Final = 3.0
 _CLOSE_SECONDS: Final = 10.0
 
 FindBrokers = Callable[[], Awaitable[Mapping[int, Endpoint]]]
@@ -115,8 +121,9 @@ class Controller:
             BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
             AllocateProducerIds: self._on_allocation,
-            CoordinatorHeartbeat: lambda _, message: self._on_coordinator(message),
+            CoordinatorHeartbeat: lambda request, message: self._on_coordinator(message, request.stream),
             EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
+            FindTopicById: lambda _, message: self._on_topic_sought(message),
         }
 
     def _begin_with(self, writer: MetadataWriter) -> None:
@@ -255,11 +262,17 @@ class Controller:
     async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
         return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
 
-    async def _on_coordinator(self, beat: CoordinatorHeartbeat) -> Answer:
+    async def _on_coordinator(self, beat: CoordinatorHeartbeat, stream: Stream) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
-        await self._coordinators.heartbeat(beat)
+        await self._coordinators.heartbeat(beat, stream)
         return None
+
+    async def _on_topic_sought(self, sought: FindTopicById) -> Answer:
+        """Whoever asks knows that it was there; its creation is committed, and so is what is answered."""
+        topic = self._changes.state.topics.get(sought.topic_id)
+        await self._changes.commit(())
+        return Response(TopicFoundById("" if topic is None else topic.name))
 
     async def _on_coordinators_wanted(self, wanted: EnsureCoordinators) -> Answer:
         """Done: there are some, or will be in a moment; where, metadata tells."""
@@ -284,12 +297,13 @@ class Controller:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     async def shutdown(self, timeout: float = _STOP_BROKER_SECONDS) -> None:
-        """Stop the whole cluster cleanly: all replicas close their logs, all brokers end, and then this controller."""
+        """Stop the whole cluster cleanly: coordinators, replicas (which close their logs), brokers, this controller."""
         self._check_serving()
         self._is_shutting_down = True
         self._supervisor.stop()
         self._coordinators.stop()
         self._sessions.close()
+        await self._coordinators.end_all(_STOP_COORDINATOR_SECONDS)
         self._changes.snapshot()
         stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
         for stop in await asyncio.gather(*stops, return_exceptions=True):

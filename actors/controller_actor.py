@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from raylog.actors.ray_replica_launcher import RayReplicaLauncher
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.records_deletion import delete_records
+from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
 from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
@@ -63,6 +65,7 @@ ADMIN_CALLS: Final = frozenset(
 LOOKING_CALLS: Final = frozenset(
     {"describe_cluster", "describe_replicas", "describe_topic", "list_brokers", "list_reassignments", "list_topics"}
 )
+_SHOWN: Final = 10  # names of partitions in an error
 _BEGIN_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.02
@@ -84,6 +87,7 @@ class ControllerPost:
     homes: tuple[BrokerHome, ...]
     later_data_dir: str
     coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
+    start_id: str  # of the call of `raylog.start` that made this actor
 
 
 class ControllerActor:
@@ -93,8 +97,11 @@ class ControllerActor:
         self._problem = "its controller has just been started"
         self._controller: Controller | None = None
         self._is_ending = False
+        self._is_in_use = _was_restarted()
         self._core = CoreThread(post.cluster_id)
-        self._env = RealEnvironment(Place(post.cluster_id, post.secret, post.host), RayTls.from_environment())
+        remove_dead_sockets(socket_directory(post.cluster_id, post.host))
+        place = Place(post.cluster_id, post.secret, post.host, post.cluster, run=secrets.token_hex(4))
+        self._env = RealEnvironment(place, RayTls.from_environment())
         self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir, post.first_voters)
         self._fleet.learn(post.homes)
         self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, post.secret, self._replica_ended)
@@ -124,9 +131,16 @@ class ControllerActor:
         if not await _until(lambda: self._serving() is not None, timeout):
             raise self._not_ready(timeout)
 
-    async def join(self, homes: Sequence[BrokerHome], timeout: float) -> None:
-        """Have brokers in these homes, and wait for them. ClusterNotReady, or what keeps a broker from running."""
-        await self._core.call(self._join(homes, timeout))
+    async def join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
+        """Have brokers in these homes, wait for them and for leaders. The partitions that can have none, and why.
+
+        ClusterNotReady, or what keeps a broker from running.
+        """
+        return await self._core.call(self._join(homes, timeout))
+
+    async def is_abandoned(self, start_id: str) -> bool:
+        """Whether the start that made this actor, and has failed, was the only one: then it may end it."""
+        return start_id == self._post.start_id and not self._is_in_use
 
     async def admin(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
         """A call of `ControllerAdmin`."""
@@ -230,7 +244,7 @@ class ControllerActor:
             arguments = {"topic": NewTopic(**arguments)}
         return await getattr(self._admin(), call)(**arguments, timeout=timeout)
 
-    async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> None:
+    async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
         await self._fleet.admit(homes)
         began = asyncio.get_running_loop().time()
 
@@ -244,6 +258,28 @@ class ControllerActor:
 
         if not await _until(are_here, timeout):
             raise self._not_ready(timeout)
+        self._is_in_use = True
+        left = began + timeout - asyncio.get_running_loop().time()
+        if not await _until(lambda: self._are_settled(are_here), left):
+            raise ClusterNotReady(self._post.cluster, round(timeout * 1000), self._what_is_unsettled())
+        admin = self._admin_if_serving()
+        found = None if admin is None else admin.unsettled()
+        return [] if found is None else found.stuck
+
+    def _are_settled(self, are_here: Callable[[], bool]) -> bool:
+        """Whether every partition is led that can be."""
+        admin = self._admin_if_serving()
+        found = None if admin is None else admin.unsettled()
+        return are_here() and found is not None and not found.expected
+
+    def _what_is_unsettled(self) -> str:
+        admin = self._admin_if_serving()
+        found = None if admin is None else admin.unsettled()
+        if found is None:
+            return self._problem if admin is None else "some of its brokers have not registered again yet"
+        names = ", ".join(found.expected[:_SHOWN])
+        more = f" and {len(found.expected) - _SHOWN} more" if len(found.expected) > _SHOWN else ""
+        return f"all brokers are there, and it goes on starting, but {names}{more} have no leader yet"
 
     async def _delete_records(
         self, before: Mapping[tuple[str, int], int], timeout: float

@@ -32,6 +32,7 @@ from raylog.actors.descriptions import (
 )
 from raylog.actors.draining import drain_broker, is_drained, undrain_broker
 from raylog.actors.leader_election import elect_leaders
+from raylog.actors.leader_prospects import Prospects, prospects
 from raylog.actors.messages import Message
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.producer_ids import BLOCK_SIZE, allocate_producer_ids
@@ -215,6 +216,12 @@ class ControllerAdmin(CopyRecovery):
         await self._make(records, timeout, f"removing broker {broker_id}")
         self._on_broker_removed(broker_id)
 
+    def unsettled(self) -> Prospects | None:
+        """Who leads nothing yet, or never will by itself; None: brokers are still waited for, so nobody can say."""
+        if not self._changes.live.brokers <= self._sessions.registered:
+            return None
+        return prospects(self._changes.state, self._changes.live)
+
     def list_brokers(self) -> tuple[BrokerDescription, ...]:
         return describe_brokers(self._changes.state, self._changes.live, self._reports())
 
@@ -271,7 +278,8 @@ class ControllerAdmin(CopyRecovery):
     def _reports(self) -> Reports:
         sessions = self._sessions.all()
         marks = {key: each for session in sessions for key, each in session.marks.items()}
-        return Reports(marks, {each.broker_id: (each.free_bytes, each.total_bytes) for each in sessions})
+        disks = {each.broker_id: (each.free_bytes, each.total_bytes) for each in sessions}
+        return Reports(marks, disks, frozenset(self._sessions.registered))
 
     @staticmethod
     def _now() -> float:

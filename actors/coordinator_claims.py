@@ -17,10 +17,11 @@ from typing import Final, TypeAlias
 from raylog.errors import InternalTopic
 from raylog.storage.batch_codec import decode_batch
 from raylog.storage.producer_state import ProducerStates
-from raylog.storage.record_batch import HEADER_BYTES, Bytes, read_header
+from raylog.storage.record_batch import HEADER_BYTES, BatchHeader, Bytes, read_header
 
 CLAIM_KEY: Final = b"\x00claim"  # no coordinator's own keys begin with a zero byte
 Entry: TypeAlias = tuple[bytes, "bytes | None"]
+_MOST_BYTES: Final = 1024  # of a claim; one takes 130
 
 
 def claim_entry(epoch: int) -> Entry:
@@ -35,5 +36,11 @@ def check_claimed(topic: str, batch: Bytes, producers: ProducerStates) -> None:
     known = producers.get(header.producer_id)
     if known is not None and header.producer_epoch <= known.epoch:
         return
-    if not header.has_producer or header.base_sequence != 0 or decode_batch(batch).keys != [CLAIM_KEY]:
+    if not _may_be_claim(header, batch) or decode_batch(batch).keys != [CLAIM_KEY]:
         raise InternalTopic(topic)
+
+
+def _may_be_claim(header: BatchHeader, batch: Bytes) -> bool:
+    """By its header and size: what cannot be one is not unpacked, and a claim is not compressed (rule 34)."""
+    is_first = header.has_producer and header.base_sequence == 0
+    return is_first and header.record_count == 1 and header.codec == 0 and len(batch) <= _MOST_BYTES

@@ -21,14 +21,15 @@ from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.controller_link import FindController
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
-from raylog.actors.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.environment import Environment
+from raylog.actors.messages import pack
 from raylog.actors.metric_definitions import Reading
-from raylog.actors.requests_held import refuse_all
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
 from raylog.errors import (
     CoordinatorNotReady,
+    MessageUnknown,
     RaylogError,
     RemoteFailed,
     StaleCoordinator,
@@ -73,7 +74,7 @@ class CoordinatorProcess:
         self._pid = pid
         self._find_controller = find_controller
         self._loop = asyncio.get_running_loop()
-        self._replaced: asyncio.Future[str] = self._loop.create_future()
+        self._replaced: asyncio.Future[str] = self._loop.create_future()  # by another one, or by none
         self._changed = asyncio.Event()
         self._is_serving = False
         self._sure_until = 0.0
@@ -155,7 +156,7 @@ class CoordinatorProcess:
         while not self._replaced.done():
             try:
                 endpoint = await asyncio.wait_for(self._find_controller(), _FIND_SECONDS)
-                stream = await self._env.dial(endpoint, "coordinator", refuse_all)
+                stream = await self._env.dial(endpoint, "coordinator", self._from_controller)
                 try:
                     await self._beat_over(stream)
                 finally:
@@ -174,12 +175,21 @@ class CoordinatorProcess:
             except RemoteFailed as error:
                 if not isinstance(error.error, StaleCoordinator):
                     raise
-                self._replaced.set_result(str(error.error))
+                if not self._replaced.done():
+                    self._replaced.set_result(str(error.error))
                 return
             try:
                 await asyncio.wait_for(self._changed.wait(), HEARTBEAT_SECONDS)
             except asyncio.TimeoutError:
                 continue
+
+    def _from_controller(self, request: Request) -> Answer:
+        if not isinstance(request.message, StopCoordinator):
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        if not self._replaced.done():
+            self._replaced.set_result("the cluster is being shut down")
+        return None
 
     def _heartbeat(self) -> CoordinatorHeartbeat:
         spec = self._spec

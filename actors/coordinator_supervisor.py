@@ -20,12 +20,13 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
-from raylog.actors.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.coordinator_placement import coordinated_partitions, coordinator_reported, place_coordinator
 from raylog.actors.coordinator_state import COORDINATED_TOPICS, CoordinatorState
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.silence_watch import SilenceWatch
-from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError
+from raylog.actors.stream_interface import Stream
+from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError, StreamError
 
 _LAUNCH_SECONDS: Final = 15.0
 _UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
@@ -40,10 +41,11 @@ _log = logging.getLogger(__name__)
 class _Watched:
     """One placement of one coordinator, as its process shows itself."""
 
-    __slots__ = ("epoch", "is_up", "lost")
+    __slots__ = ("epoch", "is_up", "lost", "stream")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.stream: Stream | None = None  # of its heartbeats
         self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
 
@@ -52,6 +54,17 @@ class _Watched:
         either: list[asyncio.Future[Any]] = [self.is_up, self.lost]
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         return self.is_up.done()
+
+    async def end(self, timeout: float) -> None:
+        """Let its process end, and wait for that."""
+        stream = self.stream
+        if stream is None or stream.closed.done():
+            return
+        try:
+            await stream.request(StopCoordinator(), timeout=timeout)
+            await asyncio.wait([stream.closed], timeout=timeout)
+        except StreamError as error:
+            _log.info("A coordinator was told to end: %s", error.describe())
 
 
 class CoordinatorSupervisor:
@@ -84,12 +97,16 @@ class CoordinatorSupervisor:
         self._is_stopped = True
         self._leases.close()
 
+    async def end_all(self, timeout: float) -> None:
+        """The clean stop of the cluster, after `stop`: let all processes end that send heartbeats."""
+        await asyncio.gather(*(watched.end(timeout) for watched in self._watched.values()))
+
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
         for change in changes:
             if change.topic in COORDINATED_TOPICS and change.after:
                 self._keep(change.partition)
 
-    async def heartbeat(self, beat: CoordinatorHeartbeat) -> None:
+    async def heartbeat(self, beat: CoordinatorHeartbeat, stream: Stream) -> None:
         """Done: it is the one that was placed last, and what it reported is durable.
 
         StaleCoordinator: another one was. CoordinatorNotReady: another one will be.
@@ -98,6 +115,7 @@ class CoordinatorSupervisor:
         key = beat.topic_id, beat.partition
         watched = self._watched.get(key)
         if watched is not None and watched.epoch == beat.epoch:
+            watched.stream = stream
             if watched.lost.done():  # another one is about to be placed: it may not count on a lease that is over
                 raise CoordinatorNotReady(self._changes.state.topics[beat.topic_id].name, beat.partition)
             if not watched.is_up.done():
@@ -175,7 +193,7 @@ class CoordinatorSupervisor:
 
     def _lost(self, key: PartitionId, why: str) -> None:
         watched = self._watched[key]
-        if not watched.lost.done():
+        if not watched.lost.done() and not self._is_stopped:
             _log.warning("The coordinator of %s under epoch %d is lost: %s.", self._name(key), watched.epoch, why)
             watched.lost.set_result(why)
 

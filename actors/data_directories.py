@@ -6,6 +6,7 @@
 What must stay true:
 - Nothing is written here, and no directory that was there before is left out in silence.
 - No two directories are taken for one broker's: a copy would vote and serve with what it held when it was made.
+- A cluster that runs is not started under a second name: two controllers and two fleets would be after its brokers.
 - A formation is gone on with only where nothing was ever kept: what holds data belongs to a cluster that was formed.
 """
 
@@ -19,8 +20,17 @@ from pathlib import Path
 from typing import Final
 
 from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, read_secret
+from raylog.actors.directory_holder import Holder, holder_of
 from raylog.actors.metadata_files import PROMISE_FILE
-from raylog.errors import BrokersLeftOut, DirectoryCopied, DirectoryNotOurs, DiskReadOnly, InvalidConfig, WrongCluster
+from raylog.errors import (
+    BrokersLeftOut,
+    ClusterRunsAlready,
+    DirectoryCopied,
+    DirectoryNotOurs,
+    DiskReadOnly,
+    InvalidConfig,
+    WrongCluster,
+)
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.data_directory import IDENTITY_FILE, DataDirectory
 from raylog.storage.partition_directory import LOCK_FILE
@@ -39,6 +49,7 @@ class FoundDirectory:
     broker_id: int = -1
     first_voters: tuple[int, ...] = ()  # with whom it was to form the cluster
     holds_data: bool = False
+    holder: Holder | None = None  # the process that has it open
 
     @property
     def is_blank(self) -> bool:
@@ -70,6 +81,16 @@ def check_no_copies(found: Iterable[tuple[str, FoundDirectory]]) -> None:
         other = owners.setdefault((each.cluster_id, each.broker_id), where)
         if other != where and not each.is_blank:
             raise DirectoryCopied(each.broker_id, where, other)
+
+
+def check_runs_as(name: str, found: Iterable[tuple[str, FoundDirectory]]) -> None:
+    """Of (where, directory). ClusterRunsAlready where a process has one for a cluster of another name.
+
+    A process of the same name, or one that has not said its name yet, may be ending: its lock tells in the end.
+    """
+    for where, each in found:
+        if each.holder is not None and each.holder.cluster not in ("", name):
+            raise ClusterRunsAlready(name, each.holder.cluster, f"{where} (process {each.holder.pid})")
 
 
 def check_writable(data_dir: str) -> None:
@@ -121,7 +142,9 @@ def _look_at(path: str) -> FoundDirectory:
     if identity is None:
         return FoundDirectory(path)
     broker, claim = identity.broker, identity.claim
-    return FoundDirectory(path, broker.cluster_id, broker.broker_id, claim.first_voters, _holds_data(path))
+    return FoundDirectory(
+        path, broker.cluster_id, broker.broker_id, claim.first_voters, _holds_data(path), holder_of(path)
+    )
 
 
 def _holds_data(path: str) -> bool:

@@ -30,6 +30,7 @@ class Reports:
 
     marks: Marks = field(default_factory=dict)
     disks: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by broker: free and total bytes
+    registered: frozenset[int] | None = None  # with this controller; None: whoever is believed alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,10 @@ def describe_cluster(
     )
 
 
+def _is_registered(reports: Reports, broker_id: int) -> bool:
+    return reports.registered is None or broker_id in reports.registered
+
+
 def _marks(state: ClusterState, reports: Reports, partition: PartitionState, broker: int) -> ReplicaMarks | None:
     """What the present process of this replica told last."""
     marks = reports.marks.get((*partition.id, broker))
@@ -260,7 +265,7 @@ def _describe_broker(
         endpoints=broker.endpoints,
         directory=broker.directory,
         epoch=broker.epoch,
-        alive=broker.id in live.brokers and not broker.fenced,
+        alive=broker.id in live.brokers and not broker.fenced and _is_registered(reports, broker.id),
         draining=broker.draining,
         replicas=state.replica_count(broker.id),
         leaders=leaders,

@@ -62,6 +62,7 @@ class HostedLog:
         self.timers = timers
         self.counters = counters
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
+        self.opening = asyncio.Lock()  # held by what unpacks a large batch: one at a time bounds the memory (rule 34)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()

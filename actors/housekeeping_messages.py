@@ -49,7 +49,7 @@ class HousekeeperFound(Message):
     endpoints: tuple[str, ...]
 
 
-@message(kind=74)
+@message(kind=74, version=2)
 @dataclass(frozen=True, slots=True)
 class CompactLog(Message):
     """From a replica: carry this plan out (`compaction_plan.py`). Abandoned when the stream ends."""
@@ -63,6 +63,7 @@ class CompactLog(Message):
     last_writes: tuple[ProducerWrite, ...]
     segment_bytes: int
     index_interval_bytes: int
+    unpack_limit: int
     planned_at_ms: int
     opening: str
     truncations: int
@@ -95,6 +96,7 @@ def compact_log(plan: CompactionPlan) -> CompactLog:
         tuple((producer_id, *last) for producer_id, last in plan.last_writes.items()),
         plan.segment_bytes,
         plan.index_interval_bytes,
+        plan.unpack_limit,
         plan.planned_at_ms,
         *plan.made_for,
         plan.run,
@@ -112,6 +114,7 @@ def plan_of(asked: CompactLog) -> CompactionPlan:
         last_writes={producer_id: LastWrite(offset, epoch) for producer_id, offset, epoch in asked.last_writes},
         segment_bytes=asked.segment_bytes,
         index_interval_bytes=asked.index_interval_bytes,
+        unpack_limit=asked.unpack_limit,
         planned_at_ms=asked.planned_at_ms,
         made_for=(asked.opening, asked.truncations),
         run=asked.run,

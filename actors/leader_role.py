@@ -3,6 +3,7 @@
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
 - What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
+- What has to be unpacked before it is taken in, is so beside the loop (rule 34, `payload_checks.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - No end offset is given before the high watermark has reached the start of this epoch (rule 16).
 - Once `end` was called nothing is appended, answered or proposed any more.
@@ -26,6 +27,7 @@ from raylog.actors.follower_sync import check_epoch, divergence
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.messages import Done
+from raylog.actors.payload_checks import PayloadChecks
 from raylog.actors.records_deletion import check_deletable
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import (
@@ -63,7 +65,14 @@ from raylog.errors import (
     RemoteFailed,
     StaleIncarnation,
 )
-from raylog.storage.log_reader import FetchedBatches, FileSlice, Isolation, visible_end
+from raylog.storage.log_reader import (
+    FetchedBatches,
+    FileSlice,
+    Isolation,
+    TimestampOffset,
+    UnopenedBatch,
+    visible_end,
+)
 from raylog.storage.record_batch import Bytes, is_transactional
 
 ACKS_ALL: Final = -1
@@ -101,6 +110,7 @@ class LeaderRole:
         self._counters = hosted.counters
         self._appends = AppendWaits(hosted.name, hosted.timers, hosted.counters)
         self._transactions = LeaderTransactions(hosted, join)
+        self._payloads = PayloadChecks(hosted, self._check_leading)
         self._fetches = FetchWaits(hosted.timers)
         self._followers = FollowerPushes(
             hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
@@ -126,6 +136,9 @@ class LeaderRole:
             raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
         if self._is_internal:
             check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
+        if self._payloads.concern_appends:
+            self._check_append(request, message)
+            return self._payloads.append(request, partial(self._append, request, message))
         return self._append(request, message)
 
     def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
@@ -133,7 +146,15 @@ class LeaderRole:
         if self._is_internal:
             raise InternalTopic(self._hosted.name.topic)
         self._check_append(request, message)
-        return self._transactions.append(request.payload, message, partial(self._append, request, message))
+        if self._payloads.concern_appends:
+            return self._payloads.append(request, partial(self._append_in_transaction, request, message))
+        return self._append_in_transaction(request, message)
+
+    def _append_in_transaction(
+        self, request: Request, message: AppendTransactional, *, has_keys: bool = False
+    ) -> Answer | LaterAnswer:
+        append = partial(self._append, request, message, has_keys=has_keys)
+        return self._transactions.append(request.payload, message, append)
 
     def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
         """Answered once the marker is replicated, whoever wrote it (rule 21)."""
@@ -153,11 +174,13 @@ class LeaderRole:
     def open_transactions(self) -> Answer:
         return Response(self._transactions.still_open())
 
-    def _append(self, request: Request, message: Append | AppendTransactional) -> Answer | LaterAnswer:
+    def _append(
+        self, request: Request, message: Append | AppendTransactional, *, has_keys: bool = False
+    ) -> Answer | LaterAnswer:
         counters, payload = self._counters, request.payload
         began = counters.clock()
         self._check_append(request, message)
-        appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms())
+        appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), has_keys=has_keys)
         end = appended.last_offset + 1
         if not appended.is_duplicate:
             counters.bytes_in += len(payload)
@@ -375,7 +398,7 @@ class LeaderRole:
             diverged, aborted, file,
         )  # fmt: skip
 
-    def list_offset(self, message: ListOffset) -> Answer:
+    def list_offset(self, message: ListOffset) -> Answer | Awaitable[Answer]:
         check_epoch(message.leader_epoch, self.epoch)
         log, timestamp = self._log, message.timestamp
         if timestamp == EARLIEST:
@@ -386,8 +409,24 @@ class LeaderRole:
             return self._listed(log.last_stable_offset if message.committed else log.high_watermark)
         if timestamp == MAX_TIMESTAMP:
             timestamp = max(segment.largest_timestamp for segment in log.segments)
-        found = log.offset_for_timestamp(timestamp)
-        if found is None or (message.committed and found.offset >= log.last_stable_offset):
+        found = log.look_up_timestamp(timestamp, {})
+        if isinstance(found, UnopenedBatch):
+            return self._look_up_beside(found, message)
+        return self._listed_moment(found, message)
+
+    async def _look_up_beside(self, unopened: UnopenedBatch, message: ListOffset) -> Answer:
+        """A batch that unpacks to much is opened beside the loop (rule 34)."""
+        opened: dict[UnopenedBatch, TimestampOffset | None] = {}
+        found: TimestampOffset | UnopenedBatch | None = unopened
+        while isinstance(found, UnopenedBatch):
+            async with self._hosted.opening:
+                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+            self._check_leading()
+            found = self._log.look_up_timestamp(found.timestamp, opened)
+        return self._listed_moment(found, message)
+
+    def _listed_moment(self, found: TimestampOffset | None, message: ListOffset) -> Answer:
+        if found is None or (message.committed and found.offset >= self._log.last_stable_offset):
             return Response(ListedOffset(-1, -1, NO_EPOCH))
         return self._listed(found.offset, found.timestamp)
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
-from raylog.actors.stream_interface import Answer, LaterAnswer
+from raylog.actors.stream_interface import Answer, LaterAnswer, pass_on
 from raylog.actors.transaction_messages import AddPartition
 from raylog.errors import (
     ConcurrentTransaction,
@@ -153,20 +153,7 @@ def _append_all(parked: _Parked, producer_id: int) -> None:
             refusal, refused_sequence = error, sequence
             _refuse(owed, error)
         else:
-            _pass_on(appended, owed)
-
-
-def _pass_on(appended: Answer | LaterAnswer, owed: LaterAnswer) -> None:
-    def over(answer: Answer, error: BaseException | None) -> None:
-        if error is not None:
-            _refuse(owed, error)
-        elif not owed.done():
-            owed.give(answer)
-
-    if isinstance(appended, LaterAnswer):
-        appended.when_over(over)
-    else:
-        over(appended, None)
+            pass_on(appended, owed)
 
 
 def _fail(parked: _Parked, error: RaylogError) -> None:

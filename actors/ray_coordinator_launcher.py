@@ -76,7 +76,7 @@ class RayCoordinatorLauncher:
         if spec.node_id not in hosts:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
-        place = Place(self._cluster_id, self._secret, hosts[spec.node_id])
+        place = Place(self._cluster_id, self._secret, hosts[spec.node_id], self._cluster)
         return self._class.options(**options).remote(self._cluster, spec, place, self._makers[spec.topic])
 
     def _kill(self, spec: CoordinatorSpec) -> None:

@@ -72,7 +72,7 @@ class RayReplicaLauncher:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
         return self._class.options(**options).remote(
-            self._cluster, spec, Place(self._cluster_id, self._secret, host)
+            self._cluster, spec, Place(self._cluster_id, self._secret, host, self._cluster)
         )
 
     def _kill(self, spec: ReplicaSpec) -> None:

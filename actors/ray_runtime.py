@@ -13,7 +13,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.util.client import ray as ray_client
 
 from raylog.actors.java_runtime import java_on_path
+from raylog.actors.lasting_thread import on_a_lasting_thread
 from raylog.actors.own_notes import open_lock, ray_folder, read_note, write_note
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayNotStarted, RayUnreachable
 
@@ -120,7 +121,10 @@ def _init(address: str, settings: dict[str, Any]) -> None:
         _have_token(address)
     try:
         # A node has Java for as long as it lives, or never: Spark's executors are Java workers of Ray.
-        with java_on_path() if address == _START_NEW else nullcontext():
+        if address == _START_NEW:
+            with java_on_path():
+                on_a_lasting_thread(lambda: ray.init(address=address, **settings))
+        else:
             ray.init(address=address, **settings)
     except AuthenticationError as error:
         raise RayNotAdmitted(address) from error

@@ -31,6 +31,8 @@ class Place:
     cluster_id: str
     secret: ClusterSecret
     host: str  # the address of its Ray node, under which other nodes reach it
+    cluster: str = ""  # the name under which it runs, for processes that listen
+    run: str = ""  # in the names of the sockets of a process that others do not find by name
 
 
 class RealEnvironment:
@@ -59,7 +61,8 @@ class RealEnvironment:
     async def listen(
         self, name: str, role: str, handler: Handler, on_stream: Callable[[Stream], None] | None = None
     ) -> tuple[Server, tuple[Endpoint, ...]]:
-        near = Endpoint(path=socket_path(self._sockets, name))
+        place = self._place
+        near = Endpoint(path=socket_path(self._sockets, f"{name}-{place.run}" if place.run else name, place.cluster))
         far = Endpoint(host=self._place.host)
         tls = None if self._tls is None else self._tls.accepting()
         secret = self._place.secret.value

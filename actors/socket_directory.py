@@ -1,11 +1,16 @@
 """Where the unix sockets of a cluster's processes on this machine are.
 
 A socket's path has room for 107 bytes, so it cannot be below the data directory. The directory is named after the user,
-the cluster and the host, and only its owner can enter it (`streams.private_directory`). A listener's name gives the
-same path in every process: so replicas find the next process of their broker where they found the one before.
+the cluster's id and the host, and only its owner can enter it (`private_directory`). A listener's name gives the
+same path in every process of a cluster: so replicas find the next process of their broker where they found the one
+before. Whoever is not to be found by name, as the controller, has a run of its own in its socket's name.
 
-What must stay true: a socket of another host is never dialled, though two hosts may share a file system, and a network
-between them that is cut would not keep it from answering.
+What must stay true:
+- A socket of another host is never dialled, though two hosts may share a file system, and a network between them that
+  is cut would not keep it from answering.
+- The name under which a cluster runs is part of the path: a start under a second name takes no socket from the first.
+- A socket at which somebody listens is never removed or replaced. A socket gets its name once it is listened at, so one
+  that refuses connections under its name is dead.
 """
 
 from __future__ import annotations
@@ -13,16 +18,31 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import socket
+import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
-from raylog.actors.streams import private_directory
+from raylog.errors import DirectoryNotOurs, SocketInUse
 
 _MAX_BASE_BYTES: Final = 40  # leaves room for the directory's and the socket's own names
-_MAX_NAME: Final = 40
+_MAX_NAME: Final = 28  # with the tag of the cluster's name: 37; with base and directory: 107, the most there is
+_BACKLOG: Final = 100
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_UNNAMED: Final = "."  # how the files of sockets begin that are not listened at yet
+_UNNAMED_SECONDS: Final = 60.0  # after which whoever made one will not come to listen at it
+
+
+def private_directory(path: str) -> str:
+    """Make the directory for unix sockets, or make sure that nobody else can enter the one that is there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise DirectoryNotOurs(path, "others may enter it, and sockets need a directory of mode 0700")
+    return path
 
 
 def socket_directory(cluster_id: str, host: str) -> str:
@@ -32,11 +52,50 @@ def socket_directory(cluster_id: str, host: str) -> str:
     return private_directory(f"{_base_directory(user)}/raylog-{user}-{tag}")
 
 
-def socket_path(directory: str, name: str) -> str:
-    """The path of the socket of the listener of this name."""
+def socket_path(directory: str, name: str, cluster: str = "") -> str:
+    """The path of the socket of the listener of this name, of the cluster that runs under that name."""
     if len(name) > _MAX_NAME or not _PLAIN.fullmatch(name):
         name = hashlib.blake2s(name.encode(), digest_size=10).hexdigest()
-    return f"{directory}/{name}"
+    return f"{directory}/{name}-{hashlib.blake2s(cluster.encode(), digest_size=4).hexdigest()}"
+
+
+def listening_socket(path: str) -> socket.socket:
+    """A socket that is listened at under this path. SocketInUse: another process is, and keeps it."""
+    made = socket.socket(socket.AF_UNIX)
+    unnamed = f"{os.path.dirname(path)}/{_UNNAMED}{secrets.token_hex(8)}"
+    try:
+        made.bind(unnamed)
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+        _name(unnamed, path)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        Path(unnamed).unlink(missing_ok=True)
+    return made
+
+
+def _name(unnamed: str, path: str) -> None:
+    try:
+        os.link(unnamed, path)
+    except FileExistsError:
+        if not is_dead(path):
+            raise SocketInUse(path) from None
+        os.rename(unnamed, path)
+
+
+def is_dead(path: str) -> bool:
+    """Whether nobody listens at this socket any more."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # one that is stopped, and whose backlog is full, would hold us for ever
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        except BlockingIOError:
+            return False
+    return False
 
 
 def is_of_this_host(path: str, directory: str) -> bool:
@@ -47,14 +106,17 @@ def is_of_this_host(path: str, directory: str) -> bool:
 def remove_dead_sockets(directory: str) -> None:
     """Remove what killed processes have left behind: sockets at which nobody listens any more."""
     for path in Path(directory).iterdir():
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # one that is stopped, and whose backlog is full, would hold us for ever
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
-            except (FileNotFoundError, BlockingIOError):
-                pass  # its owner has just removed it, or is there and busy
+        if is_dead(str(path)) and not _may_be_named_yet(path):
+            path.unlink(missing_ok=True)
+
+
+def _may_be_named_yet(path: Path) -> bool:
+    if not path.name.startswith(_UNNAMED):
+        return False
+    try:
+        return time.time() - path.stat().st_mtime < _UNNAMED_SECONDS
+    except FileNotFoundError:  # it has its name now
+        return True
 
 
 def _base_directory(user: int) -> str:

@@ -161,6 +161,23 @@ class LaterAnswer:
         return future.__await__()
 
 
+def pass_on(answer: Answer | LaterAnswer, owed: LaterAnswer) -> None:
+    """Give what one call has answered, or will, as the answer that is owed."""
+
+    def over(given: Answer, error: BaseException | None) -> None:
+        if owed.done():
+            return
+        if error is not None:
+            owed.fail(error)
+        else:
+            owed.give(given)
+
+    if isinstance(answer, LaterAnswer):
+        answer.when_over(over)
+    else:
+        over(answer, None)
+
+
 # A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine, as an
 # `async def` does by itself, a future, or quicker, a `LaterAnswer`. None answers with Done. What it raises goes back as
 # the answer.

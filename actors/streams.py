@@ -11,29 +11,20 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import stat
 from collections.abc import Callable, Collection
 from ssl import SSLContext
 from typing import Final
 
 from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, check_role, check_secret
 from raylog.actors.requests_held import refuse_all
+from raylog.actors.socket_directory import listening_socket, private_directory
 from raylog.actors.stream_connection import StreamConnection
 from raylog.actors.stream_interface import Endpoint, Handler, StreamLimits
-from raylog.errors import DirectoryNotOurs, InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError
+from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError
 
 _DEFAULT_LIMITS: Final = StreamLimits()
 # Connections that have not proved themselves; more are closed at once, so that strangers cannot use up our files.
 _MAX_STRANGERS: Final = 256
-
-
-def private_directory(path: str) -> str:
-    """Make the directory for unix sockets, or make sure that nobody else can enter the one that is there."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise DirectoryNotOurs(path, "others may enter it, and sockets need a directory of mode 0700")
-    return path
 
 
 class StreamServer:
@@ -105,7 +96,7 @@ class StreamServer:
             if tls is not None:
                 raise InvalidConfig("tls", str(listen), "a TCP endpoint")
             private_directory(os.path.dirname(listen.path))
-            self._server = await loop.create_unix_server(self._accept, listen.path)
+            self._server = await loop.create_unix_server(self._accept, sock=listening_socket(listen.path))
             self._socket_file = (listen.path, os.stat(listen.path).st_ino)
             self.endpoint = listen
         else:

@@ -1,7 +1,8 @@
 """Telling every partition and group of a transaction how it ended, until each has it (rule 21).
 
 What must stay true:
-- A partition is left out only where its topic is gone for good. A broker that knows less than others is asked again.
+- A partition is left out only where its topic is gone for good, by the controller's word. That a broker does not know
+  a topic means nothing: it may know less than others.
 - A marker is written once: a leader that has it, or has seen a later epoch of its producer, says so, and that counts.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink, PartitionLeader
@@ -17,12 +17,11 @@ from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.replication_messages import WriteMarker
 from raylog.actors.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
 from raylog.actors.transaction_state import Phase
-from raylog.errors import CoordinatorFenced, ProducerFenced, RaylogError, StaleTransaction, UnknownTopic
+from raylog.errors import CoordinatorFenced, ProducerFenced, RaylogError, StaleTransaction
 
 _ASK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
-_GONE_SECONDS: Final = 10.0  # for which all who were asked have to know no such partition: then it is gone
 _NO_EPOCH: Final = -1
 
 _log = logging.getLogger(__name__)
@@ -34,7 +33,6 @@ class TransactionMarkers:
     def __init__(self, link: ClusterLink, term: int) -> None:
         self._link = link
         self._term = term
-        self._loop = asyncio.get_running_loop()
 
     async def write_all(self, record: TransactionRecord) -> None:
         """Done once all have it, however long that takes."""
@@ -46,17 +44,15 @@ class TransactionMarkers:
         name = f"{partition[0]}-{partition[2]}"
         commits = record.phase == Phase.PREPARE_COMMIT
         message = WriteMarker(record.marker_id, record.marker_epoch, self._term, commits, int(1000 * _ASK_SECONDS))
-        pause, unknown_since = _FIRST_PAUSE, inf
+        pause = _FIRST_PAUSE
         while True:
-            was_unknown_since, unknown_since = unknown_since, inf
             try:
-                leader = await self._leader(partition)
+                leader = self._leader(partition)
                 if leader is None:
-                    unknown_since = min(was_unknown_since, self._loop.time())
-                    if self._loop.time() - unknown_since > _GONE_SECONDS:
+                    if await self._link.is_deleted(partition[1], _ASK_SECONDS):
                         _log.info("%s is gone, and needs no marker of producer %d.", name, record.marker_id)
                         return
-                    await self._link.refresh(_ASK_SECONDS)
+                    await self._learn(partition[0])
                 elif leader.endpoints:
                     await self._link.ask(leader, message, timeout=_ASK_SECONDS)
                     return
@@ -64,19 +60,23 @@ class TransactionMarkers:
                 _log.info("%s has a later word on producer %d: %s", name, record.marker_id, error)
                 return
             except RaylogError as error:
-                unknown_since = inf  # nobody has answered
                 _log.info("%s has no marker yet: %s", name, error)
             await self._link.changed(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
-        """None: whoever was asked knows no such partition. Perhaps not yet, or still one that had its name before."""
+    def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
+        """None: no such partition is known here. Perhaps not yet, or still one that had its name before."""
         topic, topic_id, number = partition
-        try:
-            view = await self._link.find_topic(topic, _ASK_SECONDS)
-        except UnknownTopic:
+        view = self._link.topic(topic)
+        if view is None or view.topic_id != topic_id or number >= len(view.partitions):
             return None
-        return view.partitions[number] if view.topic_id == topic_id and number < len(view.partitions) else None
+        return view.partitions[number]
+
+    async def _learn(self, topic: str) -> None:
+        if self._link.topic(topic) is None:
+            await self._link.find_topic(topic, _ASK_SECONDS)
+        else:
+            await self._link.refresh(_ASK_SECONDS)
 
     async def _resolve(self, record: TransactionRecord, hashed: int) -> None:
         """Of all groups of one coordinator of groups at once. It knows transactions by their own epochs."""

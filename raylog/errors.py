@@ -54,7 +54,7 @@ What stays true here:
     │                             CompactionAbandoned, HousekeeperBusy
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
-    │   ├── MessageUnknown
+    │   ├── MessageUnknown, SocketInUse
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
@@ -82,7 +82,7 @@ What stays true here:
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotStarted, RayNotAdmitted, RayClientRefused
-        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut                           nothing was done
+        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut, ClusterRunsAlready       nothing was done
         └── ControllerLost                                                             outcome unknown
 """
 
@@ -1667,6 +1667,19 @@ class MessageUnknown(StreamError):
         return f"Message kind {self.kind} in version {self.version} is unknown here."
 
 
+class SocketInUse(StreamError):
+    """Another process listens at the socket that this one wanted to make: it is left alone."""
+
+    advice = "That process is an earlier one that still runs, or one of a copy of this cluster: stop it."
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def describe(self) -> str:
+        return f"Another process listens at {self.path}."
+
+
 class PeerNotAdmitted(StreamError):
     """One side of a new stream did not prove that it holds the cluster's secret."""
 
@@ -2845,6 +2858,24 @@ class BrokersLeftOut(RuntimeUnavailable):
 
     def describe(self) -> str:
         return f"{self.path} holds the data of {self.found} brokers, and {self.asked} were asked for."
+
+
+class ClusterRunsAlready(RuntimeUnavailable):
+    """A start named the directory of a cluster that runs under another name."""
+
+    advice = (
+        "Join it under the name that it has (`raylog.connect`, or `raylog.start` with that name), or stop it first. A "
+        "cluster has one name at a time."
+    )
+
+    def __init__(self, name: str, runs_as: str, where: str) -> None:
+        super().__init__(name, runs_as, where)
+        self.name = name
+        self.runs_as = runs_as
+        self.where = where
+
+    def describe(self) -> str:
+        return f"It cannot be started as {self.name!r}: the cluster in {self.where} runs as {self.runs_as!r}."
 
 
 class ControllerLost(RuntimeUnavailable):

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from raylog.actors.coordinator_launcher import CoordinatorSpec
-from raylog.actors.coordinator_messages import CoordinatorHeartbeat
-from raylog.actors.requests_held import refuse_all
+from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
+from raylog.actors.stream_interface import Answer, Request
 from raylog.errors import ControllerNotReady, CoordinatorNotStarted, RemoteFailed, StaleCoordinator, StreamError
 from tests.simulation.machines import Process, SimEnvironment
 
@@ -21,7 +21,7 @@ class CoordinatorStandIn:
     def __init__(self, spec: CoordinatorSpec) -> None:
         self.spec = spec
         self.is_serving = True
-        self.was_replaced = False
+        self.was_replaced = self.was_stopped = False
         self.process: Process | None = None
 
     @property
@@ -31,12 +31,21 @@ class CoordinatorStandIn:
     async def run(self, env: SimEnvironment, cluster: ControlCluster) -> None:
         while self.process is None:
             await asyncio.sleep(0)
-        while not self.was_replaced:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def handle(request: Request) -> Answer:
+            self.was_stopped = isinstance(request.message, StopCoordinator)
+            over.set_result(None)
+            return None
+
+        while not (self.was_replaced or self.was_stopped):
             try:
-                stream = await env.dial(await cluster.find_controller(), "coordinator", refuse_all)
+                stream = await env.dial(await cluster.find_controller(), "coordinator", handle)
                 while not stream.closed.done():
                     await stream.request(self.heartbeat(), timeout=3.0)
-                    await asyncio.sleep(0.3)
+                    await asyncio.wait([over], timeout=0.3)
+                    if over.done():
+                        return
             except RemoteFailed as error:
                 self.was_replaced = isinstance(error.error, StaleCoordinator)
             except (StreamError, ControllerNotReady):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -11,9 +13,16 @@ from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import broker_id_of, broker_name, is_replica, namespace, replica_name
 from raylog.actors.own_processes import is_own
 from raylog.actors.ray_tls import RayTls
-from raylog.actors.socket_directory import is_of_this_host, remove_dead_sockets, socket_directory, socket_path
+from raylog.actors.socket_directory import (
+    is_dead,
+    is_of_this_host,
+    listening_socket,
+    remove_dead_sockets,
+    socket_directory,
+    socket_path,
+)
 from raylog.actors.stream_interface import Endpoint
-from raylog.errors import InvalidConfig, PeerUnreachable
+from raylog.errors import InvalidConfig, PeerUnreachable, SocketInUse
 
 
 @pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a b", "x" * 101, "ü"])
@@ -45,8 +54,10 @@ def test_a_sockets_path_fits_however_long_the_folders_and_names_are(
     deep.mkdir()
     monkeypatch.setenv(folder, str(deep))
     monkeypatch.setattr("tempfile.tempdir", None)
-    path = socket_path("/tmp/raylog-4294967295-0123456789", "n" * 200)
-    assert len(path) < 107
+    longest_base = "b" * 40
+    for name in ("n" * 28, "n" * 29, "n" * 200):
+        path = socket_path(f"{longest_base}/raylog-4294967295-0123456789", name, "c" * 100)
+        assert len(path) <= 107  # with the zero behind it 108, which is all that the kernel takes
     directory = socket_directory("a test's cluster", "10.0.0.1")
     assert len(directory) <= 70
     Path(directory).rmdir()
@@ -66,6 +77,59 @@ def test_a_socket_of_another_host_is_known_by_its_path() -> None:
     assert not is_of_this_host(socket_path(there, "broker-1"), here)
     for directory in (here, there):
         Path(directory).rmdir()
+
+
+def test_a_second_name_of_a_cluster_has_sockets_of_its_own() -> None:
+    first, second = (socket_path("/tmp/x", "broker-1", cluster) for cluster in ("default", "second"))
+    assert first != second
+    assert first == socket_path("/tmp/x", "broker-1", "default")
+
+
+def test_a_socket_that_is_listened_at_is_never_replaced(tmp_path: Path) -> None:
+    path = f"{tmp_path}/s"
+    first = listening_socket(path)
+    with pytest.raises(SocketInUse, match=path):
+        listening_socket(path)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        client.setblocking(False)
+    first.close()
+    assert is_dead(path)
+    second = listening_socket(path)  # a dead one gives way
+    assert not is_dead(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["s"]
+    second.close()
+
+
+def test_a_stopped_process_keeps_its_socket(tmp_path: Path) -> None:
+    """Nobody accepts at it, and its backlog is full."""
+    path = f"{tmp_path}/s"
+    clients = []
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(path)
+        stopped.listen(1)
+        for _ in range(3):
+            clients.append(socket.socket(socket.AF_UNIX))
+            clients[-1].setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                clients[-1].connect(path)
+        assert not is_dead(path)
+        with pytest.raises(SocketInUse):
+            listening_socket(path)
+        for client in clients:
+            client.close()
+
+
+def test_a_socket_that_has_no_name_yet_is_not_taken_for_dead() -> None:
+    directory = Path(socket_directory("a test's unnamed sockets", "10.0.0.1"))
+    with socket.socket(socket.AF_UNIX) as begun, socket.socket(socket.AF_UNIX) as abandoned:
+        begun.bind(f"{directory}/.begun")
+        abandoned.bind(f"{directory}/.abandoned")
+        os.utime(f"{directory}/.abandoned", (0, 0))
+        remove_dead_sockets(str(directory))
+        assert [path.name for path in directory.iterdir()] == [".begun"]
+    (directory / ".begun").unlink()
+    directory.rmdir()
 
 
 def test_only_sockets_that_nobody_listens_at_are_removed() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from raylog.actors.cluster_state import ClusterState
-from raylog.actors.coordinator_messages import EnsureCoordinators
+from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.coordinator_placement import place_coordinator
 from raylog.actors.coordinator_records import CoordinatorPlaced
 from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.messages import Message
 from raylog.actors.requests_held import refuse_all
 from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
 from tests.simulation.machines import SimEnvironment
@@ -28,15 +30,19 @@ def cluster() -> Iterator[ControlCluster]:
 
 
 def ensure(cluster: ControlCluster, topic: str = OFFSETS_TOPIC) -> None:
-    """As a client asks for it: at some broker."""
+    """As a client asks for it."""
+    asked_at_a_broker(cluster, EnsureCoordinators(topic))
 
+
+def asked_at_a_broker(cluster: ControlCluster, message: Message) -> Message:
     refusals: list[RemoteFailed] = []
+    answers: list[Message] = []
 
     async def ask(env: SimEnvironment) -> None:
         stream = await env.dial(cluster.brokers[2].endpoints[-1], "client", refuse_all)
         while True:
             try:
-                await stream.request(EnsureCoordinators(topic), timeout=5.0)
+                answers.append((await stream.request(message, timeout=5.0)).message)
             except RemoteFailed as error:
                 if isinstance(error.error, ControllerNotReady):
                     continue  # its own registration is not through yet
@@ -47,6 +53,7 @@ def ensure(cluster: ControlCluster, topic: str = OFFSETS_TOPIC) -> None:
     cluster.until(lambda: not process.is_alive)
     if refusals:
         raise refusals[0]
+    return answers[0]
 
 
 def coordinator(cluster: ControlCluster, partition: int = 0) -> CoordinatorState:
@@ -202,8 +209,23 @@ def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluste
     supervisor = cluster.controller._coordinators
     supervisor.process_ended(before.spec)
     with pytest.raises(CoordinatorNotReady):
-        supervisor.heartbeat(before.heartbeat()).send(None)
+        supervisor.heartbeat(before.heartbeat(), cast(Any, None)).send(None)
     cluster.until(lambda: is_replaced(cluster))
+
+
+def test_a_shutdown_ends_them_all_and_waits_for_that(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.ask(cluster.controller.shutdown(), 8.0)
+    assert all(each.was_stopped and not each.is_running for each in cluster.coordinators.all)
+
+
+def test_the_controller_alone_says_that_a_topic_is_gone(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.create_topic("clicks")
+    question = FindTopicById(cluster.state.topic("clicks").id)
+    assert asked_at_a_broker(cluster, question) == TopicFoundById("clicks")
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    assert asked_at_a_broker(cluster, question) == TopicFoundById("")
 
 
 def kill(stand_in: CoordinatorStandIn) -> None:

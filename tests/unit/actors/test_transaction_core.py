@@ -139,7 +139,7 @@ def test_a_refusal_comes_once_what_it_rests_on_is_committed(coordinator: Coordin
 def test_without_anybody_to_give_producer_ids_transactions_begin_and_end(coordinator: Coordinator) -> None:
     held = coordinator.ask(init())
     coordinator.link.no_ids = ClusterUnreachable("b", 10, "silence")
-    coordinator.link.view = None
+    coordinator.link.view, coordinator.link.deleted = None, {TOPIC}
     coordinator.ask(add(held.producer_id))
     ended = coordinator.begin(EndTransaction("mover", held.producer_id, held.epoch, True))
     coordinator.one.until(lambda: coordinator.records()[-1].phase == Phase.COMPLETE_COMMIT)  # type: ignore[union-attr]

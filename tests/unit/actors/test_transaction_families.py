@@ -146,6 +146,7 @@ def test_a_decision_that_does_not_fit_is_refused_and_can_be_aborted(coordinator:
     with pytest.raises(FamilyTooLarge):
         coordinator.ask(EndFamily(NAME, epoch, 0, tuple(map(winner, members))))
     assert set(phases(coordinator).values()) == {Phase.ONGOING}
+    coordinator.link.deleted = {TOPIC}
     aborting = coordinator.begin(EndFamily(NAME, epoch, -1, ()))
     coordinator.one.until(aborting.done, 60.0)
     assert set(phases(coordinator).values()) == {Phase.COMPLETE_ABORT}

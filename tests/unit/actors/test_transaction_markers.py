@@ -84,10 +84,20 @@ def test_what_the_link_does_not_know_yet_is_asked_for(markers: Markers, known: T
     assert markers.written == [(NEW, 2)]
 
 
-def test_what_is_gone_for_good_needs_none(markers: Markers) -> None:
-    markers.link.view = view(OLD, 3)
-    markers.one.until(markers.writing.done, 15.0)
+@pytest.mark.parametrize("known", [view(OLD, 3), None], ids=["another topic has its name", "nobody has"])
+def test_what_the_controller_calls_deleted_needs_none_at_once(markers: Markers, known: TopicView | None) -> None:
+    markers.link.view, markers.link.deleted = known, {NEW}
+    markers.one.until(markers.writing.done, 0.1)
     assert not markers.written
+
+
+@pytest.mark.parametrize("known", [view(OLD, 3), None], ids=["another topic has its name", "nobody has"])
+def test_what_brokers_do_not_know_is_not_gone_however_long_that_lasts(
+    markers: Markers, known: TopicView | None
+) -> None:
+    markers.link.view = known
+    markers.one.world.run_for(60.0)
+    assert not markers.writing.done()
 
 
 def test_while_nobody_answers_nothing_is_gone(markers: Markers) -> None:

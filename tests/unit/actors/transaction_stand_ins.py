@@ -10,7 +10,14 @@ from raylog.actors.coordinator_claims import Entry
 from raylog.actors.coordinator_log import Replayed
 from raylog.actors.messages import Message
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
-from raylog.errors import CoordinatorStopped, FrameInvalid, MessageUnknown, RaylogError, UnknownTopic
+from raylog.errors import (
+    ClusterUnreachable,
+    CoordinatorStopped,
+    FrameInvalid,
+    MessageUnknown,
+    RaylogError,
+    UnknownTopic,
+)
 from tests.simulation.machines import SimEnvironment
 from tests.simulation.world import World
 
@@ -80,6 +87,7 @@ class HandLink:
         self.hashes: list[int] = []  # of the coordinators that were looked for
         self.refusal: RaylogError | None = None
         self.no_ids: RaylogError | None = None
+        self.deleted: set[bytes] = set()  # topics, by their ids
         self._ids = 100
 
     async def producer_id(self, _timeout: float) -> int:
@@ -88,7 +96,16 @@ class HandLink:
         self._ids += 1
         return self._ids
 
+    def topic(self, _name: str) -> TopicView | None:
+        return self.view
+
+    async def is_deleted(self, topic_id: bytes, _timeout: float) -> bool:
+        if isinstance(self.refusal, ClusterUnreachable):
+            raise self.refusal
+        return topic_id in self.deleted
+
     async def find_topic(self, name: str, _timeout: float) -> TopicView:
+        self.view = self.view or self.newer
         if self.view is None:
             raise UnknownTopic(name)
         return self.view

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.actors.transaction_messages import EndTransaction, InitProducer, ProducerInitialised, TransactionEnded
 from raylog.api.async_producer import AsyncProducer
+from raylog.api.client_runtime import ClientRuntime
 from raylog.api.pending_batch import Writer
 from raylog.api.producer import Producer
 from raylog.api.producer_transaction import Phase, ProducerTransaction
@@ -26,6 +28,7 @@ from raylog.errors import (
     ProducerError,
     ProducerFenced,
     RaylogError,
+    RequestTimedOut,
     TransactionAborted,
     TransactionPending,
     TransactionTimedOut,
@@ -288,3 +291,22 @@ def test_in_every_phase_a_refusal_says_what_helps(phase: Phase) -> None:
     error = transaction.refusal()
     assert isinstance(error, ProducerError)
     assert error.abortable or error.fatal
+
+
+def test_a_process_that_came_to_nothing_leaves_the_transaction_pending(
+    coordinator: _Coordinator, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client loop had no turn. Programs catch TransactionPending, and make the same call again."""
+
+    def no_turn(_runtime: ClientRuntime, work: Coroutine[Any, Any, Any], _timeout: float | None = None) -> None:
+        work.close()
+        raise RequestTimedOut("This process's client loop", 5000)
+
+    producer.begin_transaction()
+    producer.send(TOPIC, b"value")
+    with monkeypatch.context() as patch:
+        patch.setattr(ClientRuntime, "run", no_turn)
+        with pytest.raises(TransactionPending, match=r"commit_transaction of 'transfers'.*client loop"):
+            producer.commit_transaction()
+    producer.commit_transaction()
+    assert coordinator.ends() == [(0, True)]

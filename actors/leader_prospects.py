@@ -1,0 +1,54 @@
+"""Which partitions have no leader, and which of them will have one by themselves: what a start waits for, and tells.
+
+    expected   a broker is there that holds a copy which may lead: the partition has a leader in a moment
+    stuck      all such copies are away or damaged; nothing changes before one returns, or a person decides (rule 7)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raylog.actors.cluster_state import ClusterState, Liveness
+from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.partition_state import PartitionState
+
+
+class Prospects(NamedTuple):
+    expected: list[str]
+    stuck: list[str]  # with the reason
+
+
+def prospects(state: ClusterState, live: Liveness) -> Prospects:
+    """Of all partitions that nobody leads. `live` should hold no broker that is merely believed alive."""
+    found = Prospects([], [])
+    for partition in state.partitions.values():
+        if _is_led(state, live, partition):
+            continue
+        name = f"{state.name_of(partition)}-{partition.partition}"
+        candidates = _candidates(state, partition)
+        if live.brokers.isdisjoint(candidates):
+            found.stuck.append(f"{name} ({_why(candidates)})")
+        else:
+            found.expected.append(name)
+    return found
+
+
+def _is_led(state: ClusterState, live: Liveness, partition: PartitionState) -> bool:
+    leader = partition.leader
+    if leader == NO_LEADER or leader not in live.brokers:
+        return False
+    return live.replicas.get((*partition.id, leader)) == state.incarnation(*partition.id, leader)
+
+
+def _candidates(state: ClusterState, partition: PartitionState) -> tuple[int, ...]:
+    """The brokers whose copies may lead (`leader_election.py`)."""
+    if partition.never_led or state.config_of(partition).unclean_leader_election_enable:
+        return partition.replicas
+    return partition.last_members or partition.doubtful_brokers
+
+
+def _why(candidates: tuple[int, ...]) -> str:
+    if not candidates:
+        return "no copy is there that may lead"
+    brokers = ", ".join(map(str, candidates))
+    return f"waits for broker {brokers}" if len(candidates) == 1 else f"waits for one of the brokers {brokers}"
