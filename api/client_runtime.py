@@ -20,6 +20,7 @@ import atexit
 import concurrent.futures
 import ctypes
 import logging
+import math
 import os
 import sys
 import threading
@@ -174,13 +175,19 @@ async def _end_tasks() -> None:
 
 
 def _is_done(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
-    """Wait for it, in slices: a signal that comes just before a thread goes to sleep does not wake it up."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    """Wait for it, in slices: a signal that comes just before a thread goes to sleep does not wake it up.
+
+    Of a slice in which the process stood still only its own length counts. The loop stood still too, and needs its
+    turns: what it waits for ends by its own time-out, which says more than that the loop was slow.
+    """
+    left = math.inf if timeout is None else timeout
     while not future.done():
-        left = _SLICE_SECONDS if deadline is None else min(_SLICE_SECONDS, deadline - time.monotonic())
         if left <= 0:
             return False
-        concurrent.futures.wait([future], left)
+        slice_seconds = min(_SLICE_SECONDS, left)
+        began = time.monotonic()
+        concurrent.futures.wait([future], slice_seconds)
+        left -= min(time.monotonic() - began, slice_seconds)
     return True
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
+from raylog.api.call_names import as_asked
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
 from raylog.api.cluster_transactions import ClusterTransactions
@@ -210,7 +211,9 @@ class Cluster(ClusterGroups, ClusterTransactions):
     # --- in general -----------------------------------------------------------------------------------------------
 
     def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, repeatable=True)
+        inside = _INSIDE * timeout
+        return self._calls.ask("admin", call, arguments, inside, timeout=timeout, repeatable=True, asked=call)
 
     def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
-        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout)
+        asked = as_asked(call, arguments)
+        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, asked=asked)

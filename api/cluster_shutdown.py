@@ -17,6 +17,7 @@ from raylog.errors import ClusterNotFound, ClusterNotReady, RaylogError
 _CLEAN_SECONDS: Final = 5.0  # for actors that have been stopped to end by themselves
 _KILL_SECONDS: Final = 10.0  # for Ray to see that killed actors are gone
 _LOOK_SECONDS: Final = 0.02
+_NAMESPACES: Final = "raylog/"
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +55,12 @@ def _until_gone(cluster: str, except_for: list[str], timeout: float) -> list[str
             break
         time.sleep(_LOOK_SECONDS)
     return left
+
+
+def cluster_names() -> list[str]:
+    """Of all clusters on this Ray."""
+    spaces = {entry["namespace"] for entry in list_named_actors(all_namespaces=True)}
+    return sorted(each.removeprefix(_NAMESPACES) for each in spaces if each.startswith(_NAMESPACES))
 
 
 def actor_names(cluster: str) -> list[str]:

@@ -40,13 +40,17 @@ class ControllerCalls:
         self._namespace = namespace(cluster)
         self._actor: Any = None
 
-    def ask(self, call: str, *arguments: object, timeout: float, repeatable: bool = False) -> Any:
+    def ask(
+        self, call: str, *arguments: object, timeout: float, repeatable: bool = False, asked: str | None = None
+    ) -> Any:
         """Call this method of the controller's actor. `repeatable`: to do it twice is the same as to do it once.
 
+        `asked`: what errors call it, for people who have not asked for that method by its name.
         RayUnreachable: this process has left Ray. Ray itself would start another one, in which there is no cluster.
         """
         if not ray.is_initialized():
             raise RayUnreachable("the address it was at", "this process has left it (`ray.shutdown`)")
+        asked = asked or call
         deadline = time.monotonic() + timeout
         reason = "it has no controller"
         was_lost = False
@@ -57,11 +61,11 @@ class ControllerCalls:
                 reason = error.describe()
             except GetTimeoutError:
                 if repeatable:  # it changes nothing
-                    raise ClusterNotReady(self.cluster, round(timeout * 1000), f"{call} is not answered") from None
-                raise AdminTimedOut(call, round(timeout * 1000)) from None
+                    raise ClusterNotReady(self.cluster, round(timeout * 1000), f"{asked} is not answered") from None
+                raise AdminTimedOut(asked, round(timeout * 1000)) from None
             except _GONE as error:
                 if not repeatable:
-                    raise ControllerLost(self.cluster, call, _first_line(error)) from error
+                    raise ControllerLost(self.cluster, asked, _first_line(error)) from error
                 reason, was_lost = _first_line(error), True
             except ClusterNotFound as error:
                 if not was_lost:

@@ -30,7 +30,7 @@ class FamilyMember(Producer):
         settings: dict[str, Any] = {**options, "transactional_id": ticket.family}
         super().__init__(**settings)
         try:
-            self._call(lambda seconds: self._requests.join(ticket, seconds), None)
+            self._call("joining a family", lambda seconds: self._requests.join(ticket, seconds), None)
         except BaseException:
             self.close()
             raise
@@ -48,4 +48,4 @@ class FamilyMember(Producer):
         TransactionAborted: a record was not delivered, so this part must not count. TransactionPending: not in time,
         call it again.
         """
-        return self._call(self._requests.finish, timeout)
+        return self._call("finish", self._requests.finish, timeout)

@@ -9,10 +9,13 @@
 What must stay true:
 - Of several processes that start a cluster at once, Ray lets one make the controller's actor; the others join it.
 - Nothing is formed beside data: a directory of a cluster is restored, or refused, and never taken for a blank one.
+- A cluster has one name at a time: one that runs is not started under another.
+- A start that fails ends what it has made, unless all brokers are there by then, or another start has succeeded.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
@@ -32,6 +35,7 @@ from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import (
     FoundDirectory,
     check_no_copies,
+    check_runs_as,
     check_writable,
     cluster_of,
     interrupted_formation,
@@ -40,8 +44,9 @@ from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
 from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
 from raylog.api.cluster import Cluster
+from raylog.api.cluster_shutdown import cluster_names, end_actors
 from raylog.api.controller_calls import ControllerCalls, plain_error
-from raylog.errors import ClusterNotFound, ClusterNotReady, WrongCluster
+from raylog.errors import ClusterNotFound, ClusterNotReady, ClusterRunsAlready, RaylogError, WrongCluster
 
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
@@ -50,7 +55,11 @@ _COORDINATORS: Final[Mapping[str, str]] = {
     OFFSETS_TOPIC: "raylog.groups.group_core.make",
     TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make",
 }
+_ABANDON_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 1.0
 _GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is missing comes first
+
+_log = logging.getLogger(__name__)
 
 
 def start(
@@ -64,10 +73,12 @@ def start(
     """A running cluster with brokers on this node, or where nodes carry the resource `raylog_broker`, on those.
 
     `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
-    Starts Ray where none is running. Returns when the brokers are registered and the cluster takes calls.
+    Starts Ray where none is running. Returns when the brokers have registered and every partition has a leader; a
+    partition that cannot have one, because those that may lead it are away or damaged, is told in the log.
 
     RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut,
-    WrongCluster, DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged, InvalidConfig.
+    ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged,
+    InvalidConfig. What was started is ended then, unless all brokers are there and only leaders are missing.
     """
     namespace(name)  # says what is wrong with it before anything is started
     data_dir = str(Path(data_dir).expanduser().absolute())
@@ -101,18 +112,38 @@ class _Start:
         self._timeout_ms = round(timeout * 1000)
         self._deadline = deadline
         self._calls = ControllerCalls(name)
+        self._id = uuid.uuid4().hex
 
     def run(self, form: bool | None) -> Cluster:
         nodes = living_nodes()
         here = ray.get_runtime_context().get_node_id()
         places = nodes_for_brokers(nodes, here)
-        awaited = [node for node in places if node.node_id == here]
-        if not self._is_running() and self._make_controller(nodes, places, self._search(places, here), form):
-            awaited = list(places)
+        if self._is_running():
+            return self._joined([node for node in places if node.node_id == here], here)
+        self._make_controller(nodes, places, self._search(places, here), form)
+        try:
+            return self._joined(places, here)
+        except BaseException:
+            self._end_what_was_made()
+            raise
+
+    def _joined(self, awaited: Sequence[RayNode], here: str) -> Cluster:
         cluster = Cluster(self._name)
         cluster.wait_until_ready(self._left())
         self._join(cluster, awaited, self._search(awaited, here))
         return cluster
+
+    def _end_what_was_made(self) -> None:
+        """Unless another process made it, or has it in use."""
+        try:
+            is_ours = self._calls.ask("is_abandoned", self._id, timeout=_ABANDON_SECONDS, repeatable=True)
+        except ClusterNotFound:
+            is_ours = False
+        except (RaylogError, RayError) as error:
+            _log.warning("The controller of %r does not answer, and is ended: %s", self._name, error)
+            is_ours = True
+        if is_ours:
+            end_actors(self._calls, _ABANDON_SECONDS)
 
     def _left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
@@ -142,13 +173,17 @@ class _Start:
 
     def _make_controller(
         self, nodes: Sequence[RayNode], places: Sequence[RayNode], found: Sequence[Found], form: bool | None
-    ) -> bool:
-        """Make its actor, unless another process is quicker. Whether it is to form a cluster."""
+    ) -> None:
+        """Make its actor, unless another process is quicker."""
         directories = tuple(each for one in found for each in one.directories)
         cluster_id = cluster_of(directories)
         if cluster_id is None:
             self._check_may_form(form, nodes)
-        check_no_copies((f"{each.path} on {node.host}", each) for node, each in _each(places, found))
+        named = [(f"{each.path} on {node.host}", each) for node, each in _each(places, found)]
+        check_runs_as(self._name, named)
+        if cluster_id is not None:
+            self._check_has_no_other_name(cluster_id)
+        check_no_copies(named)
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
         planned = interrupted_formation(directories)
         if cluster_id is None or planned:
@@ -166,10 +201,23 @@ class _Start:
             homes=tuple(homes),
             later_data_dir=self._data_dir,
             coordinators=_COORDINATORS,
+            start_id=self._id,
         )
         options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)
-        return bool(planned)
+
+    def _check_has_no_other_name(self, cluster_id: str) -> None:
+        """ClusterRunsAlready where a controller of this Ray has that cluster, even if it has no broker just now."""
+        for name in cluster_names():
+            if name == self._name:
+                continue
+            try:
+                access = ControllerCalls(name).ask("access", timeout=_LOOK_SECONDS, repeatable=True)
+            except (RaylogError, RayError) as error:  # the locks of the directories tell, too
+                _log.info("The cluster %r does not say which it is: %s", name, error)
+                continue
+            if access.cluster_id == cluster_id:
+                raise ClusterRunsAlready(self._name, name, self._data_dir)
 
     def _check_may_form(self, form: bool | None, nodes: Sequence[RayNode]) -> None:
         if form or (form is None and len(nodes) == 1):
@@ -187,7 +235,12 @@ class _Start:
             raise WrongCluster(self._data_dir, f"cluster {owner}", f"cluster {own}, which runs as {self._name!r}")
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
         left = self._left()
-        self._calls.ask("join", homes, left, timeout=left + _GRACE_SECONDS, repeatable=True)
+        leaderless = self._calls.ask("join", homes, left, timeout=left + _GRACE_SECONDS, repeatable=True)
+        if leaderless:
+            _log.error(
+                "The cluster %r runs, but these partitions have no leader, and no reader or writer reaches them: %s. "
+                "`raylog topic describe` shows what each of them waits for.", self._name, "; ".join(leaderless),
+            )  # fmt: skip
 
 
 def _homes(node_id: str, found: Found) -> list[BrokerHome]:

@@ -21,7 +21,7 @@ from raylog.api.record_future import refuse_on_serving_thread
 from raylog.api.records import GroupMetadata
 from raylog.api.transaction_offsets import GivenOffsets, Offsets
 from raylog.api.transaction_requests import TransactionRequests
-from raylog.errors import InvalidTransactionState, RaylogError
+from raylog.errors import InvalidTransactionState, RaylogError, RequestTimedOut, TransactionPending
 
 _GRACE_SECONDS: Final = 1.0  # in which a call that is out of time says so itself
 _T = TypeVar("_T")
@@ -43,7 +43,7 @@ class ProducerTransactions:
 
         What that one has left open is aborted first. TransactionPending: not in time, call it again.
         """
-        self._call(self._transactional.init, timeout)
+        self._call("init_transactions", self._transactional.init, timeout)
 
     def begin_transaction(self) -> None:
         """From here on `send` takes records, which belong to this transaction, whatever their topics are.
@@ -51,7 +51,7 @@ class ProducerTransactions:
         InvalidTransactionState: the producer is in another state, which the error names.
         """
         requests = self._transactional
-        self._call(lambda _: requests.begin(), None)
+        self._call("begin_transaction", lambda _: requests.begin(), None)
         self._lay_routes()
 
     def send_offsets_to_transaction(
@@ -72,7 +72,7 @@ class ProducerTransactions:
         more, say. TransactionPending: call it again; a commit makes good for it too.
         """
         given = GivenOffsets.checked(offsets, group_metadata)
-        self._call(partial(self._transactional.send_offsets, given), timeout)
+        self._call("send_offsets_to_transaction", partial(self._transactional.send_offsets, given), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver all, and let readers see it, as a whole.
@@ -80,14 +80,14 @@ class ProducerTransactions:
         TransactionAborted, TransactionTimedOut: it has to be aborted. TransactionPending: not known in time, call it
         again. ProducerFenced: another producer has taken the transactional id.
         """
-        self._call(self._transactional.commit, timeout)
+        self._call("commit_transaction", self._transactional.commit, timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Let nothing of it be seen. Records that were not delivered yet fail with TransactionAborted.
 
         TransactionPending: not known in time, call it again. ProducerFenced.
         """
-        self._call(self._transactional.abort, timeout)
+        self._call("abort_transaction", self._transactional.abort, timeout)
 
     @contextmanager
     def transaction(self, timeout: float | None = None) -> Iterator[None]:
@@ -124,10 +124,16 @@ class ProducerTransactions:
             raise InvalidTransactionState("This producer has no transactional_id.")
         return self._requests
 
-    def _call(self, call: Callable[[float], Coroutine[Any, Any, _T]], timeout: float | None) -> _T:
+    def _call(self, name: str, call: Callable[[float], Coroutine[Any, Any, _T]], timeout: float | None) -> _T:
+        """TransactionPending also where this process has come to nothing in that time: the same call goes on."""
         refuse_on_serving_thread()
         seconds = self.options.max_block_ms / 1000 if timeout is None else timeout
-        return self._runtime.run(call(seconds), seconds + _GRACE_SECONDS)
+        try:
+            return self._runtime.run(call(seconds), seconds + _GRACE_SECONDS)
+        except RequestTimedOut as error:
+            transactional_id = self.options.transactional_id or ""
+            reason = error.describe().rstrip(".")
+            raise TransactionPending(transactional_id, name, round(1000 * seconds), reason) from error
 
     def _check(self) -> None:
         raise NotImplementedError

@@ -1,13 +1,17 @@
 """What a leader looks at before it takes a batch in. Nothing is changed here; a refusal leaves the log as it was.
 
-The payload stays closed, but for one question on compacted topics: is there a record without a key?
+The payload stays closed, but for two questions on compacted topics: is there a record without a key, and may the batch
+be unpacked at all? It may if it unpacks to no more than 16 × `max.message.bytes` (rule 34).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from raylog.config import TopicConfig
 from raylog.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, NullKey, OffsetsNotContiguous, StaleLeaderEpoch
 from raylog.storage.batch_codec import has_null_key
+from raylog.storage.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.control_records import decode_marker
 from raylog.storage.record_batch import (
     NO_PRODUCER_ID,
@@ -19,9 +23,21 @@ from raylog.storage.record_batch import (
     split_batches,
 )
 
+_UNPACK_FACTOR: Final = 16
 
-def check_new_batch(batch: Bytes, config: TopicConfig, now_ms: int, *, control: bool) -> BatchHeader:
-    """Check a batch that a producer, or with `control` a coordinator, wants to have appended."""
+
+def unpack_limit(config: TopicConfig) -> int:
+    """How much a broker unpacks of one batch of this topic."""
+    return min(_UNPACK_FACTOR * config.max_message_bytes, DEFAULT_UNPACK_LIMIT)
+
+
+def check_new_batch(
+    batch: Bytes, config: TopicConfig, now_ms: int, *, control: bool, has_keys: bool = False
+) -> BatchHeader:
+    """Check a batch that a producer, or with `control` a coordinator, wants to have appended.
+
+    `has_keys`: `check_payload` has found nothing wrong with it.
+    """
     limit = min(config.max_message_bytes, config.segment_bytes)
     if len(batch) > limit and not control:
         raise BatchTooLarge(len(batch), limit)
@@ -33,9 +49,15 @@ def check_new_batch(batch: Bytes, config: TopicConfig, now_ms: int, *, control: 
         raise InvalidBatch(f"Producer id {header.producer_id} cannot write this batch.")
     if not control:  # a marker that is refused for its age would leave its transaction open for ever
         _check_timestamps(header, config, now_ms)
-    if config.is_compacted and not control and has_null_key(header, batch):
-        raise NullKey("A record has no key, but the topic is compacted.")
+    if config.is_compacted and not control and not has_keys:
+        check_payload(header, batch, unpack_limit(config))
     return header
+
+
+def check_payload(header: BatchHeader, batch: Bytes, limit: int) -> None:
+    """What a batch of a compacted topic has to hold. NullKey, PayloadTooLarge, and other errors of batches."""
+    if has_null_key(header, batch, limit):
+        raise NullKey("A record has no key, but the topic is compacted.")
 
 
 def _check_count(header: BatchHeader) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from raylog.errors import InvalidBatch
 from raylog.storage import kafka_records
@@ -17,12 +17,13 @@ from raylog.storage.columns import (
     Column,
     ColumnPayload,
     Headers,
+    RawColumns,
     column_size,
     encode_columns,
     join_columns,
     pack_timestamps,
 )
-from raylog.storage.compression import DEFAULT_UNPACK_LIMIT, compress, decompress
+from raylog.storage.compression import DEFAULT_UNPACK_LIMIT, compress, declared_size, decompress
 from raylog.storage.record_batch import (
     CONTROL_BIT,
     HEADER_BYTES,
@@ -36,6 +37,9 @@ from raylog.storage.record_batch import (
     check_batch,
     seal,
 )
+
+QUICK_BYTES: Final = 256 * 1024  # what is unpacked on an event loop at most (rule 34)
+_QUICK_RECORDS: Final = 4_000  # of Kafka's own layout, of which each record costs a microsecond
 
 # Timestamps as runs (how many records, milliseconds): records come in bursts, and a run costs as much as one record.
 TimestampRuns: TypeAlias = tuple[tuple[int, int], ...]
@@ -218,10 +222,40 @@ def unpacked(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Bytes:
 
 
 def has_null_key(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> bool:
-    """Whether some record has no key. Reads no more of the payload than it must."""
+    """Whether some record has no key. Nothing of the payload is looked at but its keys."""
     if header.record_count == 0:
         return False
+    payload = unpacked(header, batch, unpack_limit)
     if header.magic == MAGIC_COLUMNS:
-        return column_payload(header, batch, unpack_limit).has_null_key()
-    records = kafka_records.parse_records(unpacked(header, batch, unpack_limit), header)
-    return any(record.key is None for record in records)
+        return RawColumns.take_apart(payload, header.record_count).has_null_key()
+    return kafka_records.has_null_key(payload, header.record_count)
+
+
+def moments(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Iterator[tuple[int, int]]:
+    """(timestamp, offset) of each record of a checked batch. Keys, values and headers are not looked at."""
+    if header.record_count == 0:
+        return iter(())
+    payload = unpacked(header, batch, unpack_limit)
+    timestamps: Sequence[int]
+    deltas: Sequence[int]
+    if header.magic == MAGIC_COLUMNS:
+        raw = RawColumns.take_apart(payload, header.record_count)
+        timestamps, deltas = raw.moments(header.base_timestamp, header.last_offset_delta)
+    else:
+        records = kafka_records.parse_records(payload, header)
+        timestamps = [header.base_timestamp + record.timestamp_delta for record in records]
+        deltas = [record.offset_delta for record in records]
+    if header.is_log_append_time:
+        timestamps = [header.max_timestamp] * header.record_count
+    return zip(timestamps, (header.base_offset + delta for delta in deltas), strict=True)
+
+
+def opens_quickly(header: BatchHeader, batch: Bytes) -> bool:
+    """Whether looking into this batch takes a few milliseconds at most, by what it says of itself.
+
+    It may say too little: whoever relies on this unpacks no more than `QUICK_BYTES`. CorruptBatch.
+    """
+    if header.magic != MAGIC_COLUMNS and header.record_count > _QUICK_RECORDS:
+        return False
+    size = declared_size(header.codec, memoryview(batch)[HEADER_BYTES:])
+    return size is not None and size <= QUICK_BYTES

@@ -190,6 +190,20 @@ class RawColumns(NamedTuple):
             headers,
         )
 
+    def has_null_key(self) -> bool:
+        """Looks at the keys' lengths, and at nothing else of the records."""
+        return not _none_negative(_lengths("key", self.key_lengths, len(self.keys)))
+
+    def moments(self, base_timestamp: int, last_offset_delta: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The timestamps, and the offsets as deltas, with nothing else looked at."""
+        deltas = machine_order("q", self.timestamp_deltas)
+        if not _sums_fit(base_timestamp, deltas):
+            raise InvalidBatch("A timestamp does not fit 64 bits.")
+        offsets = None if self.offset_deltas is None else machine_order("i", self.offset_deltas)
+        _check_offsets(offsets, self.record_count, last_offset_delta)
+        timestamps = [base_timestamp + delta for delta in deltas]
+        return timestamps, range(self.record_count) if offsets is None else offsets
+
     def headers(self) -> list[Headers]:
         headers = _parse_headers(self.packed_headers, self.record_count)
         return [_NO_HEADERS] * self.record_count if headers is None else headers
@@ -272,9 +286,6 @@ class ColumnPayload(NamedTuple):
 
     def headers(self) -> list[Headers]:
         return [_NO_HEADERS] * self.record_count if self.record_headers is None else self.record_headers
-
-    def has_null_key(self) -> bool:
-        return not _none_negative(self.key_lengths)
 
 
 def _take_apart(payload: Bytes) -> tuple[list[memoryview | None], memoryview]:

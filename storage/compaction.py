@@ -24,7 +24,7 @@ from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment
 from raylog.storage.compaction_swap import draft_suffix
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk
-from raylog.storage.key_map import KeyMap, MemoryBudget, bytes_for
+from raylog.storage.key_map import KeyMap, MemoryBudget, bytes_for, keys_for
 from raylog.storage.log_flush import sync_indexes
 from raylog.storage.record_batch import MAX_OFFSET_DELTA, BatchHeader, Bytes, filler, read_header
 from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, file_name
@@ -80,7 +80,7 @@ def run_compaction(
     CompactionAbandoned: `is_wanted`, which is asked at every batch, has said no.
     """
     try:
-        return _run(_Source(disk, plan, is_wanted), budget)
+        return _run(_Source(disk, plan, is_wanted, keys_for(budget.total_bytes)), budget)
     except FileNotFoundError:  # the whole directory is gone: its topic was deleted
         raise CompactionOutdated(plan.segments[0].base_offset, plan.limit) from None
 
@@ -106,6 +106,28 @@ class _Source:
     disk: Disk
     plan: CompactionPlan
     is_wanted: Callable[[], bool]
+    most_keys: int  # of one batch: more would never fit into the map
+
+    def opens(self, header: BatchHeader) -> bool:
+        """Whether its records are looked at. A batch of too many for any map stays whole; others go on without it."""
+        if header.record_count <= self.most_keys:
+            return True
+        _log.warning(
+            "The batch at offset %d of %s cannot be compacted and stays whole: it has %d records, and %d keys fit.",
+            header.base_offset, self.plan.directory, header.record_count, self.most_keys,
+        )  # fmt: skip
+        return False
+
+    def records(self, header: BatchHeader, batch: memoryview) -> DecodedBatch | None:
+        """None where the payload is not what its writer should have sent, or is too large: the batch stays as it is."""
+        try:
+            return decode_checked(header, batch, self.plan.unpack_limit)
+        except BatchError as error:
+            _log.warning(
+                "The batch at offset %d of %s cannot be compacted and stays whole: %s",
+                header.base_offset, self.plan.directory, error,
+            )  # fmt: skip
+            return None
 
     def batches(self, segment: PlannedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
         try:
@@ -139,31 +161,25 @@ def _map_dirty_keys(
             if header.is_control:
                 transactions.ends(header, decode_marker(header, batch))
             elif not transactions.is_aborted(header) and header.base_offset >= plan.first_dirty_offset:
+                if not source.opens(header):
+                    mapped_to = max(mapped_to, header.next_offset)
+                    continue
                 if keys.room < header.record_count:
                     if mapped_to == plan.first_dirty_offset:
                         raise budget.refusal(bytes_for(header.record_count), keys.memory_bytes)
                     return mapped_to  # this time the log is cleaned up to here, and next time further
-                _map_batch(header, batch, keys)
+                _map_batch(source, header, batch, keys)
             mapped_to = max(mapped_to, header.next_offset)
     return mapped_to
 
 
-def _map_batch(header: BatchHeader, batch: memoryview, keys: KeyMap) -> None:
-    records = _decoded(header, batch)
+def _map_batch(source: _Source, header: BatchHeader, batch: memoryview, keys: KeyMap) -> None:
+    records = source.records(header, batch)
     if records is None:
         return
     keyed = [(key, offset) for key, offset in zip(records.keys, records.offsets, strict=True) if key is not None]
     if keyed:
         keys.put_all(*zip(*keyed, strict=True))
-
-
-def _decoded(header: BatchHeader, batch: memoryview) -> DecodedBatch | None:
-    """The records; None where the payload is not what its writer should have sent, and the batch stays as it is."""
-    try:
-        return decode_checked(header, batch)
-    except BatchError as error:
-        _log.warning("The batch at offset %d cannot be compacted and stays whole: %s", header.base_offset, error)
-        return None
 
 
 def _groups(plan: CompactionPlan, cleaned_to: int) -> list[list[PlannedSegment]]:
@@ -269,7 +285,7 @@ class _Cleaner:
         return stays
 
     def _newest_records(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        records = _decoded(header, batch)
+        records = self._source.records(header, batch) if self._source.opens(header) else None
         if records is None:
             return batch
         # A record without a key dates from before the topic was compacted; there is no newest of it to keep.

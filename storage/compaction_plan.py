@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.config import INT64_MAX
+from raylog.storage.append_checks import unpack_limit
 from raylog.storage.compaction_progress import CompactionProgress
 from raylog.storage.producer_state import LastWrite
 from raylog.storage.segment import Segment
@@ -43,6 +44,7 @@ class CompactionPlan:
     last_writes: Mapping[int, LastWrite]
     segment_bytes: int
     index_interval_bytes: int
+    unpack_limit: int  # of one batch; one that unpacks to more stays whole
     planned_at_ms: int
     made_for: tuple[str, int]  # the opening of the log, and how often it had been cut: what else could look the same
     run: str  # in the names of what is written for this plan, and for no other
@@ -80,6 +82,7 @@ def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> C
         last_writes=log.producers.last_writes(),
         segment_bytes=log.config.segment_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
+        unpack_limit=unpack_limit(log.config),
         planned_at_ms=now_ms,
         made_for=log.shape,
         run=secrets.token_hex(8),

@@ -42,6 +42,7 @@ _ZSTD_FIRST_GUESS = 8  # times the packed size, where the frame does not declare
 # How Rust's standard library words a write past the end of a buffer; zstd words damage differently. Should it
 # ever change, `test_compression.py` says so, and payloads that need a second try are refused, never misread.
 _ZSTD_BUFFER_FULL = "failed to write whole buffer"
+_BLOCKS_ASKED: Final = 32  # of a snappy stream, for the sizes they declare; writers fill 32 KiB or more
 
 
 def _gzip_compress(data: Bytes) -> bytes:
@@ -128,7 +129,7 @@ def _lz4_compress(data: Bytes) -> bytes:
 def _lz4_decompress(data: Bytes, limit: int) -> bytes:
     view = memoryview(data)
     try:
-        declared = int(lz4.frame.get_frame_info(view)["content_size"])  # 0: not declared
+        declared = _lz4_declared_size(view) or 0
         if declared > limit:
             raise PayloadTooLarge(declared, limit)
         return _lz4_unpack(view, declared, limit)
@@ -199,6 +200,45 @@ def _zstd_declared_size(data: memoryview) -> int | None:
     return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
 
 
+def _gzip_declared_size(data: memoryview) -> int | None:
+    del data  # its trailer holds the size of its last member only, and is nowhere compared with what is allowed
+    return None
+
+
+def _snappy_declared_size(data: memoryview) -> int | None:
+    if data[:_XERIAL_MAGIC_BYTES] != _XERIAL_HEADER[:_XERIAL_MAGIC_BYTES]:
+        return _snappy_block_size(data)
+    position, total = len(_XERIAL_HEADER), 0
+    for _ in range(_BLOCKS_ASKED):
+        if position + _BLOCK_LENGTH.size >= len(data):
+            return total
+        (length,) = _BLOCK_LENGTH.unpack_from(data, position)
+        position += _BLOCK_LENGTH.size
+        if length <= 0:
+            return total  # it is damaged, which unpacking tells
+        total += _snappy_block_size(data[position : position + length])
+        position += length
+    return None
+
+
+def _snappy_block_size(block: memoryview) -> int:
+    try:
+        return int(cramjam.snappy.decompress_raw_len(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy payload: {error}.") from error
+
+
+def _lz4_declared_size(data: memoryview) -> int | None:
+    try:
+        return int(lz4.frame.get_frame_info(data)["content_size"]) or None
+    except RuntimeError as error:
+        raise CorruptBatch(f"lz4 payload: {error}.") from error
+
+
+def _plain_size(data: memoryview) -> int | None:
+    return len(data)
+
+
 class Codec(NamedTuple):
     """One compression codec; `number` is what stands in a batch's attributes."""
 
@@ -206,6 +246,7 @@ class Codec(NamedTuple):
     name: str
     compress: Callable[[Bytes], bytes]
     decompress: Callable[[Bytes, int], bytes]
+    declared_size: Callable[[memoryview], int | None]
 
 
 def _no_compress(data: Bytes) -> bytes:
@@ -219,11 +260,11 @@ def _no_decompress(data: Bytes, limit: int) -> bytes:
 
 
 CODECS: Final = (
-    Codec(0, "none", _no_compress, _no_decompress),
-    Codec(1, "gzip", _gzip_compress, _gzip_decompress),
-    Codec(2, "snappy", _snappy_compress, _snappy_decompress),
-    Codec(3, "lz4", _lz4_compress, _lz4_decompress),
-    Codec(4, "zstd", _zstd_compress, _zstd_decompress),
+    Codec(0, "none", _no_compress, _no_decompress, _plain_size),
+    Codec(1, "gzip", _gzip_compress, _gzip_decompress, _gzip_declared_size),
+    Codec(2, "snappy", _snappy_compress, _snappy_decompress, _snappy_declared_size),
+    Codec(3, "lz4", _lz4_compress, _lz4_decompress, _lz4_declared_size),
+    Codec(4, "zstd", _zstd_compress, _zstd_decompress, _zstd_declared_size),
 )
 _BY_NAME: Final = {codec.name: codec for codec in CODECS}
 
@@ -249,3 +290,11 @@ def compress(codec: int, data: Bytes) -> bytes:
 def decompress(codec: int, data: Bytes, limit: int = DEFAULT_UNPACK_LIMIT) -> bytes:
     """Unpack `data`; raises `PayloadTooLarge` before more than `limit` bytes have been made."""
     return _codec(codec).decompress(data, limit)
+
+
+def declared_size(codec: int, data: Bytes) -> int | None:
+    """How many bytes `data` says that it unpacks to, told without unpacking any; None where it does not say so.
+
+    It is a claim. A later frame may add to it.
+    """
+    return _codec(codec).declared_size(memoryview(data))

@@ -70,6 +70,29 @@ def parse_records(payload: Bytes, header: BatchHeader) -> list[KafkaRecord]:
     return records
 
 
+def has_null_key(payload: Bytes, record_count: int) -> bool:
+    """Whether some record has no key. Of each record only what stands before its value is looked at."""
+    data = bytes(payload)
+    position, found = 0, False
+    try:
+        for _ in range(record_count):
+            length, position = _varint(data, position)
+            end = position + length
+            position += 1  # the attributes
+            _, position = _varint(data, position, _VARLONG_BITS)
+            _, position = _varint(data, position)
+            key_length, position = _varint(data, position)
+            found = found or key_length < 0
+            if not position + max(0, key_length) <= end <= len(data):
+                raise InvalidBatch(f"The record that ends at byte {end} does not hold its key of {key_length} bytes.")
+            position = end
+    except IndexError:
+        raise InvalidBatch(f"The payload ends before {record_count} records have.") from None
+    if position != len(data):
+        raise InvalidBatch(f"{len(data) - position} bytes follow the last of {record_count} records.")
+    return found
+
+
 def join_retained(records: Sequence[KafkaRecord]) -> bytes:
     """The payload of some of a batch's records. Their deltas hold while the batch keeps its base fields."""
     return b"".join([record.raw for record in records])

@@ -28,6 +28,11 @@ def bytes_for(keys: int) -> int:
     return (int(keys / FILL_LIMIT) + 1) * SLOT_BYTES
 
 
+def keys_for(memory_bytes: int) -> int:
+    """How many keys a map of this size takes."""
+    return int(memory_bytes // SLOT_BYTES * FILL_LIMIT)
+
+
 class MemoryBudget:
     """Memory for key maps, shared by the compactions of one broker."""
 
@@ -35,6 +40,10 @@ class MemoryBudget:
         self._total = total_bytes
         self._free = total_bytes
         self._lock = threading.Lock()
+
+    @property
+    def total_bytes(self) -> int:
+        return self._total
 
     @property
     def free_bytes(self) -> int:

@@ -6,11 +6,13 @@ the chain has not been checked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raylog.errors import BatchError, OffsetOutOfRange
-from raylog.storage.batch_codec import decode_checked
+from raylog.storage.append_checks import unpack_limit
+from raylog.storage.batch_codec import QUICK_BYTES, moments, opens_quickly
 from raylog.storage.batch_scan import ChainBroken, walk_chain
 from raylog.storage.disk import Disk
 from raylog.storage.producer_replay import know_transactions
@@ -145,30 +147,76 @@ def _check_range(log: PartitionLog, offset: int, isolation: Isolation) -> int:
     return visible_end(log, isolation)
 
 
+class UnopenedBatch(NamedTuple):
+    """A batch that a look-up by time has to look into, and that costs more than a moment to open (rule 34)."""
+
+    header: BatchHeader
+    data: bytes
+    timestamp: int
+    log_start_offset: int
+    unpack_limit: int
+
+    def first_moment(self) -> TimestampOffset | None:
+        """Its first record of that time or later that is not below the log's start. On any thread."""
+        header = self.header
+        try:
+            for moment, offset in moments(header, self.data, self.unpack_limit):
+                if moment >= self.timestamp and offset >= self.log_start_offset:
+                    return TimestampOffset(moment, offset)
+        except BatchError:  # its writer's doing; whoever asks for the time is sent to the batch, not refused
+            return TimestampOffset(header.max_timestamp, max(header.base_offset, self.log_start_offset))
+        return None
+
+
+Opened: TypeAlias = Mapping[UnopenedBatch, "TimestampOffset | None"]
+
+
 def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimestampOffset | None:
+    """The first record of that time or later that a consumer may see."""
+    opened: dict[UnopenedBatch, TimestampOffset | None] = {}
+    while isinstance(found := look_up_timestamp(log, timestamp, opened), UnopenedBatch):
+        opened[found] = found.first_moment()
+    return found
+
+
+def look_up_timestamp(log: PartitionLog, timestamp: int, opened: Opened) -> TimestampOffset | UnopenedBatch | None:
+    """The same, or what has to be opened first: ask again when that is in `opened`."""
     for segment in log.segments:
         if segment.next_offset <= log.log_start_offset:
             continue
-        found = _find_in_segment(log, segment, timestamp)
+        found = _find_in_segment(log, segment, timestamp, opened)
+        if isinstance(found, UnopenedBatch):
+            return found
         if found is not None:
             return found if found.offset < log.high_watermark else None
     return None
 
 
-def _find_in_segment(log: PartitionLog, segment: Segment, timestamp: int) -> TimestampOffset | None:
+def _find_in_segment(
+    log: PartitionLog, segment: Segment, timestamp: int, opened: Opened
+) -> TimestampOffset | UnopenedBatch | None:
     place = segment.find_timestamp(timestamp)
     while place is not None:
         header, data = _checked(segment, place)
-        try:
-            batch = decode_checked(header, data)
-        except BatchError:  # its writer's doing; whoever asks for the time is sent to the batch, not refused
-            return TimestampOffset(header.max_timestamp, max(header.base_offset, log.log_start_offset))
-        for moment, offset in zip(batch.timestamps, batch.offsets, strict=True):
-            if moment >= timestamp and offset >= log.log_start_offset:
-                return TimestampOffset(moment, offset)
+        batch = UnopenedBatch(header, data, timestamp, log.log_start_offset, unpack_limit(log.config))
+        if batch in opened:
+            found = opened[batch]
+        elif _opens_quickly(header, data):
+            found = batch._replace(unpack_limit=min(batch.unpack_limit, QUICK_BYTES)).first_moment()
+        else:
+            return batch
+        if found is not None:
+            return found
         # A batch's largest timestamp may belong to a record that is gone, or is below the start of the log.
-        place = segment.find_timestamp(timestamp, Place(place.position + batch.header.size, batch.header.next_offset))
+        place = segment.find_timestamp(timestamp, Place(place.position + header.size, header.next_offset))
     return None
+
+
+def _opens_quickly(header: BatchHeader, data: bytes) -> bool:
+    try:
+        return opens_quickly(header, data)
+    except BatchError:
+        return True  # it does not open at all
 
 
 def _checked(segment: Segment, place: Place) -> tuple[BatchHeader, bytes]:

@@ -251,16 +251,16 @@ class PartitionLog:
 
     @_while_open
     def append_as_leader(
-        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False
+        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False, has_keys: bool = False
     ) -> Appended:
         """Check `batch`, stamp offset and epoch into it in place, and append it.
 
         After that `batch` holds the bytes to push to followers. A duplicate is answered, not appended; it is to be
-        acknowledged once the high watermark has passed it (rule 18).
+        acknowledged once the high watermark has passed it (rule 18). `has_keys`: its payload has been checked already.
         """
         if leader_epoch != self.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
             raise StaleLeaderEpoch(leader_epoch, self.epochs.latest)
-        header = check_new_batch(batch, self.config, now_ms, control=control)
+        header = check_new_batch(batch, self.config, now_ms, control=control, has_keys=has_keys)
         if control:
             marker = decode_marker(header, batch)
             assert marker is not None  # a new batch has records
@@ -440,6 +440,13 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record of that time or later that a consumer may see."""
         return log_reader.offset_for_timestamp(self, timestamp)
+
+    @_while_open
+    def look_up_timestamp(
+        self, timestamp: int, opened: log_reader.Opened
+    ) -> TimestampOffset | log_reader.UnopenedBatch | None:
+        """The same, in steps: a batch that takes long to open is for the caller to open, elsewhere."""
+        return log_reader.look_up_timestamp(self, timestamp, opened)
 
     @_while_open
     def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:

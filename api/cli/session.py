@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0  # for looking which name may have been meant
-_NAMESPACES: Final = "raylog/"
 
 
 class Session:
@@ -156,10 +155,9 @@ class Session:
 
     def cluster_names(self) -> list[str]:
         """Of all clusters on the Ray that was joined."""
-        from ray.util import list_named_actors
+        from raylog.api.cluster_shutdown import cluster_names
 
-        spaces = {entry["namespace"] for entry in list_named_actors(all_namespaces=True)}
-        return sorted(each.removeprefix(_NAMESPACES) for each in spaces if each.startswith(_NAMESPACES))
+        return cluster_names()
 
 
 def quieten_ray() -> None:

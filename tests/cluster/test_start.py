@@ -12,6 +12,7 @@ import ray
 
 import raylog
 from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.actors.directory_holder import holder_of
 from raylog.api.cluster_shutdown import actor_names
 from raylog.errors import (
     BrokersLeftOut,
@@ -141,7 +142,9 @@ def test_a_start_that_may_not_form_a_cluster_says_so_and_leaves_nothing(tmp_path
 
 def pid_of_broker(directory: Path) -> int:
     """Who holds its lock."""
-    return int((directory / ".lock").read_text().removeprefix("pid "))
+    holder = holder_of(str(directory))
+    assert holder is not None
+    return holder.pid
 
 
 def test_killed_processes_are_replaced(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -97,6 +98,34 @@ def test_a_wait_ends_with_its_time_and_the_work_with_it() -> None:
     with pytest.raises(RequestTimedOut, match="50 ms"):
         client_runtime().run(work(), 0.05)
     assert ended.wait(5.0)
+
+
+_STANDSTILL = """
+from raylog.errors import RequestTimedOut, TransactionPending
+
+async def work():
+    print("waiting", flush=True)
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=1.0)
+    raise TransactionPending("t", "commit_transaction", 1000, "no answer")
+
+try:
+    runtime.run(work(), 2.0)
+except (RequestTimedOut, TransactionPending) as error:
+    print(type(error).__name__, flush=True)
+"""
+
+
+def test_after_a_standstill_of_the_process_the_work_s_own_time_out_is_told(
+    programs: list[subprocess.Popen[str]],
+) -> None:
+    """Both times are over when it goes on; that the loop had no turn says nothing of the transaction."""
+    program = start(programs, _STANDSTILL)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waiting\n"
+    program.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)
+    program.send_signal(signal.SIGCONT)
+    assert program.stdout.readline() == "TransactionPending\n"
 
 
 def test_a_time_out_of_the_work_itself_is_not_taken_for_that_of_the_wait() -> None:

@@ -174,18 +174,6 @@ def test_a_map_that_is_too_small_for_all_cleans_as_far_as_it_reaches_and_goes_on
     assert ends[-1] == log.log_end_offset
 
 
-def test_a_map_too_small_for_one_batch_is_refused_and_nothing_is_changed() -> None:
-    disk = FaultyDisk()
-    log = open_log(disk, {"segment.bytes": 200_000})
-    history = write(log, [(b"key-%d" % at, b"v") for at in range(3000)])
-    log.roll()
-    before = disk.files()
-    with pytest.raises(CompactionMemoryTooSmall):
-        compact(log, NOW_MS, MemoryBudget(bytes_for(1024)), force=True)
-    assert disk.files() == before
-    assert committed_records(log) == history
-
-
 @pytest.mark.parametrize("payload", [b"not columns at all", b"\x97" + b"\xc6\xff\xff\xff\xff" * 7])
 def test_a_batch_that_cannot_be_decoded_stays_whole_and_holds_nothing_up(payload: bytes) -> None:
     """It came in while the topic was not compacted, when nobody looked inside."""

@@ -1,0 +1,95 @@
+"""A start that cannot succeed says why, ends what it made, and takes nothing from a cluster that runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import raylog
+from raylog.actors.ray_nodes import living_nodes
+from raylog.actors.socket_directory import socket_directory
+from raylog.api.cluster_shutdown import actor_names
+from raylog.errors import ClusterRunsAlready, DirectoryLocked
+from tests.cluster.conftest import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]
+
+
+def sockets_of(cluster_id: str) -> list[str]:
+    return [each.name for each in Path(socket_directory(cluster_id, living_nodes()[0].host)).iterdir()]
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """By somebody else."""
+    fd = os.open(directory / ".lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def one_record(cluster: raylog.Cluster, group: str) -> list[bytes]:
+    with raylog.Consumer("clicks", cluster=cluster, group_id=group, auto_offset_reset="earliest") as consumer:
+        polled = consumer.poll(30_000)
+        consumer.commit()
+        return [record.value for records in polled.values() for record in records]
+
+
+@pytest.mark.timeout(240)
+def test_a_second_name_takes_nothing_from_a_running_cluster(tmp_path: Path) -> None:
+    cluster = raylog.start(tmp_path, brokers=3, name="first")
+    cluster.create_topic("clicks", replication_factor=3)
+    with raylog.Producer(cluster=cluster) as producer:
+        producer.send("clicks", b"click").result(30)
+    assert one_record(cluster, "before") == [b"click"]
+    sockets = set(sockets_of(cluster.cluster_id))
+
+    began = time.monotonic()
+    with pytest.raises(ClusterRunsAlready, match=r"as 'second'.*broker-0.*runs as 'first'"):
+        raylog.start(tmp_path, brokers=3, name="second")
+    assert time.monotonic() - began < 1.0 + 4.0  # beside a load; a controller that is made takes longer
+    assert actor_names("second") == []
+    assert set(sockets_of(cluster.cluster_id)) == sockets
+
+    assert one_record(cluster, "after") == [b"click"]
+    cluster.shutdown()
+    assert sockets_of(cluster.cluster_id) == []
+
+
+@pytest.mark.timeout(240)
+def test_a_broker_that_cannot_come_up_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    cluster = raylog.start(tmp_path, brokers=3, name="locked")
+    cluster.create_topic("clicks", replication_factor=3)
+    cluster.shutdown()
+    with locked(tmp_path / "broker-1"), pytest.raises(DirectoryLocked, match="broker-1"):
+        raylog.start(tmp_path, name="locked")
+    assert actor_names("locked") == []
+
+    again = raylog.start(tmp_path, name="locked")
+    described = again.describe_cluster()  # at once: start returns when all is there
+    assert [each.alive for each in described.brokers] == [True, True, True]
+    assert described.offline == 0
+    again.shutdown()
+
+
+@pytest.mark.timeout(240)
+def test_a_start_does_not_hang_for_a_partition_whose_only_copy_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raylog.start(tmp_path, brokers=2, name="halved")
+    cluster.create_topic("clicks", assignment=[[0], [1]])
+    cluster.shutdown()
+    (tmp_path / "broker-1").rename(tmp_path / "away")
+    again = raylog.start(tmp_path, name="halved")
+    assert "clicks-1 (waits for broker 1)" in caplog.text
+    assert [each.leader for each in again.describe_topic("clicks").partitions] == [0, -1]
+    until(lambda: [each.alive for each in again.describe_cluster().brokers] == [True, False])
+    again.shutdown()

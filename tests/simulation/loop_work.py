@@ -1,0 +1,102 @@
+"""What a leader does on its event loop and elsewhere with batches that hold more than they seem to (rule 34).
+
+    with watched(limit) as broken, switched_off("payloads_are_checked_on_the_loop"):
+        ...                                  # `broken` says what was unpacked where it must not be
+
+The rule is switched off clause by clause, as in `mutations.py`, to see that the watch notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from raylog.actors import coordinator_claims, payload_checks
+from raylog.actors.payload_checks import PayloadChecks
+from raylog.storage import append_checks, batch_codec, log_reader
+from raylog.storage.append_checks import check_new_batch
+from raylog.storage.batch_codec import QUICK_BYTES
+from raylog.storage.compression import DEFAULT_UNPACK_LIMIT
+from raylog.storage.record_batch import BatchHeader, Bytes
+from tests.simulation.machines import Process
+from tests.simulation.mutations import Patches
+
+
+@contextmanager
+def watched(limit: int) -> Iterator[list[str]]:
+    """What is unpacked beyond 256 KiB on a loop, or beyond `limit` anywhere, is told in the list."""
+    broken: list[str] = []
+    beside = 0
+    patches = Patches()
+
+    def do(self: Process, work: Callable[[], Any], future: Any) -> None:
+        nonlocal beside
+        beside += 1
+        try:
+            before(self, work, future)
+        finally:
+            beside -= 1
+
+    def look(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Bytes:
+        payload = unpacked(header, batch, unpack_limit)
+        if len(payload) > limit:
+            broken.append(f"{len(payload)} bytes were unpacked, and {limit} are allowed")
+        if not beside and len(payload) > QUICK_BYTES:
+            broken.append(f"{len(payload)} bytes were unpacked on the loop")
+        return payload
+
+    unpacked = batch_codec.unpacked
+    before = patches.attribute(Process, "_do", do)
+    patches.function(unpacked, look)
+    try:
+        yield broken
+    finally:
+        patches.undo()
+
+
+def payloads_are_checked_on_the_loop(patches: Patches) -> None:
+    def is_fine(self: Any, batch: Bytes, config: Any) -> bool:
+        check_new_batch(batch, config, self._hosted.env.wall_ms(), control=False)
+        return True
+
+    patches.attribute(PayloadChecks, "_is_fine", is_fine)
+
+
+def a_batch_is_believed_to_be_as_small_as_it_says(patches: Patches) -> None:
+    patches.attribute(payload_checks, "QUICK_BYTES", DEFAULT_UNPACK_LIMIT)
+
+
+def times_are_looked_up_on_the_loop(patches: Patches) -> None:
+    patches.attribute(log_reader, "_opens_quickly", lambda header, data: True)
+    patches.attribute(log_reader, "QUICK_BYTES", DEFAULT_UNPACK_LIMIT)
+
+
+def claims_are_read_before_their_size(patches: Patches) -> None:
+    patches.attribute(coordinator_claims, "_may_be_claim", lambda header, batch: True)
+
+
+def what_unpacks_to_any_size_is_taken(patches: Patches) -> None:
+    patches.function(append_checks.unpack_limit, lambda config: DEFAULT_UNPACK_LIMIT)
+
+
+LOOP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
+    each.__name__: each
+    for each in (
+        payloads_are_checked_on_the_loop,
+        a_batch_is_believed_to_be_as_small_as_it_says,
+        times_are_looked_up_on_the_loop,
+        claims_are_read_before_their_size,
+        what_unpacks_to_any_size_is_taken,
+    )
+}
+
+
+@contextmanager
+def clause_off(name: str) -> Iterator[None]:
+    patches = Patches()
+    try:
+        LOOP_MUTATIONS[name](patches)
+        yield
+    finally:
+        patches.undo()
