@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from raylog.api.bulk_partitioning import partitions_of
 from raylog.api.bulk_send import BulkSend
-from raylog.api.pending_batch import Writer
+from raylog.api.pending_batch import Encoded, Writer
 from raylog.errors import InvalidBatch
 from raylog.storage.batch_codec import encode_raw
 from raylog.storage.columns import NULL_LENGTH
@@ -42,15 +42,16 @@ class ArrowColumns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
+    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
         key_lengths, keys = (NULL_LENGTH * len(self), b"") if self.keys is None else _raw(self.keys)
         value_lengths, values = _raw(self.values)
         headers = None if self.headers is None else [_pairs(row) for row in self.headers.to_pylist()]
-        return encode_raw(
+        batch = encode_raw(
             len(self), key_lengths, keys, value_lengths, values, self.timestamps, headers,
             codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
             transactional=writer.is_transactional,
         )  # fmt: skip
+        return Encoded(batch)
 
 
 def _raw(column: pa.Array) -> tuple[bytes, memoryview]:

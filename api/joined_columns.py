@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from raylog.api.pending_batch import Columns, Writer
+from raylog.api.pending_batch import Columns, Encoded, Writer
 from raylog.storage.batch_codec import encode_raw
 from raylog.storage.columns import NULL_LENGTH, Headers, join
 
@@ -69,9 +69,9 @@ class JoinedBatch:
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
+    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
         pieces = self._pieces
-        return encode_raw(
+        batch = encode_raw(
             self.count,
             [piece.key_lengths for piece in pieces],
             [piece.keys for piece in pieces],
@@ -85,6 +85,7 @@ class JoinedBatch:
             base_sequence=sequence,
             transactional=writer.is_transactional,
         )
+        return Encoded(batch)
 
 
 def _timestamps(pieces: Sequence[JoinedColumns]) -> Sequence[int] | int:

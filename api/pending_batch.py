@@ -19,14 +19,15 @@ listener to one of the two.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, Protocol, cast
 
 from raylog.errors import RaylogError
-from raylog.storage.batch_codec import TimestampRuns, decode_batch, encode_batch
-from raylog.storage.columns import Headers
+from raylog.storage.batch_codec import TimestampRuns, decode_batch, encode_raw
+from raylog.storage.columns import NULL_LENGTH, Headers, join
 from raylog.storage.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,26 @@ class Writer(NamedTuple):
 
 
 NOBODY: Final = Writer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_LENGTH: Final = struct.Struct("<i")
+
+
+class Lengths(NamedTuple):
+    """Of the keys and values of a batch, as they stand in its payload: int32 little-endian per record, −1 for null."""
+
+    keys: bytes
+    values: bytes
+
+    def of(self, index: int) -> tuple[int, int]:
+        """Of one record: of its key and its value."""
+        at = index * _LENGTH.size
+        return _LENGTH.unpack_from(self.keys, at)[0], _LENGTH.unpack_from(self.values, at)[0]
+
+
+class Encoded(NamedTuple):
+    """A batch as bytes."""
+
+    batch: bytearray
+    lengths: Lengths | None = None  # None: nobody holds the future of one of its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +85,18 @@ class Columns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
-        keys = self.keys
-        if keys is not None and not any(keys) and keys.count(None) == len(keys):
+    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
+        keys, count = self.keys, len(self)
+        if keys is not None and not any(keys) and keys.count(None) == count:
             keys = None
-        return encode_batch(
-            self.values,
-            timestamps=self.timestamps,
-            keys=keys,
-            headers=self.headers,
-            codec=codec,
-            producer_id=writer.producer_id,
-            producer_epoch=writer.epoch,
-            base_sequence=sequence,
+        key_lengths, joined_keys = (NULL_LENGTH * count, b"") if keys is None else join(keys)
+        value_lengths, joined_values = join(self.values)
+        batch = encode_raw(
+            count, key_lengths, joined_keys, value_lengths, joined_values, self.timestamps, self.headers,
+            codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
             transactional=writer.is_transactional,
-        )
+        )  # fmt: skip
+        return Encoded(batch, Lengths(key_lengths, value_lengths))
 
 
 class Encodable(Protocol):
@@ -89,13 +107,14 @@ class Encodable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray: ...
+    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded: ...
 
 
 class PendingBatch:
     """One batch. `size` is what it takes of the producer's buffer."""
 
     __slots__ = (
+        "_lengths",
         "content",
         "count",
         "deadline",
@@ -124,6 +143,7 @@ class PendingBatch:
         self.held_by: Callable[[], object] | None = None  # whom to tell that it should not wait for more records
         self.content: Encodable | None = None
         self.stamps: Sequence[int] | TimestampRuns | int = 0
+        self._lengths: Lengths | None = None
         self.outcome: Outcome | None = None
         self.parts: list[tuple[int, int, Outcome]] = []  # (first, count, what became of these), of a batch in pieces
         self.listeners: list[Callable[[], object]] = []
@@ -137,7 +157,8 @@ class PendingBatch:
         """Its bytes. Only once: what they are made of is let go of."""
         content, self.content = self.content, None
         assert content is not None
-        return content.encode(codec, writer, sequence)
+        encoded, self._lengths = content.encode(codec, writer, sequence)
+        return encoded
 
     # --- the outcome ---
 
@@ -196,6 +217,10 @@ class PendingBatch:
             except Exception:  # noqa: BLE001  a callback of the program's: it must not keep others from being told
                 _log.exception("A callback for records of %s-%d failed.", self.topic, self.partition)
 
+    def sizes_of(self, index: int) -> tuple[int, int]:
+        """How many bytes the key and the value of a record have that was sent; −1: there is none."""
+        return (-1, -1) if self._lengths is None else self._lengths.of(index)
+
     def timestamp_of(self, index: int) -> int:
         """What the record was stamped with here."""
         stamps = self.stamps
@@ -216,7 +241,7 @@ def split_encoded(encoded: bytearray, codec: int) -> tuple[bytearray, bytearray]
     first, second = (
         Columns(decoded.keys[part], decoded.values[part], list(decoded.headers)[part], decoded.timestamps[part]).encode(
             codec, writer, NO_SEQUENCE
-        )
+        ).batch
         for part in (slice(half), slice(half, None))
     )
     return first, second

@@ -130,13 +130,16 @@ def _metadata(batch: PendingBatch, index: int) -> RecordMetadata:
     if outcome.error is not None:
         raise outcome.error
     stamped = outcome.append_time_ms >= 0
+    key_size, value_size = batch.sizes_of(index)
     return RecordMetadata(
-        batch.topic,
-        batch.partition,
-        outcome.base_offset + place if outcome.base_offset >= 0 else -1,
-        outcome.append_time_ms if stamped else batch.timestamp_of(index),
-        LOG_APPEND_TIME if stamped else CREATE_TIME,
-        outcome.log_start_offset,
+        topic=batch.topic,
+        partition=batch.partition,
+        offset=outcome.base_offset + place if outcome.base_offset >= 0 else -1,
+        timestamp=outcome.append_time_ms if stamped else batch.timestamp_of(index),
+        timestamp_type=LOG_APPEND_TIME if stamped else CREATE_TIME,
+        serialized_key_size=key_size,
+        serialized_value_size=value_size,
+        log_start_offset=outcome.log_start_offset,
     )
 
 

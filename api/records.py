@@ -55,7 +55,8 @@ class RecordMetadata(NamedTuple):
     """What became of one sent record.
 
     `offset` is −1 under acks=0, and where a repeated batch was found in the log without its offset. `timestamp` is in
-    milliseconds since 1970: the producer's, or the broker's where `message.timestamp.type` says LogAppendTime.
+    milliseconds since 1970: the producer's, or the broker's where `message.timestamp.type` says LogAppendTime. Sizes
+    are in bytes, as serializers made them.
     """
 
     topic: str
@@ -64,8 +65,8 @@ class RecordMetadata(NamedTuple):
     timestamp: int
     timestamp_type: int = CREATE_TIME
     serialized_key_size: int = -1  # −1: there is no key
-    serialized_value_size: int = -1
-    log_start_offset: int = -1
+    serialized_value_size: int = -1  # −1: there is no value
+    log_start_offset: int = -1  # −1: under acks=0
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -18,6 +18,7 @@ def test_sending_from_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
         async with AsyncProducer(linger_ms=1) as producer:
             metadata = await producer.send_and_wait(TOPIC, b"one", b"key", partition=0)
             assert (metadata.partition, metadata.offset) == (0, 0)
+            assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 3)
             futures = [await producer.send(TOPIC, b"%d" % number, partition=0) for number in range(50)]
             assert [(await future).offset for future in futures] == list(range(1, 51))
             assert (await (await producer.send_many(TOPIC, [b"v"] * 5, partition=0))).ranges[0].first_offset == 51

@@ -19,6 +19,7 @@ from raylog.api.producer_options import ProducerOptions, ProducerSettings
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import RecordMetadata
 from raylog.errors import (
+    BatchTooLarge,
     BufferFull,
     InternalTopic,
     InvalidConfig,
@@ -43,9 +44,48 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_record_is_delivered_and_tells_where(patch: pytest.MonkeyPatch) -> None:
     with producer_of(patch) as (producer, link):
         metadata = producer.send(TOPIC, b"value", b"key", [("name", b"x")], 1, 77).result(10)
-        assert metadata == RecordMetadata(TOPIC, 1, 0, 77, 0, 0)
+        assert metadata == RecordMetadata(
+            topic=TOPIC,
+            partition=1,
+            offset=0,
+            timestamp=77,
+            timestamp_type=0,
+            serialized_key_size=3,
+            serialized_value_size=5,
+            log_start_offset=0,
+        )
         (batch,) = link.batches[1]
         assert (batch.keys, batch.values, batch.headers) == ([b"key"], [b"value"], [[("name", b"x")]])
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_metadata_have_the_sizes_of_key_and_value(patch: pytest.MonkeyPatch, acks: Any) -> None:
+    with producer_of(patch, acks=acks, value_serializer=str.encode) as (producer, _link):
+        sent = [producer.send(TOPIC, "é" * size, b"k" * size or None, partition=0) for size in range(4)]
+        sent.append(producer.send(TOPIC, None, b"", partition=0))
+        sizes = [future.result(10)[5:7] for future in sent]
+        assert sizes == [(-1, 0), (1, 2), (2, 4), (3, 6), (0, -1)]
+        assert sent[0].result().log_start_offset == (-1 if acks == 0 else 0)
+
+
+def test_interceptors_are_told_the_sizes_of_what_goes_in_bulk(patch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+
+    class Watch:
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+            assert metadata is not None
+            told.append((metadata.serialized_key_size, metadata.serialized_value_size))
+
+    with producer_of(patch, interceptors=[Watch()]) as (producer, _link):
+        producer.send_many(TOPIC, [b"value", b""], keys=[b"key", None], partition=0).result(10)
+    assert told == [(3, 5), (-1, 0)]
+
+
+def test_sizes_of_a_batch_that_went_in_halves(patch: pytest.MonkeyPatch) -> None:
+    with producer_of(patch, linger_ms=200) as (producer, link):
+        link.errors.append(BatchTooLarge(900, 500))
+        sent = [producer.send(TOPIC, bytes(size), partition=0) for size in range(8)]
+        assert [future.result(10).serialized_value_size for future in sent] == list(range(8))
 
 
 def test_after_its_end_nothing_of_it_stays_with_the_shared_link(patch: pytest.MonkeyPatch) -> None:
