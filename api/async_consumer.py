@@ -20,6 +20,8 @@ from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer import Consumer
 from raylog.api.consumer_commits import Offset
 from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.process_bound import ProcessBound
+from raylog.api.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from raylog.errors import ConsumerClosed, RequestTimedOut
 
@@ -33,7 +35,7 @@ _NOT_STARTED: Final = "it was not started (`await consumer.start()`, or `async w
 _T = TypeVar("_T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(ProcessBound):
     """Reads records of topics, or of single partitions, in coroutines; also in asyncio actors of Ray.
 
     >>> async with raylog.AsyncConsumer("clicks", auto_offset_reset="earliest") as consumer:
@@ -98,13 +100,14 @@ class AsyncConsumer:
     # --- what is read ---------------------------------------------------------------------------------------------
 
     async def subscribe(
-        self, topics: Iterable[str] = (), pattern: str | None = None, listener: object = None
+        self, topics: Iterable[str] = (), pattern: str | None = None, listener: ListensToRebalances | None = None
     ) -> None:
         """Read these topics, in place of those before; see `Consumer.subscribe`.
 
         The calls of a `listener` may be coroutine functions. They are awaited on this loop, within a poll.
         """
-        consumer = self._consumer
+        consumer = self._consumer()
+        check_listener(listener)
         if listener is not None:
             listener = _ListenerOnLoop(listener, asyncio.get_running_loop())
         names = topics if isinstance(topics, str) else list(topics)
@@ -114,19 +117,19 @@ class AsyncConsumer:
 
     def unsubscribe(self) -> None:
         """Read nothing; leave the group, without a word to its listener."""
-        self._consumer.unsubscribe()
+        self._consumer().unsubscribe()
 
     def subscription(self) -> set[str] | None:
         """The topics that were named; None: none were."""
-        return self._consumer.subscription()
+        return self._consumer().subscription()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these. Those it reads already go on where they are."""
-        self._consumer.assign(partitions)
+        self._consumer().assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
         """What is read now."""
-        return self._consumer.assignment()
+        return self._consumer().assignment()
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -190,25 +193,25 @@ class AsyncConsumer:
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset with the next poll. NotAssigned."""
-        self._consumer.seek(partition, offset)
+        self._consumer().seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first record there is; without any partition named, in all of them. NotAssigned."""
-        self._consumer.seek_to_beginning(*partitions)
+        self._consumer().seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record there is; without any partition named, in all of them. NotAssigned."""
-        self._consumer.seek_to_end(*partitions)
+        self._consumer().seek_to_end(*partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until they are resumed; what is fetched already is kept. NotAssigned."""
-        self._consumer.pause(*partitions)
+        self._consumer().pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        self._consumer.resume(*partitions)
+        self._consumer().resume(*partitions)
 
     def paused(self) -> set[TopicPartition]:
-        return self._consumer.paused()
+        return self._consumer().paused()
 
     # --- the group ------------------------------------------------------------------------------------------------
 
@@ -216,53 +219,52 @@ class AsyncConsumer:
         self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout_ms: float | None = None
     ) -> None:
         """Have the group remember these offsets; without any: how far this consumer is. See `Consumer.commit`."""
-        await asyncio.to_thread(self._consumer.commit, offsets, timeout_ms)
+        await asyncio.to_thread(self._consumer().commit, offsets, timeout_ms)
 
     async def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
         """The offset that the group has committed last, `metadata`: with its note; None: there is none."""
-        return await asyncio.to_thread(self._consumer.committed, partition, metadata, timeout_ms)
+        return await asyncio.to_thread(self._consumer().committed, partition, metadata, timeout_ms)
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group just now; for commits within a transaction."""
-        return self._consumer.group_metadata()
+        return self._consumer().group_metadata()
 
     # --- questions to the cluster ---------------------------------------------------------------------------------
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset of the first record of each. UnknownTopic, UnknownPartition, ClusterUnreachable."""
-        return await asyncio.to_thread(self._consumer.beginning_offsets, partitions)
+        return await asyncio.to_thread(self._consumer().beginning_offsets, partitions)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset behind the last record of each that this consumer may see."""
-        return await asyncio.to_thread(self._consumer.end_offsets, partitions)
+        return await asyncio.to_thread(self._consumer().end_offsets, partitions)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each the first record at this time (milliseconds since 1970) or later; None: there is none."""
-        return await asyncio.to_thread(self._consumer.offsets_for_times, timestamps)
+        return await asyncio.to_thread(self._consumer().offsets_for_times, timestamps)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The offset behind the last replicated record, as the last fetch told; None: there was no fetch yet."""
-        return self._consumer.highwater(partition)
+        return self._consumer().highwater(partition)
 
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of its partitions; None: there is no such topic."""
-        return await asyncio.to_thread(self._consumer.partitions_for_topic, topic)
+        return await asyncio.to_thread(self._consumer().partitions_for_topic, topic)
 
     async def topics(self) -> set[str]:
         """All topics there are. ClusterUnreachable."""
-        return await asyncio.to_thread(self._consumer.topics)
+        return await asyncio.to_thread(self._consumer().topics)
 
     def metrics(self) -> dict[str, Any]:
         """As `Consumer.metrics`."""
-        return self._consumer.metrics()
+        return self._consumer().metrics()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    @property
     def _consumer(self) -> Consumer:
         if self._inner is None:
             raise ConsumerClosed(_NOT_STARTED)
@@ -270,7 +272,7 @@ class AsyncConsumer:
 
     async def _until(self, seconds: float, get: Callable[[Consumer], _T | None]) -> _T | None:
         """What `get` returns, as soon as that is something, or the time is over."""
-        consumer, loop = self._consumer, asyncio.get_running_loop()
+        consumer, loop = self._consumer(), asyncio.get_running_loop()
         deadline = loop.time() + seconds
         await asyncio.sleep(
             0
@@ -290,7 +292,7 @@ class AsyncConsumer:
     async def _follow_group(self, consumer: Consumer) -> None:
         """On a thread, for it may commit. One that a cancelled call has begun is waited for by the next."""
         if self._following is None:
-            if not consumer.has_group_news:
+            if not consumer.has_group_news():
                 return
             self._following = asyncio.ensure_future(asyncio.to_thread(consumer.follow_group))
         await asyncio.wait([self._following])
@@ -305,12 +307,24 @@ class _ListenerOnLoop:
         self._listener = listener
         self._loop = loop
 
-    def __getattr__(self, name: str) -> Callable[[set[TopicPartition]], None]:
-        method = getattr(self._listener, name)
+    def on_partitions_assigned(self, partitions: set[TopicPartition], /) -> None:
+        self._call("on_partitions_assigned", partitions)
 
-        async def call(partitions: set[TopicPartition]) -> None:
+    def on_partitions_revoked(self, partitions: set[TopicPartition], /) -> None:
+        self._call("on_partitions_revoked", partitions)
+
+    def on_partitions_lost(self, partitions: set[TopicPartition], /) -> None:
+        name = "on_partitions_lost"
+        self._call(name if hasattr(self._listener, name) else "on_partitions_revoked", partitions)
+
+    def _call(self, name: str, partitions: set[TopicPartition]) -> None:
+        method = getattr(self._listener, name, None)
+        if method is None:
+            return
+
+        async def call() -> None:
             result = method(partitions)
             if asyncio.iscoroutine(result):
                 await result
 
-        return lambda partitions: asyncio.run_coroutine_threadsafe(call(partitions), self._loop).result()
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result()

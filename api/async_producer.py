@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.api.bulk_send import BulkFuture
 from raylog.api.interceptors import ProducerRecord
+from raylog.api.process_bound import ProcessBound
 from raylog.api.producer import Producer
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture
@@ -34,7 +35,7 @@ _NOT_STARTED: Final = "it was not started (`await producer.start()`, or `async w
 _YIELD_EVERY: Final = 256  # records, after which others on the loop have a turn although nothing was waited for
 
 
-class AsyncProducer:
+class AsyncProducer(ProcessBound):
     """Sends records from coroutines; also in asyncio actors of Ray.
 
     >>> async with raylog.AsyncProducer(linger_ms=5) as producer:           # doctest: +SKIP
@@ -86,7 +87,7 @@ class AsyncProducer:
         if self._sent % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
         if type(value) is bytes and headers is None and partition is None and timestamp_ms is None:
-            at_once = self._producer.send_at_once(topic, value, key)
+            at_once = self._producer().send_at_once(topic, value, key)
             if at_once is not None:
                 return at_once
         producer = await self._ready(topic)
@@ -118,16 +119,16 @@ class AsyncProducer:
         partition: int | None = None,
     ) -> BulkFuture:
         """Take many records at once, as columns, on a thread. `await` the future for where they are."""
-        producer = self._producer
+        producer = self._producer()
         return await asyncio.to_thread(producer.send_many, topic, values, keys, timestamps, headers, partition)
 
     async def send_arrow(self, topic: str, table: Any, partition: int | None = None) -> BulkFuture:
         """Take the rows of an Arrow table, on a thread."""
-        return await asyncio.to_thread(self._producer.send_arrow, topic, table, partition)
+        return await asyncio.to_thread(self._producer().send_arrow, topic, table, partition)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was taken before is delivered or has failed. ResultNotReady after `timeout` seconds."""
-        waiting = [_told(batch.listen) for batch in self._producer.begin_flush() if batch.outcome is None]
+        waiting = [_told(batch.listen) for batch in self._producer().begin_flush() if batch.outcome is None]
         if waiting and (await asyncio.wait(waiting, timeout=timeout))[1]:
             raise ResultNotReady("records that were taken are not delivered", round(1000 * (timeout or 0)))
 
@@ -135,11 +136,11 @@ class AsyncProducer:
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """As `Producer.init_transactions`."""
-        await asyncio.to_thread(self._producer.init_transactions, timeout)
+        await asyncio.to_thread(self._producer().init_transactions, timeout)
 
     async def begin_transaction(self) -> None:
         """As `Producer.begin_transaction`."""
-        await asyncio.to_thread(self._producer.begin_transaction)
+        await asyncio.to_thread(self._producer().begin_transaction)
 
     async def send_offsets_to_transaction(
         self,
@@ -148,15 +149,15 @@ class AsyncProducer:
         timeout: float | None = None,
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
-        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group_metadata, timeout)
+        await asyncio.to_thread(self._producer().send_offsets_to_transaction, offsets, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """As `Producer.commit_transaction`."""
-        await asyncio.to_thread(self._producer.commit_transaction, timeout)
+        await asyncio.to_thread(self._producer().commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """As `Producer.abort_transaction`."""
-        await asyncio.to_thread(self._producer.abort_transaction, timeout)
+        await asyncio.to_thread(self._producer().abort_transaction, timeout)
 
     @asynccontextmanager
     async def transaction(self, timeout: float | None = None) -> AsyncIterator[None]:
@@ -175,28 +176,27 @@ class AsyncProducer:
             raise
 
     async def _abort_if_open(self, timeout: float | None) -> None:
-        await asyncio.to_thread(self._producer.abort_if_open, timeout)
+        await asyncio.to_thread(self._producer().abort_if_open, timeout)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The numbers of the topic's partitions. UnknownTopic, ClusterUnreachable."""
-        return await asyncio.to_thread(self._producer.partitions_for, topic)
+        return await asyncio.to_thread(self._producer().partitions_for, topic)
 
     def metrics(self) -> dict[str, float]:
         """What this producer has done, under the names of Kafka's producer metrics."""
-        return self._producer.metrics()
+        return self._producer().metrics()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    @property
     def _producer(self) -> Producer:
         if self._inner is None:
             raise ProducerClosed(_NOT_STARTED)
         return self._inner
 
     async def _ready(self, topic: str) -> Producer:
-        producer = self._producer
+        producer = self._producer()
         if not producer.knows(topic):
             await asyncio.to_thread(producer.partitions_for, topic)
         return producer

@@ -20,11 +20,9 @@ import atexit
 import concurrent.futures
 import ctypes
 import logging
-import math
 import os
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -35,11 +33,11 @@ from raylog.actors.kept_memory import keep_memory
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import RealEnvironment
 from raylog.api.client_access import LinkAddress
+from raylog.api.interruptible_waits import wait_in_slices
 from raylog.errors import ClientOfOtherProcess, RequestTimedOut, StreamNotOpen
 
 # Beside a busy thread a loop gets a turn this often; with Python's own 5 ms it fell to a twentieth of its speed.
 _SWITCH_SECONDS: Final = 0.0005
-_SLICE_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 5.0
 _EXIT_SECONDS: Final = 3600.0  # each producer ends sooner, by its own time-outs
 _TELL_SECONDS: Final = 3.0
@@ -70,7 +68,7 @@ class ClientRuntime:
         """
         future = self.submit(work)
         try:
-            if _is_done(future, timeout):
+            if wait_in_slices(future, timeout):
                 return future.result()
             raise RequestTimedOut("This process's client loop", round(1000 * (timeout or 0.0)))
         except BaseException:
@@ -143,9 +141,9 @@ class ClientRuntime:
             self._thread.join(_STOP_SECONDS)
 
     def _wait(self, ending: concurrent.futures.Future[None]) -> None:
-        if not _is_done(ending, _TELL_SECONDS):
+        if not wait_in_slices(ending, _TELL_SECONDS):
             _log.warning("This process ends when its producers have delivered what they hold; Ctrl-C gives that up.")
-            if not _is_done(ending, _EXIT_SECONDS):
+            if not wait_in_slices(ending, _EXIT_SECONDS):
                 _log.error("What producers of this process hold is given up.")
                 return
         ending.result()
@@ -172,23 +170,6 @@ async def _end_tasks() -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=_STOP_SECONDS)
-
-
-def _is_done(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
-    """Wait for it, in slices: a signal that comes just before a thread goes to sleep does not wake it up.
-
-    Of a slice in which the process stood still only its own length counts. The loop stood still too, and needs its
-    turns: what it waits for ends by its own time-out, which says more than that the loop was slow.
-    """
-    left = math.inf if timeout is None else timeout
-    while not future.done():
-        if left <= 0:
-            return False
-        slice_seconds = min(_SLICE_SECONDS, left)
-        began = time.monotonic()
-        concurrent.futures.wait([future], slice_seconds)
-        left -= min(time.monotonic() - began, slice_seconds)
-    return True
 
 
 class ClientEnvironment(RealEnvironment):

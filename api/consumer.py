@@ -27,6 +27,8 @@ from raylog.api.consumer_questions import ConsumerQuestions, as_topic_name
 from raylog.api.fetcher import Fetcher
 from raylog.api.group_desk import GroupDesk
 from raylog.api.positions import UNKNOWN
+from raylog.api.process_bound import ProcessBound
+from raylog.api.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.records import ConsumerRecord, OffsetAndMetadata, TopicPartition, as_partition
 from raylog.errors import (
     ConflictingSubscription,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Consumer(ConsumerCommits, ConsumerQuestions):
+class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
     """Reads records of topics, or of single partitions.
 
     >>> with raylog.Consumer("clicks", auto_offset_reset="earliest") as consumer:
@@ -119,19 +121,24 @@ class Consumer(ConsumerCommits, ConsumerQuestions):
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: object = None) -> None:
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+        listener: ListensToRebalances | None = None,
+    ) -> None:
         """Read these topics, in place of those before. UnknownTopic, ClusterUnreachable, InvalidSubscription.
 
         Without a group it reads all their partitions. With one it reads its share: the members of the group divide the
         partitions, and each begins where the group has committed last. `pattern` means all topics whose whole name
-        matches, also those that come later. `listener` may have `on_partitions_assigned`, `on_partitions_revoked` and
-        `on_partitions_lost`; each takes a set of partitions, and is called within a poll.
+        matches, also those that come later. `listener`, a `RebalanceListener`, hears which partitions come and go.
 
         >>> consumer.subscribe(["clicks", "views"])
         """
         self._check_open()
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics: subscribe([{topics!r}]).")
+        check_listener(listener)
         names = list(dict.fromkeys(topics))
         if not names and not pattern:
             raise ConflictingSubscription("no topic was named")

@@ -62,7 +62,6 @@ class ConsumerCommits:
         """From now on polls leave the group alone, and whoever polls calls `follow_group` when `has_group_news`."""
         self._is_group_followed = False
 
-    @property
     def has_group_news(self) -> bool:
         self._check_open()
         return self._group is not None and self._group.has_news

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
 
 from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.api.interruptible_waits import wait_in_slices
 from raylog.errors import (
     AdminTimedOut,
     ClusterNotFound,
@@ -85,12 +86,20 @@ class ControllerCalls:
         if self._actor is None:
             self._actor = self.find()
         try:
-            return ray.get(getattr(self._actor, call).remote(*arguments), timeout=timeout)
+            return _answer(getattr(self._actor, call).remote(*arguments), timeout)
         except _GONE:
             self._actor = None
             raise
         except RayTaskError as error:
             raise plain_error(error) from None
+
+
+def _answer(reference: ray.ObjectRef[Any], timeout: float) -> Any:
+    """What `ray.get` returns. That one warns in every asyncio actor, also on a thread that may well block."""
+    answer = reference.future()
+    if wait_in_slices(answer, timeout):
+        return answer.result()
+    raise GetTimeoutError(f"No answer came in {timeout:.1f} s.")
 
 
 def plain_error(error: RayError) -> BaseException:

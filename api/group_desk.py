@@ -27,6 +27,7 @@ from raylog.api.group_client import GroupClient
 from raylog.api.group_events import AskedBack, Committed, Ended, Granted, GroupEvent, Taken
 from raylog.api.group_offsets import Speaker
 from raylog.api.positions import UNKNOWN
+from raylog.api.rebalance_listener import ListensToRebalances
 from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.errors import ConflictingSubscription, ListenerFailed, RaylogError
 from raylog.groups.group_messages import JOINING, NO_EPOCH
@@ -57,7 +58,7 @@ class GroupDesk:
         self._wake = wake
         self._client: GroupClient | None = None
         self.forget: Callable[[], None] = _nothing
-        self._listener: object = None
+        self._listener: ListensToRebalances | None = None
         self._events: deque[GroupEvent] = deque()
         self._callbacks: deque[Callable[[], object]] = deque()  # of commits that are done
         self._committed: dict[TopicPartition, int] = {}  # what this consumer has committed last
@@ -100,7 +101,7 @@ class GroupDesk:
     def is_subscribed(self) -> bool:
         return bool(self.topics or self.pattern)
 
-    def subscribe(self, topics: Iterable[str], pattern: str, listener: object) -> None:
+    def subscribe(self, topics: Iterable[str], pattern: str, listener: ListensToRebalances | None) -> None:
         """InvalidSubscription, ConflictingSubscription."""
         check_pattern(self.group, pattern)
         if self._desk.positions and not self.is_subscribed:

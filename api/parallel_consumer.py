@@ -27,6 +27,8 @@ from raylog.api.dead_letters import DeadLetters
 from raylog.api.handler_crews import make_crew
 from raylog.api.parallel_options import ParallelOptions, parse
 from raylog.api.parallel_work import ParallelWork
+from raylog.api.process_bound import ProcessBound
+from raylog.api.rebalance_listener import RebalanceListener
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.api.work_floor import WorkFloor
 from raylog.errors import (
@@ -51,7 +53,7 @@ _LOOK_SHARE: Final = 5  # that part of max_poll_interval_ms, where it is less
 _log = logging.getLogger(__name__)
 
 
-class ParallelConsumer:
+class ParallelConsumer(ProcessBound):
     """Calls a handler for each record of a group's topics, for many records at once.
 
     >>> def handle(record):
@@ -282,7 +284,7 @@ class ParallelConsumer:
             floor.progress.wait(min(self._look_seconds, deadline - time.monotonic()))
 
 
-class _Listener:
+class _Listener(RebalanceListener):
     """What becomes of the work when partitions go."""
 
     def __init__(self, floor: WorkFloor, consumer: Consumer, options: ParallelOptions) -> None:

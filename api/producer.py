@@ -36,6 +36,7 @@ from raylog.api.client_access import LinkAddress, link_address
 from raylog.api.client_runtime import client_runtime
 from raylog.api.interceptors import Interceptors, ProducerRecord
 from raylog.api.pending_batch import PendingBatch
+from raylog.api.process_bound import ProcessBound
 from raylog.api.producer_metrics import ProducerMetrics
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.producer_transactions import ProducerTransactions
@@ -70,7 +71,7 @@ class PreparedRecord(NamedTuple):
     size: int
 
 
-class Producer(ProducerTransactions):
+class Producer(ProducerTransactions, ProcessBound):
     """Sends records to topics, from any thread.
 
         with raylog.Producer(acks="all", compression_type="lz4") as producer:

@@ -43,14 +43,14 @@ class ProducerTransactions:
 
         What that one has left open is aborted first. TransactionPending: not in time, call it again.
         """
-        self._call("init_transactions", self._transactional.init, timeout)
+        self._call("init_transactions", self._transactional().init, timeout)
 
     def begin_transaction(self) -> None:
         """From here on `send` takes records, which belong to this transaction, whatever their topics are.
 
         InvalidTransactionState: the producer is in another state, which the error names.
         """
-        requests = self._transactional
+        requests = self._transactional()
         self._call("begin_transaction", lambda _: requests.begin(), None)
         self._lay_routes()
 
@@ -72,7 +72,7 @@ class ProducerTransactions:
         more, say. TransactionPending: call it again; a commit makes good for it too.
         """
         given = GivenOffsets.checked(offsets, group_metadata)
-        self._call("send_offsets_to_transaction", partial(self._transactional.send_offsets, given), timeout)
+        self._call("send_offsets_to_transaction", partial(self._transactional().send_offsets, given), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver all, and let readers see it, as a whole.
@@ -80,14 +80,14 @@ class ProducerTransactions:
         TransactionAborted, TransactionTimedOut: it has to be aborted. TransactionPending: not known in time, call it
         again. ProducerFenced: another producer has taken the transactional id.
         """
-        self._call("commit_transaction", self._transactional.commit, timeout)
+        self._call("commit_transaction", self._transactional().commit, timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Let nothing of it be seen. Records that were not delivered yet fail with TransactionAborted.
 
         TransactionPending: not known in time, call it again. ProducerFenced.
         """
-        self._call("abort_transaction", self._transactional.abort, timeout)
+        self._call("abort_transaction", self._transactional().abort, timeout)
 
     @contextmanager
     def transaction(self, timeout: float | None = None) -> Iterator[None]:
@@ -114,10 +114,9 @@ class ProducerTransactions:
 
     def abort_if_open(self, timeout: float | None = None) -> None:
         """Abort the transaction if there is one that can be."""
-        if self._transactional.transaction.can_abort:
+        if self._transactional().transaction.can_abort:
             self.abort_transaction(timeout)
 
-    @property
     def _transactional(self) -> TransactionRequests:
         self._check()
         if self._requests is None:

@@ -18,6 +18,7 @@ from raylog.api.client_access import LinkAddress, link_address
 from raylog.api.client_runtime import client_runtime
 from raylog.api.family_requests import FamilyRequests
 from raylog.api.member_requests import FamilyTicket, FamilyWork
+from raylog.api.process_bound import ProcessBound
 from raylog.errors import ProducerClosed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _GRACE_SECONDS: Final = 1.0  # in which a call that is out of time says so itsel
 _T = TypeVar("_T")
 
 
-class TransactionFamily:
+class TransactionFamily(ProcessBound):
     """Held by the driver of a job; a driver that held it before is fenced, and what its tasks left open is aborted.
 
         with TransactionFamily("daily-counts") as family:

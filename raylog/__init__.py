@@ -14,13 +14,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raylog import errors
+    from raylog.actors.descriptions import ClusterDescription, TopicDescription
     from raylog.api.async_consumer import AsyncConsumer
     from raylog.api.async_producer import AsyncProducer
+    from raylog.api.bulk_send import BulkFuture, BulkMetadata
     from raylog.api.cluster import Cluster
+    from raylog.api.column_batches import ColumnBatch
     from raylog.api.consumer import Consumer
     from raylog.api.formation import connect, start
+    from raylog.api.group_descriptions import GroupDescription
     from raylog.api.parallel_consumer import ParallelConsumer
     from raylog.api.producer import Producer
+    from raylog.api.rebalance_listener import RebalanceListener
+    from raylog.api.record_future import RecordFuture
     from raylog.api.records import (
         ConsumerRecord,
         GroupMetadata,
@@ -29,53 +36,163 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
+    from raylog.errors import (
+        BufferFull,
+        BulkSendFailed,
+        ClientError,
+        ClusterNotFound,
+        ClusterNotReady,
+        ClusterUnreachable,
+        FencedMember,
+        GroupError,
+        InvalidConfig,
+        NotEnoughReplicas,
+        PartitionNotOwned,
+        ProducerClosed,
+        ProducerFenced,
+        RaylogError,
+        RecordTooLarge,
+        RequestTimedOut,
+        ResultNotReady,
+        TopicExists,
+        TransactionAborted,
+        TransactionPending,
+        UnknownConfig,
+        UnknownGroup,
+        UnknownMember,
+        UnknownTopic,
+        WakeupError,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
+    "BufferFull",
+    "BulkFuture",
+    "BulkMetadata",
+    "BulkSendFailed",
+    "ClientError",
     "Cluster",
+    "ClusterDescription",
+    "ClusterNotFound",
+    "ClusterNotReady",
+    "ClusterUnreachable",
+    "ColumnBatch",
     "Consumer",
     "ConsumerRecord",
+    "FencedMember",
+    "GroupDescription",
+    "GroupError",
     "GroupMetadata",
+    "InvalidConfig",
+    "NotEnoughReplicas",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "ParallelConsumer",
+    "PartitionNotOwned",
     "Producer",
+    "ProducerClosed",
+    "ProducerFenced",
+    "RaylogError",
+    "RebalanceListener",
+    "RecordFuture",
     "RecordMetadata",
+    "RecordTooLarge",
+    "RequestTimedOut",
+    "ResultNotReady",
+    "TopicDescription",
+    "TopicExists",
     "TopicPartition",
+    "TransactionAborted",
+    "TransactionPending",
+    "UnknownConfig",
+    "UnknownGroup",
+    "UnknownMember",
+    "UnknownTopic",
+    "WakeupError",
     "connect",
+    "errors",
     "start",
 ]
 
 _HOMES = {
     "AsyncConsumer": "raylog.api.async_consumer",
     "AsyncProducer": "raylog.api.async_producer",
+    "BufferFull": "raylog.errors",
+    "BulkFuture": "raylog.api.bulk_send",
+    "BulkMetadata": "raylog.api.bulk_send",
+    "BulkSendFailed": "raylog.errors",
+    "ClientError": "raylog.errors",
     "Cluster": "raylog.api.cluster",
+    "ClusterDescription": "raylog.actors.descriptions",
+    "ClusterNotFound": "raylog.errors",
+    "ClusterNotReady": "raylog.errors",
+    "ClusterUnreachable": "raylog.errors",
+    "ColumnBatch": "raylog.api.column_batches",
     "Consumer": "raylog.api.consumer",
     "ConsumerRecord": "raylog.api.records",
+    "FencedMember": "raylog.errors",
+    "GroupDescription": "raylog.api.group_descriptions",
+    "GroupError": "raylog.errors",
     "GroupMetadata": "raylog.api.records",
+    "InvalidConfig": "raylog.errors",
+    "NotEnoughReplicas": "raylog.errors",
     "OffsetAndMetadata": "raylog.api.records",
     "OffsetAndTimestamp": "raylog.api.records",
     "ParallelConsumer": "raylog.api.parallel_consumer",
+    "PartitionNotOwned": "raylog.errors",
     "Producer": "raylog.api.producer",
+    "ProducerClosed": "raylog.errors",
+    "ProducerFenced": "raylog.errors",
+    "RaylogError": "raylog.errors",
+    "RebalanceListener": "raylog.api.rebalance_listener",
+    "RecordFuture": "raylog.api.record_future",
     "RecordMetadata": "raylog.api.records",
+    "RecordTooLarge": "raylog.errors",
+    "RequestTimedOut": "raylog.errors",
+    "ResultNotReady": "raylog.errors",
+    "TopicDescription": "raylog.actors.descriptions",
+    "TopicExists": "raylog.errors",
     "TopicPartition": "raylog.api.records",
+    "TransactionAborted": "raylog.errors",
+    "TransactionPending": "raylog.errors",
+    "UnknownConfig": "raylog.errors",
+    "UnknownGroup": "raylog.errors",
+    "UnknownMember": "raylog.errors",
+    "UnknownTopic": "raylog.errors",
+    "WakeupError": "raylog.errors",
     "connect": "raylog.api.formation",
     "start": "raylog.api.formation",
 }
+_NAMES_ELSEWHERE = {
+    "AIOKafkaConsumer": "raylog.AsyncConsumer",
+    "AIOKafkaProducer": "raylog.AsyncProducer",
+    "AdminClient": "the handle that raylog.connect() returns",
+    "ConsumerRebalanceListener": "raylog.RebalanceListener",
+    "KafkaAdminClient": "the handle that raylog.connect() returns",
+    "KafkaConsumer": "raylog.Consumer",
+    "KafkaError": "raylog.RaylogError",
+    "KafkaProducer": "raylog.Producer",
+}
 
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "errors":
+            return import_module("raylog.errors")
+        home = _HOMES.get(name)
+        if home is None:
+            elsewhere = _NAMES_ELSEWHERE.get(name)
+            hint = f"; here it is {elsewhere}, see docs/coming-from-kafka.md" if elsewhere else ""
+            raise AttributeError(f"module 'raylog' has no attribute {name!r}{hint}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted(__all__)

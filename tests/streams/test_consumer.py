@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import pickle
 import signal
 import threading
 import time
@@ -119,6 +121,15 @@ def test_a_topic_is_read_by_polling_and_by_iterating(cluster: Cluster) -> None:
     assert cluster.released == 1
     consumer.close()
     assert cluster.released == 1
+
+
+def test_one_is_refused_by_pickle_and_lets_ray_look_at_its_attributes(cluster: Cluster) -> None:
+    cluster.add_topic("t")
+    with Consumer("t") as consumer:
+        with pytest.raises(TypeError, match="This Consumer belongs to the process"):
+            pickle.dumps(consumer)
+        inspect.getmembers(consumer)
+    inspect.getmembers(consumer)
 
 
 def test_poll_waits_no_longer_than_told(cluster: Cluster) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
 import pytest
 
+import raylog
 from raylog.actors.cluster_secret import ClusterSecret
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.api import consumer as consumer_module
@@ -162,6 +165,69 @@ def test_the_application_is_told_before_a_partition_moves(cluster: Cluster) -> N
     assert other.calls == [("assigned", moved)]
     two.close()
     assert other.calls[-1] == ("revoked", moved)
+
+
+def test_the_listener_of_the_page_for_users_keeps_its_sums(cluster: Cluster) -> None:
+    blocks = _code(Path(__file__).parents[2] / "docs" / "consumer_groups.md")
+    (page,) = [each for each in blocks if "class Sums" in each]
+    names: dict[str, Any] = {"raylog": raylog}
+    exec(page, names)
+    store: dict[TopicPartition, int] = {}
+    cluster.fill(5)
+    with cluster.consumer(enable_auto_commit=False) as one:
+        listener = names["Sums"](one, store)
+        one.subscribe(["t"], listener=listener)
+        poll_until(lambda: set(listener.sums) == {P0, P1, P2, P3} and one.position(P0) == 5, one)
+        listener.sums[P0] = 7
+        one.pause(P0)
+    assert (store[P0], listener.sums) == (7, {})
+    assert cluster.consumer().committed(P0) == 5
+
+
+def _code(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+class KafkaStyle:
+    """In the form of kafka-python's abstract class, whose parameters have other names."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.calls.append(("revoked", revoked))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.calls.append(("assigned", assigned))
+
+
+def test_a_listener_of_kafka_python_works_unchanged(cluster: Cluster) -> None:
+    listener = KafkaStyle()
+    with cluster.consumer() as one:
+        one.subscribe(["t"], listener=listener)
+        poll_until(lambda: bool(one.assignment()), one)
+    assert [name for name, _ in listener.calls] == ["assigned", "revoked"]
+
+
+def test_what_is_lost_counts_as_revoked_unless_a_listener_says_otherwise() -> None:
+    told: list[set[TopicPartition]] = []
+
+    class Mine(raylog.RebalanceListener):
+        def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            told.append(partitions)
+
+    listener = Mine()
+    listener.on_partitions_assigned({P1})
+    listener.on_partitions_lost({P0})
+    assert told == [{P0}]
+
+
+def test_what_can_be_no_listener_is_refused_at_once(cluster: Cluster) -> None:
+    one: Any = cluster.consumer()
+    with pytest.raises(TypeError, match="not the class Listener"):
+        one.subscribe(["t"], listener=Listener)
+    with pytest.raises(TypeError, match="on_partitions_assigned, on_partitions_revoked, on_partitions_lost"):
+        one.subscribe(["t"], listener=print)
 
 
 def test_a_listener_that_raises_keeps_nothing_from_moving(cluster: Cluster) -> None:

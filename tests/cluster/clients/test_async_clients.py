@@ -27,6 +27,11 @@ class Pipe:
                     break
         return found
 
+    async def was_warned_of_blocking(self) -> bool:
+        from ray._private import worker
+
+        return worker.blocking_get_inside_async_warned
+
     async def is_free(self) -> bool:
         await asyncio.sleep(0)
         return True
@@ -42,4 +47,5 @@ def test_an_asyncio_actor_sends_and_reads_while_its_loop_stays_free(cluster: ray
     assert ray.get(actor.send.remote(values), timeout=60) == list(range(50))
     assert ray.get(actor.is_free.remote(), timeout=60)
     assert ray.get(reading, timeout=60) == values
+    assert not ray.get(actor.was_warned_of_blocking.remote(), timeout=60)
     ray.kill(actor)
