@@ -114,7 +114,8 @@ class BrokerSessions:
         self._changes.submit(records)
         session = self._take(broker_id, stream)
         for loss in replicas_not_running(self._changes.state, request):
-            self._lost(broker_id, loss)
+            # A broker that was started again has none yet: that is no news of a replica.
+            self._lost(broker_id, loss, logging.INFO if is_new_run else logging.WARNING)
         for report in request.replicas:
             self._registered(broker_id, report)
         epoch = self._changes.state.brokers[broker_id].epoch
@@ -220,11 +221,11 @@ class BrokerSessions:
         if not done.cancelled() and done.exception() is None:
             self._events.registered(key, incarnation)
 
-    def _lost(self, broker_id: int, loss: ReplicaLoss) -> None:
+    def _lost(self, broker_id: int, loss: ReplicaLoss, level: int = logging.WARNING) -> None:
         key, incarnation, why = (loss[0], loss[1], broker_id), loss[2], loss[3]
         records = replica_lost(self._changes.state, self._changes.live, broker_id, loss)
         if key in self._changes.live.replicas:
-            level = logging.WARNING if is_wanted(self._changes.state, *key) else logging.INFO
+            level = level if is_wanted(self._changes.state, *key) else logging.INFO
             _log.log(level, "Replica %s-%d on broker %d is lost: %s.", key[0].hex(), key[1], broker_id, why)
         self._changes.replica_is_gone(key, incarnation)
         self._changes.submit(records)

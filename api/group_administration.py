@@ -1,7 +1,7 @@
 """Looking at groups and changing them from outside, over a link. For `cluster_groups.py`.
 
 What must stay true: offsets are changed only while the group has no members, which its coordinator checks as it writes
-them; a dry run says beforehand what would come of it, and refuses what would be refused.
+them; a dry run says beforehand what would come of it, also while there are some.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class GroupAdministration:
         dry_run: bool,
     ) -> dict[TopicPartition, int]:
         """Where each will be, or is now. GroupNotEmpty, UnknownTopic, UnknownPartition, UnknownGroup."""
-        committed = await self._committed_of_idle(group)
+        committed = await self._committed_before(group, dry_run, is_named=topics is not None or partitions is not None)
         chosen = self._chosen(committed, topics, partitions)
         if to.shift is not None:
             chosen = [each for each in chosen if each in committed]
@@ -163,15 +163,19 @@ class GroupAdministration:
             await self.alter_offsets(group, {each: OffsetAndMetadata(offset) for each, offset in found.items()})
         return found
 
-    async def _committed_of_idle(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Of a group that has no members, or is not there yet."""
+    async def _committed_before(
+        self, group: str, dry_run: bool, *, is_named: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Of a group that has no members, but in a dry run. One that is not there yet may begin where it `is_named`."""
         check_group_id(group)
         await self._learn_topics()
         try:
             told = await self._told(group)
         except UnknownGroup:
+            if not is_named:
+                raise
             return {}
-        if told.members:
+        if told.members and not dry_run:
             raise GroupNotEmpty(group, len(told.members), "resetting its offsets")
         return self._committed(told)
 

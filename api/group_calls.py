@@ -14,16 +14,19 @@ from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
 from raylog.actors.messages import Message
 from raylog.errors import (
     ClusterUnreachable,
+    GroupNotRead,
     GroupRequestTimedOut,
     MessageUnknown,
     PeerNotAdmitted,
     RaylogError,
     StreamError,
 )
+from raylog.groups.group_messages import DescribeGroup, FetchOffsets, ListGroups
 
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 _ONE_TRY_SECONDS: Final = 5.0
+_QUESTIONS: Final = (DescribeGroup, FetchOffsets, ListGroups)
 _FINAL: Final = (PeerNotAdmitted, MessageUnknown)
 
 
@@ -44,7 +47,10 @@ class GroupCalls:
         return (await self._link.ask(place, message, timeout=left)).message
 
     async def ask_until(self, message: Message, timeout: float) -> Message:
-        """Again and again until there is an answer, or an error that no repetition mends. GroupRequestTimedOut."""
+        """Again and again until there is an answer, or an error that no repetition mends.
+
+        GroupRequestTimedOut; GroupNotRead where nothing was to be changed.
+        """
         deadline = self._loop.time() + timeout
         pause = _FIRST_PAUSE_SECONDS
         last: RaylogError | None = None
@@ -59,6 +65,8 @@ class GroupCalls:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         if isinstance(last, ClusterUnreachable):
             raise last
+        if isinstance(message, _QUESTIONS):
+            raise GroupNotRead(self.group, round(timeout * 1000), "" if last is None else last.describe()) from last
         raise GroupRequestTimedOut(self.group, round(timeout * 1000)) from last
 
 

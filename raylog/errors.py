@@ -69,6 +69,7 @@ What stays true here:
     ├── GroupError
     │   ├── NotCoordinator, CoordinatorLoading, UnstableOffset                         nothing was done; ask again
     │   ├── GroupRequestTimedOut                                                       outcome unknown
+    │   │   └── GroupNotRead                                                           nothing was to be done
     │   ├── InvalidGroupId, InvalidMembership, InvalidSubscription, InvalidOffset
     │   ├── UnknownGroup, GroupNotEmpty, GroupFull
     │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
@@ -2202,6 +2203,23 @@ class GroupRequestTimedOut(GroupError):
 
     def describe(self) -> str:
         return f"A change to group {self.group!r} was not replicated within {self.timeout_ms} ms."
+
+
+class GroupNotRead(GroupRequestTimedOut):
+    """A question about a group was not answered in time."""
+
+    advice = "Nothing was changed, ask again; `raylog topic describe __consumer_offsets` shows who should answer."
+
+    def __init__(self, group: str, timeout_ms: int, reason: str = "") -> None:
+        super(GroupRequestTimedOut, self).__init__(group, timeout_ms, reason)
+        self.group = group
+        self.timeout_ms = timeout_ms
+        self.reason = reason
+
+    def describe(self) -> str:
+        what = f"Group {self.group!r} was" if self.group else "The list of groups was"
+        why = f": {self.reason.rstrip('.')}" if self.reason else ""
+        return f"{what} not read within {self.timeout_ms} ms{why}."
 
 
 class InvalidGroupId(GroupError):

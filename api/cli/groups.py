@@ -75,13 +75,17 @@ def seek(session: Session, name: str, place: str, topics: tuple[str, ...], dry_r
     raylog group seek billing --to @2026-01-31T12:00:00Z -t clicks
     raylog group seek billing --to -100             100 records back
 
-    Without -t: of all that the group has committed. Never beyond what the logs hold.
+    Without -t: of all that the group has committed; with -t the group need not be there yet. Never beyond what the
+    logs hold. With --dry-run the group may have members.
     """
     to = _reset(place)
-    before = _committed(session, name)
+    before, members = _before(session, name)
     after = session.cluster.reset_group_offsets(
         name, to.pop("to", None), topics=topics or None, dry_run=dry_run, timeout=session.timeout, **to
     )
+    if dry_run and members:
+        told = f"raylog: {name} has {members} members. Stop them before you move its offsets."
+        click.echo(told, err=True)
     if not after:
         raise click.ClickException(f"The group {name!r} has committed nothing. -t names the topics to begin in.")
     moves = [(each.topic, each.partition, before.get(each, -1), offset) for each, offset in sorted(after.items())]
@@ -131,14 +135,16 @@ def _reset(text: str) -> dict[str, Any]:
     return {"shift": place.number if place.kind == "after" else -place.number}
 
 
-def _committed(session: Session, name: str) -> dict[TopicPartition, int]:
+def _before(session: Session, name: str) -> tuple[dict[TopicPartition, int], int]:
+    """What a group has committed, and how many members it has. Nothing of one that is not there yet."""
     from raylog.errors import UnknownGroup
 
     try:
-        found = session.cluster.list_group_offsets(name, timeout=session.timeout)
+        found = session.cluster.describe_group(name, timeout=session.timeout)
     except UnknownGroup:
-        return {}
-    return {each: committed.offset for each, committed in found.items()}
+        return {}, 0
+    committed = {each.partition: each.committed for each in found.partitions}
+    return {each: at.offset for each, at in committed.items() if at is not None}, len(found.members)
 
 
 def group_document(each: GroupDescription) -> dict[str, Any]:

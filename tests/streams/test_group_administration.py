@@ -11,7 +11,9 @@ from raylog.api.group_administration import GroupAdministration, ResetTo
 from raylog.api.group_descriptions import GroupListing
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import (
+    CoordinatorLoading,
     GroupNotEmpty,
+    GroupNotRead,
     InvalidGroupId,
     OffsetBeyondEnd,
     UnknownGroup,
@@ -102,15 +104,48 @@ def test_offsets_of_a_group_with_members_stay(cluster: Cluster) -> None:
     with_groups(cluster)
     one = cluster.consumer("t")
     poll_until(lambda: len(one.assignment()) == 4, one)
-    for dry_run in (True, False):
-        with pytest.raises(GroupNotEmpty):
-            reset(cluster, position="earliest", dry_run=dry_run)
+    with pytest.raises(GroupNotEmpty):
+        reset(cluster, position="earliest")
     with pytest.raises(GroupNotEmpty):
         administer(cluster, lambda admin: admin.alter_offsets("g", {P0: OffsetAndMetadata(0)}))
     with pytest.raises(GroupNotEmpty):
         administer(cluster, lambda admin: admin.delete("g"))
     with pytest.raises(GroupNotEmpty):
         administer(cluster, lambda admin: admin.delete_offsets("g", [P0]))
+
+
+def test_a_dry_run_tells_what_would_be_also_while_there_are_members(cluster: Cluster) -> None:
+    with_groups(cluster)
+    cluster.fill(10)
+    one = cluster.consumer("t", enable_auto_commit=False)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    one.commit({P0: 7})
+    assert reset(cluster, position="earliest", dry_run=True) == dict.fromkeys((P0, P1, P2, P3), 0)
+    assert one.committed(P0) == 7
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_group_that_is_not_there_is_refused_where_no_topic_is_named(cluster: Cluster, dry_run: bool) -> None:
+    with_groups(cluster)
+    with pytest.raises(UnknownGroup):
+        administer(cluster, lambda admin: admin.reset("g", ResetTo("earliest"), None, None, dry_run))
+    with pytest.raises(UnknownGroup):
+        administer(cluster, lambda admin: admin.describe("g"))
+
+
+def test_a_question_that_is_not_answered_speaks_of_no_change(cluster: Cluster) -> None:
+    with_groups(cluster)
+
+    async def ask() -> None:
+        await GroupAdministration(cluster.link.as_link, 0.05).describe("g")
+
+    cluster.do(lambda: setattr(cluster.link, "ask", _unanswered))
+    with pytest.raises(GroupNotRead, match=r"Group 'g' was not read within \d+ ms: .* Nothing was changed, ask again"):
+        cluster.runtime.run(ask(), 10.0)
+
+
+async def _unanswered(*_: object, **__: object) -> None:
+    raise CoordinatorLoading("g", 5)
 
 
 def test_offsets_and_groups_are_deleted(cluster: Cluster) -> None:

@@ -283,6 +283,20 @@ def test_producer_ids_are_never_given_twice(cluster: ControlCluster) -> None:
     assert blocks == [(0, 10), (10, 20), (20, 30)]
 
 
+def test_an_orderly_restart_tells_of_no_lost_replica(cluster: ControlCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.create_topic()
+    cluster.ask(cluster.controller.shutdown())
+    cluster.until(lambda: not any(process.is_alive for process in cluster.processes.values()))
+    cluster.until(lambda: not cluster.controller_processes[-1].is_alive)
+    with caplog.at_level(logging.INFO):
+        for broker_id in cluster.machines:
+            cluster.start_broker(broker_id)
+        cluster.start_controller()
+        cluster.until(lambda: cluster.serves() and cluster.is_assigned("clicks", 0))
+        cluster.world.run_for(5.0)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
 def test_what_is_described_includes_what_replicas_report(cluster: ControlCluster) -> None:
     cluster.log_ends[b"", 0, 1] = (0, 0)
     cluster.create_topic()

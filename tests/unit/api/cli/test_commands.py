@@ -16,6 +16,7 @@ import pytest
 
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
+from raylog.api.group_descriptions import MemberDescription
 from raylog.api.records import TopicPartition
 from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions
 from raylog.errors import AdminTimedOut, NotLeader, RayUnreachable
@@ -193,6 +194,10 @@ def test_groups_are_shown_moved_and_deleted(cluster: FakeCluster) -> None:
     first, second = (dict(call) for name, call in cluster.calls if name == "reset")
     assert (first["shift"], first["dry_run"]) == (-2, True)
     assert (second["to"], second["topics"], second["dry_run"]) == ("latest", ("clicks",), False)
+    none: frozenset[TopicPartition] = frozenset()
+    cluster.members["billing"] = {"one": MemberDescription("1", "", "c", "h", 1, none, none, none, 0)}
+    told = run(cluster, "group", "seek", "billing", "--to", "start", "--dry-run").stderr
+    assert told == "raylog: billing has 1 members. Stop them before you move its offsets.\n"
     assert run(cluster, "group", "delete", "billing").exit_code == 0
     assert cluster.committed == {}
 
