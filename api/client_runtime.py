@@ -58,6 +58,7 @@ class ClientRuntime:
         self._is_over = False
         self._links: dict[str, _SharedLink] = {}
         self._closers: dict[object, Callable[[], Awaitable[None]]] = {}
+        asyncio.get_event_loop_policy()  # made under a lock, which the child of a fork would find taken by the thread
         self._thread = threading.Thread(target=self._turn, name="raylog clients", daemon=True)
         self._thread.start()
 
