@@ -31,9 +31,16 @@ from raylog.actors.housekeeping_messages import (
 )
 from raylog.actors.messages import pack
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
-from raylog.errors import CompactionAbandoned, HousekeeperBusy, InvalidRequest, MessageUnknown, RaylogError
-from raylog.storage.compaction import run_compaction
-from raylog.storage.compaction_plan import CompactionPlan
+from raylog.errors import (
+    CompactionAbandoned,
+    CompactionOutdated,
+    HousekeeperBusy,
+    InvalidRequest,
+    MessageUnknown,
+    RaylogError,
+)
+from raylog.storage import plan_files
+from raylog.storage.compaction import CompactionReport, run_compaction
 from raylog.storage.key_map import DEFAULT_BUDGET_BYTES, MemoryBudget
 
 MAX_WAITING: Final = 64
@@ -57,8 +64,8 @@ class HousekeeperSpec:
 class _Job:
     """A compaction that was asked for."""
 
-    def __init__(self, plan: CompactionPlan, stream: Stream, over: asyncio.Future[object]) -> None:
-        self.plan = plan
+    def __init__(self, asked: CompactLog, stream: Stream, over: asyncio.Future[object]) -> None:
+        self.asked = asked
         self.done: asyncio.Future[Response | RaylogError] = asyncio.get_running_loop().create_future()
         self._stream = stream
         self._over = over
@@ -105,12 +112,14 @@ class Housekeeper:
         if not isinstance(request.message, CompactLog):
             kind, version, _ = pack(request.message)
             raise MessageUnknown(kind, version)
-        plan = plan_of(request.message)
-        if not plan.directory.startswith(f"{self._spec.directory}/") or "/../" in f"{plan.directory}/":
-            raise InvalidRequest(f"{plan.directory} is not a replica of broker {self._spec.broker_id}.")
+        asked = request.message
+        if not asked.directory.startswith(f"{self._spec.directory}/") or "/../" in f"{asked.directory}/":
+            raise InvalidRequest(f"{asked.directory} is not a replica of broker {self._spec.broker_id}.")
+        if not asked.segments or not asked.run.isalnum():
+            raise InvalidRequest(f"A compaction of {asked.directory} has no segments, or no name.")
         if len(self._waiting) >= MAX_WAITING:
             raise HousekeeperBusy(len(self._waiting))
-        job = _Job(plan, request.stream, self._over)
+        job = _Job(asked, request.stream, self._over)
         self._waiting.append(job)
         self._arrived.set()
         return self._answer(job)
@@ -133,19 +142,27 @@ class Housekeeper:
             job.done.set_result(await self._carry_out(job))
 
     async def _carry_out(self, job: _Job) -> Response | RaylogError:
-        plan = job.plan
+        directory = job.asked.directory
         if not job.is_wanted():
-            return CompactionAbandoned(plan.directory)
+            return CompactionAbandoned(directory)
         begun = self._loop.time()
         try:
-            report = await self._env.off_loop(
-                partial(run_compaction, self._env.disk, plan, self._budget, job.is_wanted)
-            )
+            report = await self._env.off_loop(partial(self._compact, job))
         except RaylogError as error:
-            _log.info("The compaction of %s came to nothing: %s", plan.directory, error)
+            _log.info("The compaction of %s came to nothing: %s", directory, error)
             return error
-        _log.info("%s was compacted in %.1f s.", plan.directory, self._loop.time() - begun)
+        _log.info("%s was compacted in %.1f s.", directory, self._loop.time() - begun)
         return Response(log_compacted(report))
+
+    def _compact(self, job: _Job) -> CompactionReport:
+        asked, disk = job.asked, self._env.disk
+        limit = asked.segments[-1][1]
+        try:
+            with plan_files.opened(disk, asked.directory, limit, asked.run) as (aborted_later, last_writes):
+                plan = plan_of(asked, aborted_later, last_writes)
+                return run_compaction(disk, plan, self._budget, job.is_wanted)
+        except FileNotFoundError:  # nobody waits for this one any more
+            raise CompactionOutdated(asked.segments[0][0], limit) from None
 
     # --- the broker -----------------------------------------------------------------------------------------------
 

@@ -6,18 +6,16 @@ plans themselves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from raylog.actors.messages import Message, message
 from raylog.storage.compaction import CompactionReport
-from raylog.storage.compaction_plan import CompactionPlan, PlannedSegment
-from raylog.storage.producer_state import LastWrite
+from raylog.storage.compaction_plan import CompactionPlan, KnownWrites, PlannedSegment
 from raylog.storage.transaction_index import AbortedTransaction
 
 SegmentSpan: TypeAlias = tuple[int, int, int]  # base offset, next offset, size
-Aborted: TypeAlias = tuple[int, int, int, int]  # producer id, first offset, last offset, last stable offset
-ProducerWrite: TypeAlias = tuple[int, int, int]  # producer id, last offset, epoch
 
 
 @message(kind=70)
@@ -59,8 +57,6 @@ class CompactLog(Message):
     first_dirty_offset: int
     removable_below: int
     later: tuple[SegmentSpan, ...]
-    aborted_later: tuple[Aborted, ...]
-    last_writes: tuple[ProducerWrite, ...]
     segment_bytes: int
     index_interval_bytes: int
     unpack_limit: int
@@ -92,8 +88,6 @@ def compact_log(plan: CompactionPlan) -> CompactLog:
         plan.first_dirty_offset,
         plan.removable_below,
         plan.later,
-        plan.aborted_later,
-        tuple((producer_id, *last) for producer_id, last in plan.last_writes.items()),
         plan.segment_bytes,
         plan.index_interval_bytes,
         plan.unpack_limit,
@@ -103,15 +97,17 @@ def compact_log(plan: CompactionPlan) -> CompactLog:
     )
 
 
-def plan_of(asked: CompactLog) -> CompactionPlan:
+def plan_of(
+    asked: CompactLog, aborted_later: Sequence[AbortedTransaction], last_writes: KnownWrites
+) -> CompactionPlan:
     return CompactionPlan(
         directory=asked.directory,
         segments=tuple(PlannedSegment(*span) for span in asked.segments),
         first_dirty_offset=asked.first_dirty_offset,
         removable_below=asked.removable_below,
         later=tuple(PlannedSegment(*span) for span in asked.later),
-        aborted_later=tuple(AbortedTransaction(*each) for each in asked.aborted_later),
-        last_writes={producer_id: LastWrite(offset, epoch) for producer_id, offset, epoch in asked.last_writes},
+        aborted_later=aborted_later,
+        last_writes=last_writes,
         segment_bytes=asked.segment_bytes,
         index_interval_bytes=asked.index_interval_bytes,
         unpack_limit=asked.unpack_limit,

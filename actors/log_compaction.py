@@ -21,13 +21,16 @@ from raylog.actors.beside_log import beside, date_segments
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.errors import LogDamaged, LogOffline, OffsetOutOfRange, RaylogError, RemoteFailed
+from raylog.storage import plan_files
 from raylog.storage.compaction import CompactionReport
 from raylog.storage.compaction_plan import CompactionPlan
 from raylog.storage.compaction_swap import draft_suffix, remove_drafts
+from raylog.storage.last_writes import LastWriteRows
 
 LOOK_SECONDS: Final = 15.0
 LONGEST_PAUSE: Final = 600.0
 _DATED_AT_ONCE: Final = 16
+_PRODUCERS_AT_ONCE: Final = 5000
 _log = logging.getLogger(__name__)
 
 
@@ -62,9 +65,11 @@ class LogCompaction:
         if plan is None:
             return
         try:
+            await self._save_plan_files(plan)
             report = await self._housekeeper.compact(plan)
             async with self._files:
                 await self._install(report)
+            await self._remove_drafts([plan.run])
         except RaylogError as error:
             self._failed = [plan.run]
             await self._remove_drafts(self._failed)
@@ -79,6 +84,15 @@ class LogCompaction:
                 for first in range(0, len(log.segments.sealed), _DATED_AT_ONCE):
                     await date_segments(self._hosted, log.segments.sealed[first : first + _DATED_AT_ONCE])
         return log.plan_compaction(self._hosted.env.wall_ms())
+
+    async def _save_plan_files(self, plan: CompactionPlan) -> None:
+        """A log may know a million producers: the loop collects a few thousand of them at a time."""
+        rows, producers = LastWriteRows(), self._hosted.log.producers
+        producer_ids = producers.ids()
+        for first in range(0, len(producer_ids), _PRODUCERS_AT_ONCE):
+            rows.add(producers.last_writes(producer_ids[first : first + _PRODUCERS_AT_ONCE]))
+            await asyncio.sleep(0)
+        await beside(self._hosted, partial(plan_files.save, self._hosted.log.disk, plan, rows))
 
     async def _install(self, report: CompactionReport) -> None:
         log = self._hosted.log

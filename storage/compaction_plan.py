@@ -10,14 +10,13 @@ Planning looks at what the log has in memory, at one small file, and at a few he
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raylog.config import INT64_MAX
 from raylog.storage.append_checks import unpack_limit
 from raylog.storage.compaction_progress import CompactionProgress
-from raylog.storage.producer_state import LastWrite
 from raylog.storage.segment import Segment
 from raylog.storage.transaction_index import AbortedTransaction
 
@@ -31,17 +30,36 @@ class PlannedSegment(NamedTuple):
     size: int
 
 
+class KnownWrite(Protocol):
+    """What a log knows of a producer: the last offset of its newest batch of data (-1: none), and its epoch."""
+
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+class KnownWrites(Protocol):
+    """The producers that a log knows. One that goes on writing meanwhile only has newer writes, beyond the plan."""
+
+    def get(self, producer_id: int, /) -> KnownWrite | None: ...
+
+
 @dataclass(frozen=True)
 class CompactionPlan:
-    """One compaction of one log."""
+    """One compaction of one log.
+
+    What grows with the number of producers is no part of what two plans are compared by, and travels in files beside
+    the log (`plan_files.py`).
+    """
 
     directory: str
     segments: tuple[PlannedSegment, ...]  # from the log's beginning to the limit
     first_dirty_offset: int
     removable_below: int
     later: tuple[PlannedSegment, ...]  # the sealed ones after the limit, for their markers
-    aborted_later: tuple[AbortedTransaction, ...]  # by markers in the growing segment
-    last_writes: Mapping[int, LastWrite]
+    aborted_later: Sequence[AbortedTransaction] = field(compare=False)  # by markers in the growing segment
+    last_writes: KnownWrites = field(compare=False)
     segment_bytes: int
     index_interval_bytes: int
     unpack_limit: int  # of one batch; one that unpacks to more stays whole
@@ -78,8 +96,8 @@ def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> C
         first_dirty_offset=first_dirty,
         removable_below=progress.removable_below(now_ms, log.config.delete_retention_ms),
         later=tuple(sealed[len(cleanable) :]),
-        aborted_later=tuple(log.segments.active.transactions.overlapping(cleanable[0].base_offset, limit)),
-        last_writes=log.producers.last_writes(),
+        aborted_later=log.segments.active.transactions.overlapping(cleanable[0].base_offset, limit),
+        last_writes=log.producers,
         segment_bytes=log.config.segment_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
         unpack_limit=unpack_limit(log.config),

@@ -21,6 +21,7 @@ the window of the five batches, so that nothing is taken for a duplicate across 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -210,11 +211,16 @@ class ProducerStates:
         """Producer id to first offset of each open transaction."""
         return dict(self._open)
 
-    def last_writes(self) -> dict[int, LastWrite]:
-        """Producer id to its newest batch: compaction keeps that batch, if only its header."""
-        return {
-            producer_id: LastWrite(entry.last_offset, entry.epoch) for producer_id, entry in self._producers.items()
-        }
+    def ids(self) -> list[int]:
+        """Of all producers that are known."""
+        return list(self._producers)
+
+    def last_writes(self, producer_ids: Iterable[int]) -> Iterator[tuple[int, LastWrite]]:
+        """The newest batches of those that are still known: compaction keeps each, if only its header."""
+        for producer_id in producer_ids:
+            entry = self._producers.get(producer_id)
+            if entry is not None:
+                yield producer_id, LastWrite(entry.last_offset, entry.epoch)
 
     def expire(self, now_ms: int, after_ms: int) -> list[int]:
         """Forget producers that have been idle for `after_ms` and have no open transaction."""

@@ -87,7 +87,7 @@ def snapshot_events(replica: Replica, file: SegmentFile) -> Iterator[Event]:
     except LogDamaged as damage:
         yield Problem(path, as_sentence(damage.reason))
         return
-    for producer_id in sorted(states.last_writes()):
+    for producer_id in sorted(states.ids()):
         entry = states.get(producer_id)
         if entry is not None:
             yield ProducerSeen(

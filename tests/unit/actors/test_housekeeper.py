@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors import housekeeper_calls
 from raylog.actors.housekeeper import MAX_WAITING
 from raylog.actors.housekeeping_messages import (
     CompactLog,
@@ -20,8 +21,12 @@ from raylog.actors.housekeeping_messages import (
 from raylog.actors.messages import pack, unpack
 from raylog.actors.stream_interface import Endpoint, Response
 from raylog.errors import RemoteFailed
+from raylog.storage import plan_files
 from raylog.storage.compaction import CompactionReport, run_compaction
+from raylog.storage.compaction_plan import CompactionPlan
 from raylog.storage.key_map import MemoryBudget
+from raylog.storage.last_writes import LastWriteRows
+from raylog.storage.producer_state import ProducerEntry
 from tests.simulation.clients import refuse
 from tests.simulation.machines import Process
 from tests.simulation.world import World
@@ -196,6 +201,7 @@ def plan_from(trio: TidyTrio, broker_id: int) -> CompactLog:
     log = trio.log(broker_id)
     plan = log.plan_compaction(trio.members[broker_id].machine.wall_ms(), force=True)
     assert plan is not None
+    plan_files.save(log.disk, plan, LastWriteRows())
     return compact_log(plan)
 
 
@@ -253,12 +259,48 @@ def test_plan_and_report_travel_unchanged(trio: TidyTrio) -> None:
     assert plan is not None
     asked = unpack(*pack(compact_log(plan)))
     assert isinstance(asked, CompactLog)
-    assert plan_of(asked) == plan
+    assert plan_of(asked, plan.aborted_later, plan.last_writes) == plan
     report = run_compaction(log.disk, plan, MemoryBudget())
     answered = unpack(*pack(log_compacted(report)))
     assert isinstance(answered, LogCompacted)
     assert report_of(answered, plan) == report
     assert isinstance(report, CompactionReport)
+
+
+def test_a_plan_whose_files_are_gone_is_outdated(trio: TidyTrio) -> None:
+    led_by_one(trio)
+    housekeeper = trio.start_housekeeper(1)
+    trio.put_rounds(1, ROUNDS)
+    message = plan_from(trio, 1)
+    for path in [path for path in trio.members[1].machine.disk.files() if message.run in path]:
+        trio.members[1].machine.disk.remove(path)
+    assert ask(trio, housekeeper, message) == ["CompactionOutdated"]
+    assert ask(trio, housekeeper, replace(message, segments=())) == ["InvalidRequest"]
+    assert ask(trio, housekeeper, replace(message, run="../x")) == ["InvalidRequest"]
+
+
+@pytest.mark.timeout(300)
+def test_a_log_that_knows_a_million_producers_is_compacted(trio: TidyTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All were named in the message, which passed 16 MiB near a million: that log was never compacted again."""
+    led_by_one(trio)
+    sent: list[int] = []
+
+    def note(plan: CompactionPlan) -> CompactLog:
+        message = compact_log(plan)
+        sent.append(len(pack(message)[2]))
+        return message
+
+    monkeypatch.setattr(housekeeper_calls, "compact_log", note)
+    newest = trio.put_rounds(1, ROUNDS)
+    log, idle = trio.log(1), ProducerEntry(0, trio.members[1].machine.wall_ms())
+    log.producers._producers.update(dict.fromkeys(range(10**6, 2 * 10**6), idle))
+    before = log.size_bytes
+    trio.start_housekeeper(1)
+    trio.until(lambda: trio.log(1).size_bytes < before / 2, 300.0)
+    assert trio.newest(1) == newest
+    assert sent
+    assert max(sent) < 10_000
+    trio.until(lambda: not trio.files(1, ".cleaned"), 30.0)
 
 
 # --- the broker's watch -----------------------------------------------------------------------------------------------
