@@ -12,6 +12,7 @@ from typing import Any, Final
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
 from raylog.api.call_names import as_asked
+from raylog.api.cluster_copies import ClusterCopies
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
 from raylog.api.cluster_transactions import ClusterTransactions
@@ -24,7 +25,7 @@ SHUTDOWN_SECONDS: Final = 60.0
 _INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
-class Cluster(ClusterGroups, ClusterTransactions):
+class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
     """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
 
     def __init__(self, name: str) -> None:

@@ -16,11 +16,12 @@ from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import ClusterDescription
+    from raylog.actors.descriptions import ClusterDescription, PartitionDescription
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
+_SHOWN: Final = 10
 
 
 @click.command(short_help="Start a cluster, or join one that runs.")
@@ -138,6 +139,7 @@ def status(session: Session, healthy: bool, wait: float | None, output_format: s
         show_json(status_document(session.name, description))
     else:
         show_facts(_facts(session.name, description))
+        _tell_waiting(description)
     if healthy and not _is_healthy(description):
         raise click.ClickException("The cluster is not healthy.")
 
@@ -153,10 +155,23 @@ def status_document(name: str, description: ClusterDescription) -> dict[str, obj
         "topics": description.topics,
         "partitions": description.partitions,
         "offline": description.offline,
+        "waiting": [_waiting_document(each) for each in description.waiting],
         "under_replicated": description.under_replicated,
         "under_min_isr": description.under_min_isr,
         "reassigning": description.reassigning,
     }
+
+
+def _waiting_document(each: PartitionDescription) -> dict[str, object]:
+    return {"topic": each.topic, "partition": each.partition, "waits": each.waits}
+
+
+def _tell_waiting(description: ClusterDescription) -> None:
+    for each in description.waiting[:_SHOWN]:
+        click.echo(f"{each.topic}-{each.partition} waits: {each.waits}")
+    more = len(description.waiting) - _SHOWN
+    if more > 0:
+        click.echo(f"and {more} more partitions wait for a person")
 
 
 def _is_healthy(description: ClusterDescription) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _YES_HELP: Final = "Do not ask on a terminal."
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=LazyGroup, lazy={"recover": "copies:recover"})
 def topic() -> None:
     """Create, look at and change topics."""
 
@@ -292,6 +292,7 @@ def _partition_document(each: PartitionDescription, replicas: Sequence[ReplicaDe
         "leader_epoch": each.leader_epoch,
         "replicas": list(each.replicas),
         "isr": list(each.isr),
+        "waits": each.waits,
         "adding": list(each.adding),
         "removing": list(each.removing),
         "log_start_offset": each.log_start_offset,
@@ -325,3 +326,6 @@ def _show(found: TopicDescription, replicas: Sequence[ReplicaDescription], confi
         for each in found.partitions
     ]
     show_table(columns, rows, numbers=("partition", "leader", "epoch", "start", "high-watermark", "size"))
+    for each in found.partitions:
+        if each.waits:
+            click.echo(f"Nobody leads partition {each.partition}: {each.waits}.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from raylog.actors.copies import CopyDescription, PartitionCopies, SetAsideDescription, SetAsideListing
 from raylog.actors.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -34,9 +35,18 @@ from raylog.api.transaction_descriptions import (
     TransactionListing,
 )
 from raylog.api.workloads.driver import RAYLOG, Target
-from raylog.errors import ClusterNotFound, RaylogError, TopicExists, UnknownGroup, UnknownTopic
+from raylog.errors import (
+    ClusterNotFound,
+    LossNotAccepted,
+    RaylogError,
+    SetAsideUnknown,
+    TopicExists,
+    UnknownGroup,
+    UnknownTopic,
+)
 
 Headers = Any
+ASIDE = "clicks-0@set-aside-1700000000000-damaged"
 
 
 class FakeCluster:
@@ -130,6 +140,41 @@ class FakeCluster:
 
     def change_replication_factor(self, name: str, factor: int, *, timeout: float = 1) -> None:
         self.calls.append(("replicas", (name, factor)))
+
+    def describe_copies(self, topic: str, partition: int, *, timeout: float = 1) -> PartitionCopies:
+        self.describe_topic(topic)
+        live = CopyDescription(1, "live", False, False, 3, 70, 30, 2048, "", -1, "", "")
+        blank = CopyDescription(0, "blank", False, False, -1, 0, 100, 0, "", -1, "it came back without its log", "")
+        damaged = dataclasses.replace(live, broker=0, state="damaged", log_end_offset=100, missing=0, name=ASIDE,
+                                      at_ms=1_700_000_000_000, why="damaged", unusable="it is damaged")  # fmt: skip
+        waits = "no copy is left that surely holds what was acknowledged"
+        return PartitionCopies(topic, partition, -1, waits, (blank, live, damaged), (2,))
+
+    def recover_partition(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        from_broker: int,
+        accept_loss: bool = False,
+        aside: str = "",
+        timeout: float = 1,
+    ) -> PartitionCopies:
+        if not accept_loss:
+            raise LossNotAccepted(topic, partition, from_broker, "30 records from offset 70 on")
+        self.calls.append(("recover", (topic, partition, from_broker, aside)))
+        copies = self.describe_copies(topic, partition)
+        return dataclasses.replace(copies, leader=from_broker, waits="")
+
+    def list_set_aside(self, *, timeout: float = 1) -> SetAsideListing:
+        log = SetAsideDescription(0, ASIDE, "clicks", 0, 1_700_000_000_000, "damaged", 3, 0, 100, 4096, "it is damaged")
+        return SetAsideListing((log,), (2,))
+
+    def drop_set_aside(self, name: str, *, broker: int | None = None, timeout: float = 1) -> int:
+        if name != ASIDE:
+            raise SetAsideUnknown(name)
+        self.calls.append(("drop", (name, broker)))
+        return 0
 
     def create_partitions(self, name: str, total: int, *, timeout: float = 1) -> None:
         self.calls.append(("partitions", (name, total)))

@@ -32,6 +32,7 @@ def test_help_fits_into_80_columns() -> None:
         "status", "cluster describe", "cluster rebalance --dry-run", "start /data",
         "txn list", "txn list --hanging", "txn describe x", "txn abort x", "stop",
         "cluster drain 0", "cluster remove 0", "cluster cancel", "topic alter clicks -r 2", "topic delete clicks",
+        "topic recover clicks -p 0", "log list-aside",
         "group delete billing",
     ],
 )  # fmt: skip
