@@ -25,6 +25,7 @@ from typing import Any, Final
 from raylog.actors.assignment_delivery import AssignmentDelivery
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.cluster_state import ClusterState
 from raylog.actors.control_messages import (
     AllocateProducerIds,
@@ -62,7 +63,9 @@ from raylog.actors.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, 
 from raylog.actors.producer_id_block import ProducerIdBlock
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
+from raylog.actors.secret_keeping import SecretKeeping
+from raylog.actors.secret_messages import KeepSecrets
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.errors import DiskError, InvalidRequest, MessageUnknown, RaylogError, ReplicaNotFree
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from raylog.storage.set_aside_logs import SetAsideLog
@@ -93,7 +96,14 @@ class BrokerSpec:
 class Broker:
     """Made on its event loop; `start`, and in the end `close`."""
 
-    def __init__(self, env: Environment, spec: BrokerSpec, find_controller: FindController) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        spec: BrokerSpec,
+        find_controller: FindController,
+        keep_secrets: Callable[[ClusterSecrets], None] = lambda _: None,
+    ) -> None:
+        """`keep_secrets` writes them to this broker's directory."""
         self._env = env
         self._spec = spec
         self._find_controller = find_controller
@@ -108,6 +118,7 @@ class Broker:
         self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
         self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
+        self._secrets = SecretKeeping(env, keep_secrets, self._processes_beside)
         self._usage = (0, 0)
         self._boot_id = ""
         self._directory_id = ""
@@ -129,10 +140,11 @@ class Broker:
             StopBroker: self._on_stop,
             GetMetadata: lambda _, message: self._service.answer(message),
             AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
-            HousekeeperHello: lambda request, hello: self._housekeeper.hello(hello, request.stream),
+            HousekeeperHello: self._on_housekeeper,
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
             EnsureCoordinators: lambda _, message: self._link.ask(message),
             FindTopicById: lambda _, message: self._link.ask(message),
+            KeepSecrets: self._on_secrets,
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------
@@ -249,6 +261,7 @@ class Broker:
 
     def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
         session = self._replicas.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
         self._delivery.changed([session.id])
         self._dismiss_unwanted([session])
         return None
@@ -260,6 +273,26 @@ class Broker:
     def _on_failure(self, request: Request, failure: ReplicaFailed) -> Answer:
         self._replicas.failed(failure, request.stream)
         return None
+
+    def _on_housekeeper(self, request: Request, hello: HousekeeperHello) -> Answer:
+        self._housekeeper.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
+        return None
+
+    async def _on_secrets(self, request: Request, message: KeepSecrets) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._secrets.take(message)
+        return None
+
+    def _tell_secrets(self, stream: Stream) -> None:
+        """It was told the first ones at its start, or later ones."""
+        if self._env.keys.secrets.version > 1:
+            self._secrets.tell(stream)
+
+    def _processes_beside(self) -> Iterator[Stream]:
+        yield from (session.stream for session in self._replicas.all())
+        if self._housekeeper.stream is not None:
+            yield self._housekeeper.stream
 
     async def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Answer:
         session = self._replicas.of_stream(request.stream)

@@ -21,7 +21,7 @@ from typing import Final
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_exit import end_process
 from raylog.actors.broker import Broker, BrokerSpec
-from raylog.actors.cluster_secret import keep_secret
+from raylog.actors.cluster_secrets import keep_secrets, read_secrets
 from raylog.actors.controller_search import find_controller
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.directory_holder import sign
@@ -93,12 +93,16 @@ class BrokerActor:
         spec = BrokerSpec(
             place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory
         )
-        find = partial(find_controller, post.cluster, post.node_id)
-        broker = Broker(RealEnvironment(place, RayTls.from_environment()), spec, find)
+        env = RealEnvironment(place, RayTls.from_environment())
+        held = read_secrets(post.directory)
+        if held is not None:
+            env.keys.adopt(held)
+        find = partial(find_controller, post.cluster, post.node_id, env.keys)
+        broker = Broker(env, spec, find, partial(keep_secrets, post.directory))
         await broker.start()
         sign(post.directory, post.cluster)
         housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory)
-        housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place)
+        housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place, env.keys)
         self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
         return broker
 
@@ -114,11 +118,13 @@ async def _until_over(broker: Broker) -> None:
 
 
 def _claim_directory(post: BrokerPost) -> None:
-    """Make the directory this broker's, if it is blank and may be so, and let the cluster's secret lie in it."""
+    """Make the directory this broker's, if it is blank and may be so, and let the cluster's secrets lie in it."""
     identity = BrokerIdentity(post.place.cluster_id, post.broker_id)
     claim = Claim(secrets.token_hex(16), post.first_voters) if post.may_claim else None
     directory = DataDirectory.open(post.directory, identity, claim=claim)
     try:
-        keep_secret(post.directory, post.place.secret)
+        held = read_secrets(post.directory)
+        if held is None or held.version <= post.place.secrets.version:
+            keep_secrets(post.directory, post.place.secrets)
     finally:
         directory.close()

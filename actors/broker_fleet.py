@@ -24,7 +24,7 @@ from raylog.actors.actor_names import BROKER_RESOURCE, broker_id_of, broker_name
 from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_actor import BrokerActor, BrokerPost
 from raylog.actors.broker_homes import BrokerHome, BrokerHomes
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.data_directories import FoundDirectory
 from raylog.actors.descriptions import BrokerDescription
@@ -53,13 +53,13 @@ class BrokerFleet:
     """
 
     def __init__(
-        self, cluster: str, cluster_id: str, secret: ClusterSecret, later_data_dir: str, first_voters: tuple[int, ...]
+        self, cluster: str, cluster_id: str, keys: KeyRing, later_data_dir: str, first_voters: tuple[int, ...]
     ) -> None:
         self.problems: dict[int, RaylogError] = {}  # by broker: why it does not run
         self.addresses: dict[int, Address] = {}  # of brokers that run, as far as is known
         self._cluster = cluster
         self._cluster_id = cluster_id
-        self._secret = secret
+        self._keys = keys
         self._later_data_dir = later_data_dir
         self._first_voters = first_voters
         self._homes = BrokerHomes()
@@ -191,7 +191,7 @@ class BrokerFleet:
         broker_id = home.broker_id
         pause = self._pauses[broker_id] = min(2 * self._pauses.get(broker_id, _FIRST_PAUSE / 2), _LONGEST_PAUSE)
         self._not_before[broker_id] = asyncio.get_running_loop().time() + pause
-        place = Place(self._cluster_id, self._secret, node.host, self._cluster)
+        place = Place(self._cluster_id, self._keys.secrets, node.host, self._cluster)
         post = BrokerPost(
             self._cluster,
             broker_id,

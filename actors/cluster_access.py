@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raylog.actors.actor_address import Address
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """It holds the cluster's secret: whoever has it may do whatever any process of the cluster may do."""
+    """It holds the clients' secret: whoever has it may read and write all topics, and end any group or transaction."""
 
     cluster_id: str
-    secret: ClusterSecret
+    secrets: ClusterSecrets
     brokers: Mapping[int, Address]

@@ -73,8 +73,8 @@ class ClusterLink:
         self._cache = TopicCache(node_id)
         self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
         self._follows_all = False
-        self._pool = StreamPool(env, self._tasks)
         self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
+        self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
         self._questions = BrokerQuestions(self._pool, self._brokers)
         self._watch = MetadataWatch(
             self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version

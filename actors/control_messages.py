@@ -234,7 +234,7 @@ class StopBroker(Message):
     """From the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
 
 
-@message(kind=56)
+@message(kind=56, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(Message):
     """From a client to any broker, which has a block of them; from a broker to the controller for the next block."""
@@ -341,7 +341,7 @@ class InstallSnapshot(Message):
 # --- clients and brokers ------------------------------------------------------------------------------------------
 
 
-@message(kind=67)
+@message(kind=67, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class GetMetadata(Message):
     """Topics by name; empty: all. `newer_than`: wait up to `max_wait_ms` for a metadata version above it."""

@@ -53,6 +53,7 @@ from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_removal import ReplicaRemoval
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replica_supervisor import ReplicaSupervisor
+from raylog.actors.secret_rotation import SecretRotation
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.voter_upkeep import VoterUpkeep
 from raylog.errors import (
@@ -121,7 +122,7 @@ class Controller:
             BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
             AllocateProducerIds: self._on_allocation,
-            CoordinatorHeartbeat: lambda request, message: self._on_coordinator(message, request.stream),
+            CoordinatorHeartbeat: self._on_coordinator,
             EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
             FindTopicById: lambda _, message: self._on_topic_sought(message),
         }
@@ -143,6 +144,9 @@ class Controller:
             broker_registered=self._broker_registered,
         )
         self._sessions = BrokerSessions(self._changes, writer, self._timers, events)
+        self._rotation = SecretRotation(
+            self._env, self._tasks, lambda: self.epoch, lambda: (each.stream for each in self._sessions.all())
+        )
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
@@ -227,6 +231,11 @@ class Controller:
         self._check_serving()
         return self._admin
 
+    async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
+        """See `SecretRotation.rotate`. ControllerNotReady."""
+        self._check_serving()
+        await self._rotation.rotate(grace_seconds, timeout)
+
     def readings(self) -> Iterator[Reading]:
         """Its metrics, while it serves."""
         if self._is_serving:
@@ -262,10 +271,11 @@ class Controller:
     async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
         return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
 
-    async def _on_coordinator(self, beat: CoordinatorHeartbeat, stream: Stream) -> Answer:
+    async def _on_coordinator(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
-        await self._coordinators.heartbeat(beat, stream)
+        self._rotation.heard_of(request.stream)
+        await self._coordinators.heartbeat(beat, request.stream)
         return None
 
     async def _on_topic_sought(self, sought: FindTopicById) -> Answer:
@@ -286,6 +296,7 @@ class Controller:
         if dialled is not None:
             self._tasks.start(dialled.close(timeout=0.0))
         self._supervisor.check_broker(broker_id)
+        self._rotation.look()
         self._removal.check_broker(broker_id)
 
     def _committed(self, changes: Sequence[ReplicaChange]) -> None:

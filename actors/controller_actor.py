@@ -26,10 +26,11 @@ from raylog.actors.actor_address import Address
 from raylog.actors.broker_fleet import BrokerFleet
 from raylog.actors.broker_homes import BrokerHome
 from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.hanging_transactions import Hanging, end_hanging
 from raylog.actors.metric_definitions import CONTROLLER_SERVING, Reading
 from raylog.actors.own_processes import outlive_others
 from raylog.actors.ray_coordinator_launcher import RayCoordinatorLauncher
@@ -80,7 +81,7 @@ class ControllerPost:
 
     cluster: str  # its name
     cluster_id: str
-    secret: ClusterSecret
+    secrets: ClusterSecrets
     node_id: str
     host: str
     first_voters: tuple[int, ...]  # there was no data anywhere: begin a new cluster with these; else empty
@@ -100,13 +101,13 @@ class ControllerActor:
         self._is_in_use = _was_restarted()
         self._core = CoreThread(post.cluster_id)
         remove_dead_sockets(socket_directory(post.cluster_id, post.host))
-        place = Place(post.cluster_id, post.secret, post.host, post.cluster, run=secrets.token_hex(4))
+        place = Place(post.cluster_id, post.secrets, post.host, post.cluster, run=secrets.token_hex(4))
         self._env = RealEnvironment(place, RayTls.from_environment())
-        self._fleet = BrokerFleet(post.cluster, post.cluster_id, post.secret, post.later_data_dir, post.first_voters)
+        self._fleet = BrokerFleet(post.cluster, post.cluster_id, self._env.keys, post.later_data_dir, post.first_voters)
         self._fleet.learn(post.homes)
-        self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, post.secret, self._replica_ended)
+        self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, self._env.keys, self._replica_ended)
         self._coordinator_launcher = RayCoordinatorLauncher(
-            post.cluster, post.cluster_id, post.secret, post.coordinators, self._coordinator_ended
+            post.cluster, post.cluster_id, self._env.keys, post.coordinators, self._coordinator_ended
         )
         self._core.start(self._live(), self._over)
         RayMetrics(self._core, self._readings, {"cluster": post.cluster})
@@ -116,15 +117,21 @@ class ControllerActor:
 
     # --- calls through Ray ----------------------------------------------------------------------------------------
 
-    async def address(self) -> Address:
-        """Where brokers dial it."""
+    async def address(self, held: ClusterSecrets) -> tuple[Address, ClusterSecrets]:
+        """Where brokers and coordinators dial it, and with what. `held`: what the process has that asks.
+
+        A controller that Ray has started again learns so what was changed since the first time.
+        """
+        await self._core.call(self._adopt(held))
         controller = self._controller
         if controller is None or not controller.endpoints:
             raise ControllerNotReady("It has just been started.")
-        return Address(self._post.node_id, tuple(map(str, controller.endpoints)))
+        address = Address(self._post.node_id, tuple(map(str, controller.endpoints)))
+        return address, self._env.keys.secrets
 
     async def access(self) -> ClusterAccess:
-        return ClusterAccess(self._post.cluster_id, self._post.secret, dict(self._fleet.addresses))
+        held = self._env.keys.secrets.for_clients()
+        return ClusterAccess(self._post.cluster_id, held, dict(self._fleet.addresses))
 
     async def wait_until_ready(self, timeout: float) -> None:
         """Until it serves. ClusterNotReady says what it is waiting for."""
@@ -153,6 +160,15 @@ class ControllerActor:
     async def remove_broker(self, broker_id: int, timeout: float) -> None:
         """Stop a broker that is drained, and forget it. UnknownBroker; BrokerInUse: it runs on."""
         await self._core.call(self._remove_broker(broker_id, timeout))
+
+    async def end_hanging(self, hanging: Hanging, timeout: float) -> None:
+        """End a transaction that hangs, where it hangs. See `hanging_transactions.end_over`."""
+        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
+        await self._core.call(end_hanging(self._env, brokers, hanging, timeout))
+
+    async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
+        """Have new secrets, and for so long the former ones beside them. AdminTimedOut: it goes on."""
+        await self._core.call(self._rotate_secrets(grace_seconds, timeout))
 
     async def stop(self, timeout: float) -> None:
         """Stop the whole cluster cleanly. The caller ends this actor afterwards."""
@@ -290,6 +306,15 @@ class ControllerActor:
             admin.check_deletable(topic for topic, _ in before)
         brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
         return await delete_records(self._env, brokers, before, self._post.node_id, timeout)
+
+    async def _adopt(self, held: ClusterSecrets) -> None:
+        self._env.keys.adopt(held)
+
+    async def _rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
+        controller = self._serving()
+        if controller is None:
+            raise ControllerNotReady("It does not serve just now.")
+        await controller.rotate_secrets(grace_seconds, timeout)
 
     async def _remove_broker(self, broker_id: int, timeout: float) -> None:
         admin = self._admin()

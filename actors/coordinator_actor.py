@@ -50,7 +50,7 @@ class CoordinatorActor:
         return str(self._spec)
 
     async def _live(self, env: RealEnvironment, make: MakeCore) -> str:
-        find = partial(find_controller, self._cluster, self._spec.node_id)
+        find = partial(find_controller, self._cluster, self._spec.node_id, env.keys)
         self._process = CoordinatorProcess(env, self._spec, os.getpid(), find, make)
         return await self._process.run()
 

@@ -23,7 +23,7 @@ class CoordinatorHeartbeat(Message):
     is_serving: bool
 
 
-@message(kind=77)
+@message(kind=77, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EnsureCoordinators(Message):
     """From a client to any broker, and on to the controller: let this internal topic exist, and so its coordinators."""

@@ -25,6 +25,7 @@ from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordin
 from raylog.actors.environment import Environment
 from raylog.actors.messages import pack
 from raylog.actors.metric_definitions import Reading
+from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
 from raylog.errors import (
@@ -184,6 +185,9 @@ class CoordinatorProcess:
                 continue
 
     def _from_controller(self, request: Request) -> Answer:
+        if isinstance(request.message, KeepSecrets):
+            self._env.keys.adopt(request.message.secrets)
+            return None
         if not isinstance(request.message, StopCoordinator):
             kind, version, _ = pack(request.message)
             raise MessageUnknown(kind, version)

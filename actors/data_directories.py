@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, read_secret
+from raylog.actors.cluster_secrets import SECRET_FILE, ClusterSecrets, read_secrets
 from raylog.actors.directory_holder import Holder, holder_of
 from raylog.actors.metadata_files import PROMISE_FILE
 from raylog.errors import (
@@ -120,9 +120,10 @@ def interrupted_formation(directories: tuple[FoundDirectory, ...]) -> tuple[int,
     return plans.pop()
 
 
-def secret_in(directories: tuple[FoundDirectory, ...]) -> ClusterSecret | None:
-    """The secret that lies in the first of them that has one."""
-    return next(filter(None, (read_secret(found.path) for found in directories if not found.is_blank)), None)
+def secrets_in(directories: tuple[FoundDirectory, ...]) -> ClusterSecrets | None:
+    """The newest that lie in one of them."""
+    found = filter(None, (read_secrets(each.path) for each in directories if not each.is_blank))
+    return max(found, key=lambda each: each.version, default=None)
 
 
 def _numbers_in(data_dir: str) -> set[int]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raylog.actors.cluster_secret import ClusterSecret
-from raylog.actors.data_directories import FoundDirectory, find_directories, secret_in
+from raylog.actors.cluster_secrets import ClusterSecrets
+from raylog.actors.data_directories import FoundDirectory, find_directories, secrets_in
 
 NODE_DATA_DIR: Final = "RAYLOG_DATA_DIR"
 
@@ -22,13 +22,13 @@ NODE_DATA_DIR: Final = "RAYLOG_DATA_DIR"
 @dataclass(frozen=True)
 class Found:
     directories: tuple[FoundDirectory, ...]
-    secret: ClusterSecret | None
+    secrets: ClusterSecrets | None
 
 
 def search(data_dir: str, brokers: int | None = None) -> Found:
     """What is on this machine's disk."""
     directories = find_directories(data_dir, brokers)
-    return Found(directories, secret_in(directories))
+    return Found(directories, secrets_in(directories))
 
 
 def _search_here(data_dir: str, brokers: int | None) -> Found:

@@ -30,6 +30,7 @@ from raylog.actors.housekeeping_messages import (
     plan_of,
 )
 from raylog.actors.messages import pack
+from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.errors import (
     CompactionAbandoned,
@@ -181,6 +182,9 @@ class Housekeeper:
         self._end("its broker is gone")
 
     def _from_broker(self, request: Request) -> Answer:
+        if isinstance(request.message, KeepSecrets):
+            self._env.keys.adopt(request.message.secrets)
+            return None
         if not isinstance(request.message, StopHousekeeper):
             kind, version, _ = pack(request.message)
             raise MessageUnknown(kind, version)

@@ -33,6 +33,11 @@ class HousekeeperWatch:
         self._hello: HousekeeperHello | None = None
         self._stream: Stream | None = None
 
+    @property
+    def stream(self) -> Stream | None:
+        """To the process, while there is one."""
+        return None if self._stream is None or self._stream.closed.done() else self._stream
+
     def hello(self, hello: HousekeeperHello, stream: Stream) -> None:
         """A housekeeping process presents itself, perhaps once more."""
         before = self._hello

@@ -135,6 +135,8 @@ class LeaderRole:
         if is_transactional(request.payload):
             raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
         if self._is_internal:
+            if not request.stream.is_internal:  # not even a batch that looks like a claim (rules 25, 33)
+                raise InternalTopic(self._hosted.name.topic)
             check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
         if self._payloads.concern_appends:
             self._check_append(request, message)

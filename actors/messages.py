@@ -51,11 +51,12 @@ _PACKER: Final = msgpack.Packer(use_bin_type=True)
 class _Codec:
     """How one type of message is packed, unpacked and checked."""
 
-    __slots__ = ("_checks", "field_types", "fields", "kind", "make", "version")
+    __slots__ = ("_checks", "cls", "field_types", "fields", "kind", "make", "version")
 
     def __init__(self, cls: type[Message], kind: int, version: int) -> None:
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # checked by `message`
         hints = typing.get_type_hints(cls)
+        self.cls = cls
         self.kind = kind
         self.version = version
         self.make: Callable[..., Message] = cls
@@ -76,8 +77,15 @@ _by_number: dict[tuple[int, int], _Codec] = {}
 _by_type: dict[type[Message], _Codec] = {}
 
 
-def message(kind: int, version: int = 1) -> Callable[[type[_M]], type[_M]]:
-    """Register a frozen dataclass under its numbers."""
+_for_clients: set[type[Message]] = set()
+
+
+def message(kind: int, version: int = 1, *, for_clients: bool = False) -> Callable[[type[_M]], type[_M]]:
+    """Register a frozen dataclass under its numbers.
+
+    `for_clients`: a client may ask this over its stream (rule 33). What does not say so is refused there, so that a
+    new kind is closed until somebody opens it. Answers need not say so.
+    """
 
     def register(cls: type[_M]) -> type[_M]:
         params = getattr(cls, "__dataclass_params__", None)
@@ -86,9 +94,21 @@ def message(kind: int, version: int = 1) -> Callable[[type[_M]], type[_M]]:
         if not (0 < kind <= _MAX_KIND and 0 < version <= _MAX_KIND) or (kind, version) in _by_number:
             raise ValueError(f"Kind {kind} in version {version} is taken, or not between 1 and {_MAX_KIND}.")
         _by_number[kind, version] = _by_type[cls] = _Codec(cls, kind, version)
+        if for_clients:
+            _for_clients.add(cls)
         return cls
 
     return register
+
+
+def is_for_clients(kind: type[Message]) -> bool:
+    """Whether a client may ask this (rule 33)."""
+    return kind in _for_clients
+
+
+def all_messages() -> tuple[type[Message], ...]:
+    """Every registered type, by its numbers."""
+    return tuple(codec.cls for _, codec in sorted(_by_number.items()))
 
 
 def pack(outgoing: Message) -> tuple[int, int, bytes]:
@@ -186,7 +206,7 @@ class Proof(Message):
     digest: bytes
 
 
-@message(kind=4)
+@message(kind=4, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Ping(Message):
     """Answered with Done by the transport itself: the other loop turns."""
@@ -206,3 +226,9 @@ class Failure(Message):
     name: str
     text: str
     arguments: tuple[object, ...]
+
+
+@message(kind=7)
+@dataclass(frozen=True, slots=True)
+class DoorFull(Message):
+    """To somebody who has not proved itself yet, as the last word: too many wait here; come again."""

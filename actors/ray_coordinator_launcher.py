@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from raylog.actors.actor_names import coordinator_name, namespace
 from raylog.actors.actor_options import actor_options
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.coordinator_actor import CoordinatorActor
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.lean_process import lean
@@ -34,13 +34,13 @@ class RayCoordinatorLauncher:
         self,
         cluster: str,
         cluster_id: str,
-        secret: ClusterSecret,
+        keys: KeyRing,
         makers: Mapping[str, str],
         on_ended: Callable[[CoordinatorSpec], None],
     ) -> None:
         self._cluster = cluster
         self._cluster_id = cluster_id
-        self._secret = secret
+        self._keys = keys
         self._makers = makers
         self._on_ended = on_ended
         self._watches: set[asyncio.Task[None]] = set()
@@ -76,7 +76,7 @@ class RayCoordinatorLauncher:
         if spec.node_id not in hosts:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
-        place = Place(self._cluster_id, self._secret, hosts[spec.node_id], self._cluster)
+        place = Place(self._cluster_id, self._keys.secrets, hosts[spec.node_id], self._cluster)
         return self._class.options(**options).remote(self._cluster, spec, place, self._makers[spec.topic])
 
     def _kill(self, spec: CoordinatorSpec) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -18,6 +19,7 @@ from ray.exceptions import RayError
 
 from raylog.actors.actor_names import housekeeper_name, namespace
 from raylog.actors.actor_options import actor_options
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.housekeeper import HousekeeperSpec
 from raylog.actors.housekeeper_actor import HousekeeperActor
 from raylog.actors.lean_process import lean
@@ -32,12 +34,15 @@ _log = logging.getLogger(__name__)
 class RayHousekeeper:
     """Of one broker, on its node."""
 
-    def __init__(self, cluster: str, node_id: str, spec: HousekeeperSpec, place: Place) -> None:
+    def __init__(
+        self, cluster: str, node_id: str, spec: HousekeeperSpec, place: Place, keys: KeyRing
+    ) -> None:
         self._name = housekeeper_name(spec.broker_id)
         self._namespace = namespace(cluster)
         self._options = actor_options(cluster, self._name, node_id)
         self._spec = spec
         self._place = place
+        self._keys = keys
         self._class = ray.remote(lean(HousekeeperActor))
 
     async def keep(self, is_wanted: Callable[[], bool]) -> None:
@@ -58,4 +63,6 @@ class RayHousekeeper:
         try:
             return ray.get_actor(self._name, namespace=self._namespace)
         except ValueError:
-            return self._class.options(**self._options).remote(self._spec, self._place)
+            return self._class.options(**self._options).remote(
+                self._spec, replace(self._place, secrets=self._keys.secrets)
+            )

@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from raylog.actors.actor_names import namespace, replica_name
 from raylog.actors.actor_options import actor_options
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.lean_process import lean
 from raylog.actors.ray_nodes import living_nodes
 from raylog.actors.real_environment import Place
@@ -28,13 +28,13 @@ class RayReplicaLauncher:
     """A `ReplicaLauncher`. `on_ended` is called on the loop when a process that was started has ended."""
 
     def __init__(
-        self, cluster: str, cluster_id: str, secret: ClusterSecret, on_ended: Callable[[ReplicaSpec], None]
+        self, cluster: str, cluster_id: str, keys: KeyRing, on_ended: Callable[[ReplicaSpec], None]
     ) -> None:
         self._on_ended = on_ended
         self._watches: set[asyncio.Task[None]] = set()
         self._cluster = cluster
         self._cluster_id = cluster_id
-        self._secret = secret
+        self._keys = keys
         self._hosts: dict[str, str] = {}  # of nodes; a node keeps its address as long as its id
         self._class = ray.remote(lean(ReplicaActor))
 
@@ -72,7 +72,7 @@ class RayReplicaLauncher:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
         return self._class.options(**options).remote(
-            self._cluster, spec, Place(self._cluster_id, self._secret, host, self._cluster)
+            self._cluster, spec, Place(self._cluster_id, self._keys.secrets, host, self._cluster)
         )
 
     def _kill(self, spec: ReplicaSpec) -> None:

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
 from raylog.actors.environment import Server
 from raylog.actors.own_processes import kill_own
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.socket_directory import is_of_this_host, socket_directory, socket_path
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.actors.streams import StreamServer, connect
-from raylog.errors import PeerUnreachable
+from raylog.errors import PeerNotAdmitted, PeerUnreachable
 from raylog.storage.disk import Disk, LocalDisk
 
 _DISK_THREADS: Final = 4
+_DROP_WITHIN_SECONDS: Final = 5.0
 _T = TypeVar("_T")
 
 
@@ -29,7 +30,7 @@ class Place:
     """Where a process of a cluster runs, and what it needs to speak to the others. Handed out through Ray only."""
 
     cluster_id: str
-    secret: ClusterSecret
+    secrets: ClusterSecrets  # as of when it was told; a later set counts more, wherever it is met
     host: str  # the address of its Ray node, under which other nodes reach it
     cluster: str = ""  # the name under which it runs, for processes that listen
     run: str = ""  # in the names of the sockets of a process that others do not find by name
@@ -41,6 +42,8 @@ class RealEnvironment:
     def __init__(self, place: Place, tls: RayTls | None) -> None:
         self.disk: Disk = LocalDisk()
         self.random = Random()
+        self.keys = KeyRing(place.secrets, self._keys_changed)
+        self._servers: set[StreamServer] = set()
         self._place = place
         self._tls = tls
         self._sockets = socket_directory(place.cluster_id, place.host)
@@ -56,7 +59,14 @@ class RealEnvironment:
         if endpoint.is_unix and not is_of_this_host(endpoint.path, self._sockets):
             raise PeerUnreachable(str(endpoint), "it is a socket of another host")
         tls = None if endpoint.is_unix or self._tls is None else self._tls.dialling()
-        return await connect(endpoint, secret=self._place.secret.value, role=role, handler=handler, tls=tls)
+        refused: PeerNotAdmitted | None = None
+        for key in self.keys.secrets.own_keys:  # the other side may not have heard of the newest yet
+            try:
+                return await connect(endpoint, key=key, role=role, handler=handler, tls=tls)
+            except PeerNotAdmitted as error:
+                refused = error
+        assert refused is not None
+        raise refused
 
     async def listen(
         self, name: str, role: str, handler: Handler, on_stream: Callable[[Stream], None] | None = None
@@ -65,14 +75,21 @@ class RealEnvironment:
         near = Endpoint(path=socket_path(self._sockets, f"{name}-{place.run}" if place.run else name, place.cluster))
         far = Endpoint(host=self._place.host)
         tls = None if self._tls is None else self._tls.accepting()
-        secret = self._place.secret.value
-        local = await StreamServer.start(near, handler, secret=secret, role=role, on_stream=on_stream)
+        keys = self.keys.keys
+        local = await StreamServer.start(near, handler, keys=keys, role=role, on_stream=on_stream)
         try:
-            remote = await StreamServer.start(far, handler, secret=secret, role=role, tls=tls, on_stream=on_stream)
+            remote = await StreamServer.start(far, handler, keys=keys, role=role, tls=tls, on_stream=on_stream)
         except OSError:
             await local.close()
             raise
-        return _Servers([local, remote]), (local.endpoint, remote.endpoint)
+        self._servers |= {local, remote}
+        return _Servers([local, remote], self._servers), (local.endpoint, remote.endpoint)
+
+    def _keys_changed(self) -> None:
+        """Streams of a secret that is not valid any more end, not all of them at once: they are dialled again."""
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            loop.call_later(_DROP_WITHIN_SECONDS * self.random.random(), server.drop_outdated)
 
     def kill(self, pid: int) -> None:
         kill_own(pid, self._place.cluster_id)
@@ -81,8 +98,10 @@ class RealEnvironment:
 class _Servers:
     """All endpoints of one listener."""
 
-    def __init__(self, servers: list[StreamServer]) -> None:
+    def __init__(self, servers: list[StreamServer], open_ones: set[StreamServer]) -> None:
         self._servers = servers
+        self._open_ones = open_ones
 
     async def close(self, timeout: float = 5.0) -> None:
+        self._open_ones.difference_update(self._servers)
         await asyncio.gather(*(server.close(timeout) for server in self._servers))

@@ -9,7 +9,8 @@ What must stay true:
 - The role is that of the newest assignment: the highest (leader epoch, partition epoch, metadata version). An older
   one, or one from before this incarnation was registered, changes nothing (rules 7, 13).
 - Whoever learns from another replica of a higher epoch stops leading, until the controller has told it as well
-  (rule 13). A client's word changes nothing.
+  (rule 13). It has to be one that the controller has named, with its incarnation, on an internal stream (rule 33). A
+  client's word changes nothing.
   In memory is enough: that epoch was committed before anybody heard of it, so before a later process registers. And
   that one obeys only assignments that name its own incarnation, so none of an epoch below (rules 6, 7).
 - Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
@@ -108,8 +109,17 @@ class Replica:
 
     def _pull(self, request: Request) -> Answer | Awaitable[Answer]:
         message = _as(Pull, request)
-        self._learn(message.leader_epoch)
+        if self._is_replica(message.broker_id, message.incarnation):
+            self._learn(message.leader_epoch)
         return self._leader().pull(request, message)
+
+    def _is_replica(self, broker_id: int, incarnation: int) -> bool:
+        """Whether the controller has told of exactly this one: nobody else is believed in an epoch (rule 13).
+
+        A follower that is newer than this replica's assignment has to pull again; its epoch comes from the broker too.
+        """
+        told = () if self._assigned is None else self._assigned.replicas
+        return any((each[0], each[1]) == (broker_id, incarnation) for each in told)
 
     def _push(self, request: Request) -> Answer | Awaitable[Answer]:
         message = _as(Push, request)

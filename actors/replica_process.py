@@ -36,6 +36,7 @@ from raylog.actors.metric_definitions import (
 from raylog.actors.replica import Replica
 from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.transaction_joins import TransactionJoins
 from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError, StreamNotOpen
@@ -164,6 +165,9 @@ class ReplicaProcess:
             return None
         if isinstance(message, StopReplica):
             self.stop("its broker stopped it", delete=message.delete)
+            return None
+        if isinstance(message, KeepSecrets):
+            self._env.keys.adopt(message.secrets)
             return None
         kind, version, _ = pack(message)
         raise MessageUnknown(kind, version)

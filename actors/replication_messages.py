@@ -24,7 +24,7 @@ AbortedRange: TypeAlias = tuple[int, int]  # producer id, first offset
 # --- clients ------------------------------------------------------------------------------------------------------
 
 
-@message(kind=16)
+@message(kind=16, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Append(Message):
     """One batch, the payload. `leader_epoch` is the one in the client's metadata (NO_EPOCH: any)."""
@@ -42,7 +42,7 @@ class Appended(Message):
     log_start_offset: int
 
 
-@message(kind=18)
+@message(kind=18, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
     """Batches from `offset` on, once there are `min_bytes` or `max_wait_ms` are over."""
@@ -76,7 +76,7 @@ class Fetched(Message):
     file: FileSlice | None
 
 
-@message(kind=20)
+@message(kind=20, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
     """The first offset at `timestamp` or later, or of LATEST, EARLIEST, MAX_TIMESTAMP."""
@@ -127,7 +127,7 @@ class EpochEndFound(Message):
     end_offset: int
 
 
-@message(kind=26)
+@message(kind=26, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AppendTransactional(Message):
     """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20).
@@ -157,7 +157,7 @@ class WriteMarker(Message):
     timeout_ms: int
 
 
-@message(kind=28)
+@message(kind=28, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListOpenTransactions(Message):
     """Those that have no marker in this partition yet."""

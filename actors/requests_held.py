@@ -4,22 +4,26 @@ What must stay true:
 - The bytes of these requests have a bound; past it the socket is not read until half of them are gone (rule 31).
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run.
+- What only processes of the cluster may ask gets no further than here on a client's stream (rule 33).
 - No handler's error is lost: each goes to `answer`, and so does the loss of a handler that was cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from raylog.actors.messages import Done, Ping, pack
+from raylog.actors.messages import Done, Ping, is_for_clients, pack
+from raylog.actors.rare_log import RareLog
 from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response, StreamLimits
-from raylog.errors import MessageUnknown, StreamNotOpen
+from raylog.errors import InternalOnly, MessageUnknown, StreamNotOpen
 
 _CANCEL_SECONDS: Final = 1.0
+_of_clients: Final = RareLog(logging.getLogger(__name__))
 
 
 def refuse_all(request: Request) -> Answer:
@@ -39,6 +43,8 @@ class RequestsHeld:
         read_on: Callable[[bool], None],
     ) -> None:
         self.bytes_held = 0
+        self.is_internal = False  # what the other side has proved to be; until then it asks nothing
+        self.peer = ""
         self.is_congested = False  # the peer does not read its answers
         self._handler = handler
         self._limits = limits
@@ -52,6 +58,12 @@ class RequestsHeld:
 
     def take(self, request: Request) -> None:
         """Handle a request, now or when its turn comes."""
+        if not self.is_internal and not is_for_clients(type(request.message)):
+            refused = InternalOnly(type(request.message).__name__, self.peer)
+            _of_clients.warning("A request is refused: %s", refused)
+            if request.correlation_id:
+                self._answer(request.correlation_id, None, refused)
+            return
         self.bytes_held += request.size
         if self.bytes_held > self._limits.held_bytes and self._is_reading:
             self._is_reading = False

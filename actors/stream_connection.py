@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Final, cast
 
 from raylog.actors import messages
-from raylog.actors.admission import Admission
+from raylog.actors.admission import Admission, Key, Standing
 from raylog.actors.frame_reader import FrameReader
 from raylog.actors.frames import (
     ERROR,
@@ -45,7 +45,8 @@ from raylog.actors.frames import (
     check_outgoing,
     encode_header,
 )
-from raylog.actors.messages import Done, Failure, Message
+from raylog.actors.messages import Done, DoorFull, Failure, Message
+from raylog.actors.rare_log import RareLog
 from raylog.actors.remote_errors import failure_of, remote_failed
 from raylog.actors.requests_held import RequestsHeld
 from raylog.actors.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
@@ -55,6 +56,7 @@ from raylog.errors import (
     FrameInvalid,
     MessageUnknown,
     PeerNotAdmitted,
+    PeerUnreachable,
     RaylogError,
     StreamClosed,
     StreamError,
@@ -69,6 +71,7 @@ _JOIN_BYTES: Final = 4 * KIB  # a payload up to here is copied into one piece wi
 _FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
 
 _log = logging.getLogger(__name__)
+_of_strangers: Final = RareLog(_log)
 
 
 class State(Enum):
@@ -88,11 +91,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         limits: StreamLimits,
         peer: str,
         on_admitted: Callable[[StreamConnection], None] | None = None,
+        on_connected: Callable[[StreamConnection, str], None] | None = None,
     ) -> None:
+        """`on_connected` hears of the peer's address: empty at a unix socket."""
         self._loop = asyncio.get_running_loop()
         self._admission = admission
         self._limits = limits
         self._on_admitted = on_admitted
+        self._on_connected = on_connected
         self._address = peer
         self.state = State.ADMITTING
         self.admitted: asyncio.Future[None] = self._loop.create_future()
@@ -116,8 +122,19 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        role = self._admission.peer_role
+        """What a stranger says of itself is not in it."""
+        role = self._admission.peer_role if self._admission.is_admitted else ""
         return f"{role} at {self._address}" if role else self._address
+
+    @property
+    def is_internal(self) -> bool:
+        """See `Stream.is_internal`."""
+        return self._held.is_internal
+
+    @property
+    def key(self) -> Key | None:
+        """What both sides have proved to hold."""
+        return self._admission.key
 
     @property
     def held_bytes(self) -> int:
@@ -291,7 +308,34 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_HIGH_BYTES // 4)
         if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
+        if self._on_connected is not None:
+            self._tell_address(self._on_connected)
         self._say(self._admission.opening())
+
+    def _tell_address(self, on_connected: Callable[[StreamConnection, str], None]) -> None:
+        assert self._transport is not None
+        name = self._transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._address = f"{name[0]}:{name[1]}, {self._address}"
+            on_connected(self, name[0])
+        else:
+            on_connected(self, "")
+
+    def turn_away(self) -> None:
+        """It has not proved itself, and others want to: let it come again."""
+        if self.state is State.ADMITTING:
+            self._say(DoorFull())
+            self._uncork()
+            self._close_unadmitted(PeerNotAdmitted(self._address, "too many wait to prove themselves"))
+
+    def _close_unadmitted(self, error: PeerNotAdmitted) -> None:
+        """With what was said to it last."""
+        self._reason = error
+        self.state = State.CLOSED
+        if self._transport is not None:
+            self._transport.close()
+        else:
+            self.connection_lost(error)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
@@ -306,8 +350,10 @@ class StreamConnection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 else:
                     self._take_request(frame)
-        except (FrameInvalid, PeerNotAdmitted) as error:
-            _log.warning("A stream with %s is closed: %s", self.peer, error)
+        except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
+            (_log if self._admission.is_admitted else _of_strangers).warning(
+                "A stream with %s is closed: %s", self.peer, error
+            )
             self.abort(error)
         if not was_corked:
             self._is_corked = False
@@ -360,7 +406,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         if self._received == received_then and self._is_reading:
             error = FrameInvalid(f"A frame began and then nothing more came for {self._limits.stall_seconds:g} s.")
-            _log.warning("A stream with %s is closed: %s", self.peer, error)
+            (_log if self._admission.is_admitted else _of_strangers).warning(
+                "A stream with %s is closed: %s", self.peer, error
+            )
             self.abort(error)
         else:
             self._watch_for_stall()
@@ -379,7 +427,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._admission_timer.cancel()
             self._reader.widen(self._limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
             self.state = State.OPEN
-            self._asked.peer = self.peer
+            self._asked.peer = self._held.peer = self.peer
+            self._held.is_internal = self.key is not None and self.key.standing is Standing.INTERNAL
             self.admitted.set_result(None)
             if self._on_admitted is not None:
                 self._on_admitted(self)

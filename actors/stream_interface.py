@@ -194,6 +194,10 @@ class Stream(Protocol):
         """Who is on the other side, for people."""
 
     @property
+    def is_internal(self) -> bool:
+        """Whether the other side is a process of the cluster, as it has proved; otherwise a client (rule 33)."""
+
+    @property
     def bytes_in_flight(self) -> int:
         """What the other side has not answered."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeAlias
 
 from raylog.actors.background_tasks import BackgroundTasks
@@ -22,7 +22,7 @@ from raylog.actors.environment import Environment
 from raylog.actors.messages import Ping
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.stream_interface import Endpoint, Stream
-from raylog.errors import PeerUnreachable, RaylogError, StreamNotOpen
+from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, StreamNotOpen
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -48,8 +48,12 @@ class _Peer:
 class StreamPool:
     """Made on its event loop."""
 
-    def __init__(self, env: Environment, tasks: BackgroundTasks) -> None:
+    def __init__(
+        self, env: Environment, tasks: BackgroundTasks, find_again: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`find_again` asks for newer secrets, where those that this process holds are not valid any more."""
         self._env = env
+        self._find_again = find_again
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._timers = Timers(self._loop)
@@ -122,12 +126,10 @@ class StreamPool:
     # --- dialling -------------------------------------------------------------------------------------------------
 
     async def _dial(self, peer: _Peer) -> None:
-        for endpoint in peer.endpoints:
-            try:
-                stream = await self._env.dial(endpoint, "client", refuse_all)
-            except RaylogError as error:
-                peer.error = error
-                continue
+        stream = await self._dial_one_of(peer)
+        if isinstance(peer.error, PeerNotAdmitted) and stream is None and await self._has_newer_secrets():
+            stream = await self._dial_one_of(peer)
+        if stream is not None:
             if self._peers.get(peer.endpoints) is peer:
                 self._has_dialled(peer, stream)
             else:  # this pool was closed meanwhile
@@ -140,6 +142,20 @@ class StreamPool:
         waiting, peer.waiting = peer.waiting, deque()
         for future in waiting:
             _fail(future, peer.error)
+
+    async def _dial_one_of(self, peer: _Peer) -> Stream | None:
+        for endpoint in peer.endpoints:
+            try:
+                return await self._env.dial(endpoint, "client", refuse_all)
+            except RaylogError as error:
+                peer.error = error
+        return None
+
+    async def _has_newer_secrets(self) -> bool:
+        held = self._env.keys.secrets.version
+        if self._find_again is not None:
+            await self._find_again()
+        return self._env.keys.secrets.version > held
 
     def _has_dialled(self, peer: _Peer, stream: Stream) -> None:
         peer.stream, peer.error, peer.pause = stream, None, 0.0

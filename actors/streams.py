@@ -1,7 +1,8 @@
 """Opening streams: the server that accepts them, and `connect`. What one is, `stream_interface.py` says.
 
 Unix sockets for peers on the same node, in a directory that only its owner can enter; TCP for the rest, with TLS where
-a context is given. Either way both sides prove first that they hold the cluster's secret (`admission.py`, rule 30).
+a context is given. Either way both sides prove first that they hold a secret of the cluster (`admission.py`, rule 30),
+and which one they have proved is what the stream may be used for (rule 33).
 One stream per pair of processes is enough, both sides ask over it. Connecting again after a stream has
 ended is up to the caller, who has to find out first what became of its requests (rule 27).
 """
@@ -11,20 +12,20 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from ssl import SSLContext
-from typing import Final
+from typing import Final, TypeAlias
 
-from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, check_role, check_secret
+from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, Key, check_role
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.socket_directory import listening_socket, private_directory
 from raylog.actors.stream_connection import StreamConnection
+from raylog.actors.stream_door import Door
 from raylog.actors.stream_interface import Endpoint, Handler, StreamLimits
-from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError
+from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError, StreamNotOpen
 
 _DEFAULT_LIMITS: Final = StreamLimits()
-# Connections that have not proved themselves; more are closed at once, so that strangers cannot use up our files.
-_MAX_STRANGERS: Final = 256
+KeysOf: TypeAlias = Callable[[], Sequence[Key]]
 
 
 class StreamServer:
@@ -33,19 +34,19 @@ class StreamServer:
     def __init__(
         self,
         handler: Handler,
-        secret: bytes,
+        keys: KeysOf,
         role: str,
         limits: StreamLimits,
         on_stream: Callable[[StreamConnection], None] | None,
     ) -> None:
         self._handler = handler
-        self._secret = check_secret(secret)
+        self._keys = keys
         self._role = check_role(role)
         self._limits = limits
         self._on_stream = on_stream
         self._endpoints: set[str] = set()
         self._connections: set[StreamConnection] = set()
-        self._strangers: set[StreamConnection] = set()
+        self._door: Door[StreamConnection] = Door()
         self._server: asyncio.Server | None = None
         self._socket_file: tuple[str, int] | None = None
         self.endpoint = Endpoint(host="unset")
@@ -56,7 +57,7 @@ class StreamServer:
         listen: Endpoint,
         handler: Handler,
         *,
-        secret: bytes,
+        keys: KeysOf,
         role: str,
         advertised: Collection[Endpoint] = (),
         tls: SSLContext | None = None,
@@ -65,10 +66,11 @@ class StreamServer:
     ) -> StreamServer:
         """Listen. Port 0 lets the system choose; `endpoint` says what it chose.
 
-        `advertised` are the endpoints, beside this one, under which others are told to connect. `on_stream` is called
-        with each stream that has been admitted, so that this side can ask over it too.
+        `keys` is asked at each connection: they change (`cluster_secrets.py`). `advertised` are the endpoints, beside
+        this one, under which others are told to connect. `on_stream` is called with each stream that has been admitted,
+        so that this side can ask over it too.
         """
-        server = cls(handler, secret, role, limits, on_stream)
+        server = cls(handler, keys, role, limits, on_stream)
         await server._listen(listen, tls)
         server._endpoints = {str(server.endpoint), *map(str, advertised)}
         return server
@@ -76,14 +78,21 @@ class StreamServer:
     @property
     def streams(self) -> list[StreamConnection]:
         """Those that have been admitted and have not ended."""
-        return list(self._connections - self._strangers)
+        return [each for each in self._connections if each not in self._door]
+
+    def drop_outdated(self) -> None:
+        """End the streams of those who proved to hold what is no secret of the cluster any more."""
+        valid = self._keys()
+        for stream in self.streams:
+            if stream.key not in valid:
+                stream.abort(StreamNotOpen(stream.peer, "the secret that it was opened with is not valid any more"))
 
     async def close(self, timeout: float = 5.0) -> None:
         """Accept no more, wait so long for the handlers, end all streams."""
         if self._server is None:
             return
         self._server.close()
-        for stranger in list(self._strangers):
+        for stranger in self._door.waiting():
             stranger.abort(PeerNotAdmitted("a stranger", "the server was closed"))
         await asyncio.gather(*(connection.close(timeout) for connection in list(self._connections)))
         await self._server.wait_closed()
@@ -109,25 +118,31 @@ class StreamServer:
 
     def _accept(self) -> StreamConnection:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        admission = Acceptor(self._secret, self._role, self._endpoints, nonce, "a stranger")
+        admission = Acceptor(self._keys(), self._role, self._endpoints, nonce, "a stranger")
         connection = StreamConnection(
-            admission, self._handler, self._limits, f"a peer of {self.endpoint}", self._admitted
+            admission, self._handler, self._limits, f"a peer of {self.endpoint}", self._admitted, self._has_address
         )
         self._connections.add(connection)
-        self._strangers.add(connection)
         connection.closed.add_done_callback(lambda _: self._forget(connection))
-        if len(self._strangers) > _MAX_STRANGERS:
-            asyncio.get_running_loop().call_soon(connection.abort, PeerNotAdmitted("a stranger", "there are too many"))
+        self._make_room(self._door.came(connection))
         return connection
 
+    def _has_address(self, connection: StreamConnection, address: str) -> None:
+        self._make_room(self._door.has_address(connection, address))
+
+    def _make_room(self, oldest: StreamConnection | None) -> None:
+        if oldest is not None:
+            self._door.left(oldest)
+            asyncio.get_running_loop().call_soon(oldest.turn_away)
+
     def _admitted(self, connection: StreamConnection) -> None:
-        self._strangers.discard(connection)
+        self._door.left(connection)
         if self._on_stream is not None:
             self._on_stream(connection)
 
     def _forget(self, connection: StreamConnection) -> None:
         self._connections.discard(connection)
-        self._strangers.discard(connection)
+        self._door.left(connection)
 
     def _remove_socket_file(self) -> None:
         """Remove our file, and not that of a successor which has taken its name meanwhile."""
@@ -144,14 +159,14 @@ class StreamServer:
 async def connect(
     endpoint: Endpoint,
     *,
-    secret: bytes,
+    key: Key,
     role: str,
     handler: Handler = refuse_all,
     tls: SSLContext | None = None,
     limits: StreamLimits = _DEFAULT_LIMITS,
 ) -> StreamConnection:
     """A stream on which both sides have proved themselves. `handler` takes what the other side asks over it."""
-    admission = Dialer(secret, role, str(endpoint), secrets.token_bytes(NONCE_BYTES))
+    admission = Dialer(key, role, str(endpoint), secrets.token_bytes(NONCE_BYTES))
     stream = StreamConnection(admission, handler, limits, str(endpoint))
     try:
         await asyncio.wait_for(_dial(endpoint, stream, tls, limits), limits.admission_seconds)
@@ -159,7 +174,7 @@ async def connect(
     except (OSError, asyncio.TimeoutError) as error:
         stream.abort(PeerUnreachable(str(endpoint), "it was given up"))
         raise PeerUnreachable(str(endpoint), str(error) or "no connection in time") from error
-    except PeerNotAdmitted:
+    except (PeerNotAdmitted, PeerUnreachable):
         raise
     except StreamError as error:
         reason = "it ended the stream: secret or address are wrong, or it went down"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from raylog.actors.messages import Message, message
 
 
-@message(kind=132)
+@message(kind=132, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class InitFamily(Message):
     """From a driver: this family is mine now. The same `holder` again is answered as the first time.
@@ -34,7 +34,7 @@ class FamilyInitialised(Message):
     last_batch: int
 
 
-@message(kind=134)
+@message(kind=134, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class JoinFamily(Message):
     """From whoever writes a part of a batch. Asked twice, it is two members, of which one stays without a use."""
@@ -53,7 +53,7 @@ class FamilyJoined(Message):
     epoch: int
 
 
-@message(kind=136)
+@message(kind=136, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EndFamily(Message):
     """From the driver: commit `batch` with exactly these members, and abort the rest. `batch` −1: abort all.
@@ -75,7 +75,7 @@ class FamilyEnded(Message):
     last_batch: int
 
 
-@message(kind=138)
+@message(kind=138, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class KeepFamily(Message):
     """From the driver, now and then: it lives, so its members' time is not over."""

@@ -13,7 +13,7 @@ from raylog.actors.messages import Message, message
 TransactionPartition: TypeAlias = tuple[str, bytes, int]  # topic, its id, partition
 
 
-@message(kind=120)
+@message(kind=120, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
     """From a producer: this transactional id is mine now. `producer_id`, `epoch`: what it had, where it had some."""
@@ -51,7 +51,7 @@ class AddPartition(Message):
     together: tuple[TransactionPartition, ...] = ()
 
 
-@message(kind=123)
+@message(kind=123, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AddGroup(Message):
     """From a producer, before it asks a group's coordinator to stage offsets of this transaction."""
@@ -62,7 +62,7 @@ class AddGroup(Message):
     group: str
 
 
-@message(kind=124)
+@message(kind=124, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Message):
     """From a producer. Answered with `TransactionEnded` once every partition has its marker."""
@@ -93,7 +93,7 @@ class ResolveStaged(Message):
     commit: bool
 
 
-@message(kind=126)
+@message(kind=126, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListTransactions(Message):
     """All transactional ids of this coordinator."""
@@ -110,7 +110,7 @@ class TransactionsListed(Message):
     transactions: tuple[tuple[str, int, int, int, int], ...]
 
 
-@message(kind=128)
+@message(kind=128, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DescribeTransaction(Message):
     """Answered with its `TransactionRecord`."""
@@ -118,7 +118,7 @@ class DescribeTransaction(Message):
     transactional_id: str
 
 
-@message(kind=129)
+@message(kind=129, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AbortTransaction(Message):
     """From an operator: end this transaction, and fence its producer. Answered once every partition has its marker."""

@@ -48,6 +48,7 @@ class LinkAddress:
 
         async def find() -> Sequence[Endpoint]:
             access = await env.off_loop(ask_again)
+            env.keys.adopt(access.secrets)  # they may have been rotated since
             return _bootstrap(access, self.node_id)
 
         return find
@@ -66,7 +67,7 @@ def link_address(cluster: Cluster | ClusterAccess | str | None, timeout: float) 
 
 def _address(access: ClusterAccess, ask_again: Callable[[], ClusterAccess] | None) -> LinkAddress:
     node_id, host = _by_ray() or _by_own_addresses(access)
-    place = Place(access.cluster_id, access.secret, host)
+    place = Place(access.cluster_id, access.secrets, host)
     return LinkAddress(place, node_id, _bootstrap(access, node_id), ask_again)
 
 

@@ -108,6 +108,7 @@ class ClientRuntime:
             env = ClientEnvironment(address.place, RayTls.from_environment())
             shared = _SharedLink(ClusterLink(env, address.bootstrap, address.node_id, address.finder(env)))
             self._links[address.cluster_id] = shared
+        shared.link.env.keys.adopt(address.place.secrets)
         shared.users += 1
         return shared.link
 

@@ -22,6 +22,7 @@ from raylog.errors import RaylogError
 
 CALL_SECONDS: Final = 30.0
 SHUTDOWN_SECONDS: Final = 60.0
+GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new secret
 _INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
@@ -43,7 +44,7 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
         return self._cluster_id
 
     def access(self, timeout: float = CALL_SECONDS) -> ClusterAccess:
-        """What a client of this cluster needs to open streams. It holds the cluster's secret."""
+        """What a client of this cluster needs to open streams. It holds the clients' secret."""
         answer: ClusterAccess = self._calls.ask("access", timeout=timeout, repeatable=True)
         return answer
 
@@ -208,6 +209,15 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
         """Stop a drained broker for good, and forget it. UnknownBroker; BrokerInUse: it runs on."""
         self._calls.ask("remove_broker", broker, _INSIDE * timeout, timeout=timeout)
+
+    def rotate_secrets(self, *, grace: float = GRACE_SECONDS, timeout: float = CALL_SECONDS) -> None:
+        """Let the cluster have new secrets, without a stop. Returns when every broker that runs keeps them.
+
+        `grace`: for so many seconds the former ones are valid too. Clients that reach Ray fetch the new one when they
+        need it; programs without Ray, such as Spark's workers, have to be started anew within that time.
+        AdminTimedOut: a broker has not answered yet, and it goes on; until all have, the former stay valid.
+        """
+        self._calls.ask("rotate_secrets", grace, _INSIDE * timeout, timeout=timeout)
 
     # --- in general -----------------------------------------------------------------------------------------------
 

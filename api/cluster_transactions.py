@@ -5,7 +5,9 @@ Every call has a time-out and ends in an answer or in one typed error. All may b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.api.link_calls import call_over_link
@@ -17,6 +19,9 @@ from raylog.api.transaction_descriptions import (
 )
 
 if TYPE_CHECKING:
+    from raylog.actors.cluster_link import ClusterLink
+    from raylog.actors.hanging_transactions import Hanging
+    from raylog.api.controller_calls import ControllerCalls
     from raylog.api.transaction_administration import TransactionAdministration
 
 _T = TypeVar("_T")
@@ -25,6 +30,8 @@ _CALL_SECONDS: Final = 30.0
 
 class ClusterTransactions:
     """`Cluster` is one of these."""
+
+    _calls: ControllerCalls
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
@@ -70,4 +77,11 @@ class ClusterTransactions:
     ) -> _T:
         from raylog.api.transaction_administration import TransactionAdministration
 
-        return call_over_link(self, lambda link: call(TransactionAdministration(link, timeout)), timeout)
+        def administration(link: ClusterLink) -> TransactionAdministration:
+            async def end_hanging(hanging: Hanging, left: float) -> None:
+                ask = partial(self._calls.ask, "end_hanging", hanging, left, timeout=left, repeatable=True)
+                await asyncio.get_running_loop().run_in_executor(None, ask)
+
+            return TransactionAdministration(link, timeout, end_hanging)
+
+        return call_over_link(self, lambda link: call(administration(link)), timeout)

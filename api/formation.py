@@ -29,7 +29,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from raylog.actors.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
 from raylog.actors.actor_options import actor_options
 from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
 from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import (
@@ -189,12 +189,12 @@ class _Start:
         if cluster_id is None or planned:
             homes = list(number_all(homes))
             planned = planned or first_voters(homes)
-        secret = next((each.secret for each in found if each.secret is not None), None)
+        held = max((each.secrets for each in found if each.secrets), key=lambda each: each.version, default=None)
         head = next(node for node in nodes if node.is_head)
         post = ControllerPost(
             cluster=self._name,
             cluster_id=cluster_id or uuid.uuid4().hex,
-            secret=secret or ClusterSecret.draw(),
+            secrets=held or ClusterSecrets.draw(),
             node_id=head.node_id,
             host=head.host,
             first_voters=planned,

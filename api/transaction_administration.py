@@ -22,14 +22,14 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_hash, group_hash
+from raylog.actors.hanging_transactions import Hanging
 from raylog.actors.messages import Done, Message
-from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
+from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_messages import (
     AbortTransaction,
     DescribeTransaction,
     ListTransactions,
-    ResolveStaged,
     TransactionRecord,
     TransactionsListed,
 )
@@ -53,6 +53,7 @@ _NO_TIME: Final = -1
 _NO_OFFSET: Final = -1
 _PHASES: Final = 3  # of looking for what hangs: before, whose it is, and after; none takes the time of the others
 _Key: TypeAlias = tuple[TopicPartition, int, int, int]
+EndHanging: TypeAlias = Callable[[Hanging, float], Awaitable[None]]
 _Look: TypeAlias = Callable[[TopicPartition, float], Awaitable[list[HangingTransaction]]]
 
 
@@ -62,10 +63,11 @@ class _Identity(NamedTuple):
 
 
 class TransactionAdministration:
-    """Made on the link's loop, for one call."""
+    """Made on the link's loop, for one call. `end_hanging` lets a process of the cluster end one (rule 33)."""
 
-    def __init__(self, link: ClusterLink, timeout: float) -> None:
+    def __init__(self, link: ClusterLink, timeout: float, end_hanging: EndHanging) -> None:
         self._link = link
+        self._end_hanging = end_hanging
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + timeout
 
@@ -130,14 +132,11 @@ class TransactionAdministration:
             if hanging.partition in found.unasked:
                 raise found.unasked[hanging.partition]
             raise InvalidTransactionState(f"{hanging} does not hang (any more).")
-        if hanging.groups:
-            end = ResolveStaged(hanging.producer_id, hanging.epoch, hanging.coordinator_epoch, False)
-            await self._ask_group_coordinator(hanging.partition, end, Done, self._left())
-            return
-        message = WriteMarker(
-            hanging.producer_id, hanging.epoch + 1, hanging.coordinator_epoch, False, round(1000 * _ASK_SECONDS)
+        topic, number = hanging.partition
+        end = Hanging(
+            topic, number, hanging.producer_id, hanging.epoch, hanging.coordinator_epoch, bool(hanging.groups)
         )
-        await self._ask_leader(hanging.partition, message, Done, self._left())
+        await self._end_hanging(end, self._left())
 
     # --- hanging ones ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ import uvloop
 from bench.measuring import Figure
 from raylog.actors import log_compaction
 from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.control_messages import Assign, ReplicaHello
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
@@ -63,7 +63,7 @@ class _Partition:
     """One replica, which leads, and the endpoint of its broker: the bench."""
 
     def __init__(self, folder: str) -> None:
-        self.place = Place(f"bench-{os.getpid()}", ClusterSecret.draw(), "127.0.0.1")
+        self.place = Place(f"bench-{os.getpid()}", ClusterSecrets.draw(), "127.0.0.1")
         self.env = RealEnvironment(self.place, None)
         self.directory = f"{folder}/bench-0"
         self._folder = folder

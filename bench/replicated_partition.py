@@ -18,7 +18,7 @@ import uvloop
 
 from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.control_messages import Assign, GetMetadata, Metadata, ReplicaHello
 from raylog.actors.kept_memory import keep_memory
 from raylog.actors.real_environment import Place, RealEnvironment
@@ -50,7 +50,7 @@ async def replicated_partition(settings: Mapping[str, str], count: int = 3) -> A
 @asynccontextmanager
 async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIterator[BenchCluster]:
     folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
-    place = Place(f"bench-{os.getpid()}", ClusterSecret.draw(), "127.0.0.1")
+    place = Place(f"bench-{os.getpid()}", ClusterSecrets.draw(), "127.0.0.1")
     env = RealEnvironment(place, None)
     hellos: dict[int, tuple[ReplicaHello, Stream]] = {}
 
@@ -82,7 +82,7 @@ async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIte
         await asyncio.sleep(0.5)
         leader = await env.dial(Endpoint.parse(hellos[1][0].endpoints[0]), "bench", refuse_all)
         broker = Address(_NODE, tuple(map(str, endpoints)))
-        yield BenchCluster(leader, folder, ClusterAccess(place.cluster_id, place.secret, {1: broker}))
+        yield BenchCluster(leader, folder, ClusterAccess(place.cluster_id, place.secrets.for_clients(), {1: broker}))
         await leader.close()
     finally:
         for process in processes:

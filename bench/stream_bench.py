@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from bench.measuring import ROUNDS, Figure
+from raylog.actors.admission import Key, Standing
 from raylog.actors.messages import Done
 from raylog.actors.stream_connection import StreamConnection
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
@@ -63,7 +64,8 @@ def _acknowledge(_request: Request) -> Answer:
 
 def _serve(tell: Connection, listen: str, secret: bytes) -> None:
     async def serve() -> None:
-        server = await StreamServer.start(Endpoint.parse(listen), _acknowledge, secret=secret, role="bench")
+        keys = (Key(Standing.INTERNAL, secret),)
+        server = await StreamServer.start(Endpoint.parse(listen), _acknowledge, keys=lambda: keys, role="bench")
         tell.send(str(server.endpoint))
         await asyncio.Event().wait()
 
@@ -83,7 +85,7 @@ def _bounce(tell: Connection, path: str, size: int) -> None:
 
 
 async def _measure(name: str, endpoint: Endpoint) -> list[Figure]:
-    stream = await connect(endpoint, secret=_SECRET, role="bench")
+    stream = await connect(endpoint, key=Key(Standing.INTERNAL, _SECRET), role="bench")
     figures = []
     try:
         for label, size in _SIZES.items():

@@ -67,7 +67,7 @@ def each_of(partitions: Partitions) -> frozenset[PartitionId]:
 # --- membership ---------------------------------------------------------------------------------------------------
 
 
-@message(kind=80)
+@message(kind=80, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat(Message):
     """`profile` is told when joining, and when it has changed. The answer may wait `max_wait_ms` for something new."""
@@ -94,7 +94,7 @@ class GroupHeartbeatAnswer(Message):
 # --- offsets ------------------------------------------------------------------------------------------------------
 
 
-@message(kind=82)
+@message(kind=82, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
     """As a member, or with an empty member id and NO_EPOCH while the group has no members."""
@@ -113,7 +113,7 @@ class OffsetsCommitted(Message):
     refused: tuple[Refusal, ...]
 
 
-@message(kind=84)
+@message(kind=84, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class FetchOffsets(Message):
     """Of these partitions, or (None) of all that have one. A member says which one it is, anybody else nothing."""
@@ -133,7 +133,7 @@ class OffsetsFetched(Message):
     refused: tuple[Refusal, ...]
 
 
-@message(kind=86)
+@message(kind=86, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class StageOffsets(Message):
     """Offsets that an open transaction will commit, if it does. `member` and `epoch` as in CommitOffsets.
@@ -153,7 +153,7 @@ class StageOffsets(Message):
 # --- administration -----------------------------------------------------------------------------------------------
 
 
-@message(kind=88)
+@message(kind=88, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListGroups(Message):
     """All groups of this coordinator."""
@@ -167,7 +167,7 @@ class GroupsListed(Message):
     groups: tuple[tuple[str, str, int], ...]
 
 
-@message(kind=90)
+@message(kind=90, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DescribeGroup(Message):
     group: str
@@ -193,7 +193,7 @@ class GroupDescribed(Message):
     staged: Partitions
 
 
-@message(kind=92)
+@message(kind=92, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Message):
     """A group without members, with its offsets."""
@@ -201,7 +201,7 @@ class DeleteGroup(Message):
     group: str
 
 
-@message(kind=93)
+@message(kind=93, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets(Message):
     """Of topics that no member is subscribed to."""
@@ -210,7 +210,7 @@ class DeleteOffsets(Message):
     partitions: Partitions
 
 
-@message(kind=94)
+@message(kind=94, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class RemoveMembers(Message):
     """By member id or group_instance_id; with neither, all of them."""
@@ -221,7 +221,7 @@ class RemoveMembers(Message):
     reason: str
 
 
-@message(kind=95)
+@message(kind=95, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AlterOffsets(Message):
     """Of a group without members."""
@@ -230,7 +230,7 @@ class AlterOffsets(Message):
     offsets: tuple[OffsetToCommit, ...]
 
 
-@message(kind=96)
+@message(kind=96, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListStaged(Message):
     """What transactions have staged with this coordinator and not decided yet."""

@@ -54,7 +54,7 @@ What stays true here:
     │                             CompactionAbandoned, HousekeeperBusy
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
-    │   ├── MessageUnknown, SocketInUse
+    │   ├── MessageUnknown, InternalOnly, SocketInUse
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
@@ -1693,6 +1693,20 @@ class PeerNotAdmitted(StreamError):
 
     def describe(self) -> str:
         return f"No stream with {self.peer}: {self.reason}."
+
+
+class InternalOnly(StreamError):
+    """A client asked what only brokers, replicas, coordinators and the controller may ask (rule 33)."""
+
+    advice = "Nothing was done. Only processes of the cluster hold the secret that this asks for."
+
+    def __init__(self, message: str, peer: str) -> None:
+        super().__init__(message, peer)
+        self.message = message
+        self.peer = peer
+
+    def describe(self) -> str:
+        return f"{self.message} is not for clients, and {self.peer} has proved to be one."
 
 
 class PeerUnreachable(StreamError):

@@ -1,6 +1,7 @@
 """A process's way to the brokers: one link per cluster, kept for as long as the process lives.
 
-Of a driver, and of Spark's Python workers, which have no Ray: they are told the brokers' endpoints and the secret.
+Of a driver, and of Spark's Python workers, which have no Ray: they are told the brokers' endpoints, and the secret that
+clients hold.
 What must stay true: one link at a time to a cluster, and newer addresses than it was made with make a new one, for
 brokers that were started again may all have others.
 """
@@ -43,6 +44,7 @@ def channel_to(access: ClusterAccess) -> Channel:
     with _making:
         known = _channels.get(access.cluster_id)
         if known is not None and known.runtime.is_running and not known.link.is_over and known.brokers == brokers:
+            known.link.env.keys.adopt(access.secrets)
             return known
         runtime = client_runtime()
         if known is not None and known.runtime is runtime and runtime.is_running:

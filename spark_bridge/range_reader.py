@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RangeReading:
-    """How ranges are read; what a task is sent. It holds the cluster's secret."""
+    """How ranges are read; what a task is sent. It holds the clients' secret."""
 
     access: ClusterAccess
     reads_committed: bool

@@ -329,7 +329,7 @@ class Clients:
         self.history = PartitionHistory(f"{topic}-{partition}") if history is None else history
         self._producer_id = producer_id
         self._loop = ClientLoop(namespace)
-        self._place = Place(access.cluster_id, access.secret, host)
+        self._place = Place(access.cluster_id, access.secrets, host)
         self._brokers = [Endpoint.parse(address.endpoints[-1]) for address in access.brokers.values()]
         self._partition = topic, partition
         self._loop.do(self._start(writers, reads, pause))

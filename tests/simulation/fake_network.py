@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.stream_interface import Endpoint, Handler, Stream, StreamLimits
 from tests.simulation.delays import Delays, Rarely, draw_wide
 from tests.simulation.fake_streams import FakeServer, FakeStream
@@ -173,9 +174,11 @@ class Network:
 
     # --- what environments ask ------------------------------------------------------------------------------------
 
-    async def dial(self, loop: VirtualLoop, node: Node, endpoint: Endpoint, role: str, handler: Handler) -> FakeStream:
+    async def dial(
+        self, loop: VirtualLoop, node: Node, keys: KeyRing, endpoint: Endpoint, role: str, handler: Handler
+    ) -> FakeStream:
         """See `Environment.dial`."""
-        stream = FakeStream(self, loop, node, handler, str(endpoint))
+        stream = FakeStream(self, loop, node, keys, handler, str(endpoint))
         stream.is_dialler = True
         self._later(self._link(node, node).next_delay(), self._knock, stream, endpoint, role, 0)
         try:
@@ -189,13 +192,14 @@ class Network:
         self,
         loop: VirtualLoop,
         node: Node,
+        keys: KeyRing,
         name: str,
         role: str,
         handler: Handler,
         on_stream: Callable[[Stream], None] | None,
     ) -> tuple[FakeServer, tuple[Endpoint, ...]]:
         """See `Environment.listen`. As with real sockets, who listens under a taken path takes it over."""
-        server = FakeServer(self, loop, node, role, handler, on_stream)
+        server = FakeServer(self, loop, node, keys, role, handler, on_stream)
         path, port = f"/run/{node.name}/{name}", self._free_port(node)
         if not loop.is_dead:
             self._servers[node.name, path] = self._servers[node.name, port] = server
@@ -281,7 +285,9 @@ class Network:
             self._later(delay, stream.loop.deliver, stream.refused, "connection refused")
 
     def _connect(self, stream: FakeStream, server: FakeServer, endpoint: Endpoint, role: str) -> None:
-        accepted = FakeStream(self, server.loop, server.node, server.handler, f"a peer of {endpoint}")
+        accepted = FakeStream(
+            self, server.loop, server.node, server.keys, server.handler, f"a peer of {endpoint}"
+        )
         there = Pipe(self._scheduler, self._link(stream.node, server.node), stream, accepted)
         back = Pipe(self._scheduler, self._link(server.node, stream.node), accepted, stream)
         self._streams[stream.serial] = stream

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from raylog.actors import messages
+from raylog.actors.admission import Standing
+from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.frames import (
     ERROR,
     NO_PARTITION,
@@ -65,8 +67,11 @@ _KINDS: Final = {
 class FakeStream:
     """One side of a stream."""
 
-    def __init__(self, network: Network, loop: VirtualLoop, node: Node, handler: Handler, address: str) -> None:
+    def __init__(
+        self, network: Network, loop: VirtualLoop, node: Node, keys: KeyRing, handler: Handler, address: str
+    ) -> None:
         self.loop = loop
+        self.keys = keys
         self.node = node
         self.serial = network.next_serial()
         self.label = f"{loop.name} – {address}"
@@ -106,6 +111,11 @@ class FakeStream:
     @property
     def bytes_in_flight(self) -> int:
         return self._asked.bytes_in_flight
+
+    @property
+    def is_internal(self) -> bool:
+        """See `Stream.is_internal`."""
+        return self._held.is_internal
 
     @property
     def held_bytes(self) -> int:
@@ -340,13 +350,25 @@ class FakeStream:
             self._put(Parcel(_WELCOME, 0, messages.Hello(self._my_role, "", b"")))
         if self.admitted.done():  # cancelled: its dialler is about to give it up
             return
+        standing = self._shared_standing()
+        if standing is None:
+            self.abort(PeerNotAdmitted(self._address, "it did not prove that it holds this cluster's secret"))
+            return
+        self._held.is_internal = standing is Standing.INTERNAL
         self._admission_timer.cancel()
         self._peer_role = parcel.message.role
-        self._asked.peer = self.peer
+        self._asked.peer = self._held.peer = self.peer
         self.state = State.OPEN
         self.admitted.set_result(None)
         if self.on_admitted is not None:
             self.on_admitted(self)
+
+    def _shared_standing(self) -> Standing | None:
+        """Of the newest key of the dialler's that the acceptor has."""
+        assert self.far is not None
+        dialler, acceptor = (self, self.far) if self.is_dialler else (self.far, self)
+        valid = acceptor.keys.keys()
+        return next((key.standing for key in dialler.keys.secrets.own_keys if key in valid), None)
 
     def _take_answer(self, parcel: Parcel) -> None:
         reply = self._asked.answered(parcel.correlation_id)
@@ -400,12 +422,14 @@ class FakeServer:
         network: Network,
         loop: VirtualLoop,
         node: Node,
+        keys: KeyRing,
         role: str,
         handler: Handler,
         on_stream: Callable[[FakeStream], None] | None,
     ) -> None:
         self.loop = loop
         self.node = node
+        self.keys = keys
         self.role = role
         self.handler = handler
         self._network = network

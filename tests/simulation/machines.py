@@ -25,6 +25,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.errors import DiskFailed
 from raylog.storage.disk import Disk
@@ -44,6 +45,7 @@ Main: TypeAlias = Callable[..., Coroutine[Any, Any, object]]
 _WALL_AT_START: Final = 1_800_000_000.0
 _CLOCK_DRIFT: Final = 2e-4
 _WALL_SKEW: Final = 2.0
+_SECRETS: Final = ClusterSecrets(1, (b"internal" * 4,), (b"client" * 6,))
 _NOTICED: Final = (1_000, 20_000)  # microseconds until `on_exit` is called
 
 
@@ -63,9 +65,11 @@ class _Trouble:
 class Machine:
     """A disk, clocks, processes. Made by `World.add_machine`."""
 
-    def __init__(self, world: World, name: str, ordered_names: bool) -> None:
+    def __init__(self, world: World, name: str, ordered_names: bool, *, is_of_cluster: bool = True) -> None:
+        """`is_of_cluster`: what runs on it holds the internal secret (rule 33); otherwise it is all clients."""
         self.world = world
         self.name = name
+        self.is_of_cluster = is_of_cluster
         self.is_up = True
         self.boots = 1
         self.disk = FaultyDisk(ordered_names=ordered_names)  # to look at, also while the power is off
@@ -353,6 +357,8 @@ class SimEnvironment:
 
     def __init__(self, process: Process) -> None:
         self.disk: Disk = process.disk
+        held = _SECRETS if process.machine.is_of_cluster else _SECRETS.for_clients()
+        self.keys = KeyRing(held)
         self.random = Random(process.machine.world.random.getrandbits(64))
         self.process = process
         self._machine = process.machine
@@ -365,12 +371,14 @@ class SimEnvironment:
         return self.process.off_loop(work)
 
     async def dial(self, endpoint: Endpoint, role: str, handler: Handler) -> FakeStream:
-        return await self._network.dial(self.process.loop, self._machine, endpoint, role, handler)
+        return await self._network.dial(
+            self.process.loop, self._machine, self.keys, endpoint, role, handler
+        )
 
     async def listen(
         self, name: str, role: str, handler: Handler, on_stream: Callable[[Stream], None] | None = None
     ) -> tuple[FakeServer, tuple[Endpoint, ...]]:
-        return self._network.listen(self.process.loop, self._machine, name, role, handler, on_stream)
+        return self._network.listen(self.process.loop, self._machine, self.keys, name, role, handler, on_stream)
 
     def kill(self, pid: int) -> None:
         for process in list(self._machine.processes):

@@ -41,6 +41,9 @@ class SimulationFailed(AssertionError):
     """Something in the simulated world went wrong."""
 
 
+_OF_CLIENTS = ("client", "reader", "hostile")
+
+
 class World:
     """See the top of this file."""
 
@@ -120,8 +123,12 @@ class World:
     # --- machines -------------------------------------------------------------------------------------------------
 
     def add_machine(self, name: str, *, ordered_names: bool | None = None) -> Machine:
-        """A machine that is up and on which nothing runs. The seed chooses how its disk orders names."""
-        machine = Machine(self, name, self.random.random() < 0.5 if ordered_names is None else ordered_names)
+        """A machine that is up and on which nothing runs. The seed chooses how its disk orders names.
+
+        One of clients or readers, as its name says, holds the clients' secret only.
+        """
+        ordered = self.random.random() < 0.5 if ordered_names is None else ordered_names
+        machine = Machine(self, name, ordered, is_of_cluster=not name.startswith(_OF_CLIENTS))
         self.machines.append(machine)
         self.network.add_node(machine)
         return machine

@@ -15,7 +15,7 @@ import pytest
 
 from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.environment import Server
 from raylog.actors.real_environment import Place
 from raylog.actors.requests_held import refuse_all
@@ -220,10 +220,10 @@ def test_slow_work_is_still_done_while_the_process_ends(programs: list[subproces
     program = start(
         programs,
         """
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.real_environment import Place
 from raylog.api.client_runtime import ClientEnvironment
-env = ClientEnvironment(Place("c", ClusterSecret(b"s"), "127.0.0.1"), None)
+env = ClientEnvironment(Place("c", ClusterSecrets(1, (), (b"s" * 32,)), "127.0.0.1"), None)
 async def close():
     print(await env.off_loop(lambda: "done"), flush=True)
 runtime.at_exit(close)
@@ -293,7 +293,7 @@ print(child.exitcode, flush=True)
 def access(cluster_id: str = "cluster-1") -> ClusterAccess:
     near = Address("node-1", ("unix:/run/raylog/b", "tcp:127.0.0.1:9"))
     far = Address("node-2", ("unix:/run/raylog/c", "tcp:192.0.2.1:9"))
-    return ClusterAccess(cluster_id, ClusterSecret(b"secret"), {2: far, 1: near})
+    return ClusterAccess(cluster_id, ClusterSecrets(1, (), (b"secret" * 4,)), {2: far, 1: near})
 
 
 def test_without_ray_the_node_is_known_by_its_address() -> None:
@@ -303,7 +303,7 @@ def test_without_ray_the_node_is_known_by_its_address() -> None:
 
 
 def test_on_none_of_the_nodes_only_tcp_is_used() -> None:
-    far = ClusterAccess("cluster-1", ClusterSecret(b"secret"), {2: access().brokers[2]})
+    far = ClusterAccess("cluster-1", ClusterSecrets(1, (), (b"secret" * 4,)), {2: access().brokers[2]})
     address = link_address(far, 1.0)
     assert address.node_id == ""
     assert "tcp:192.0.2.1:9" in map(str, address.bootstrap)
@@ -335,10 +335,10 @@ def test_the_process_id_is_that_of_this_process() -> None:
 
 async def _served_with(secret: bytes) -> tuple[Server, ClusterAccess]:
     """A broker's address behind which nobody is admitted who holds another secret."""
-    place = Place("cluster-3", ClusterSecret(secret), "127.0.0.1")
+    place = Place("cluster-3", ClusterSecrets(1, (secret,), (secret,)), "127.0.0.1")
     server, endpoints = await ClientEnvironment(place, None).listen("broker-1", "broker", refuse_all)
     address = Address("node-1", tuple(map(str, endpoints)))
-    return server, ClusterAccess("cluster-3", ClusterSecret(b"another" * 4), {1: address})
+    return server, ClusterAccess("cluster-3", ClusterSecrets(1, (), (b"another" * 4,)), {1: address})
 
 
 def test_a_client_with_another_secret_is_told_so_and_not_that_nobody_answers() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.api import consumer as consumer_module
 from raylog.api.client_runtime import ClientRuntime, client_runtime
@@ -50,7 +50,7 @@ class Cluster:
         self.released = 0
 
     async def _make(self) -> FakeLink:
-        env = RealEnvironment(Place("tests", ClusterSecret.draw(), "127.0.0.1"), None)
+        env = RealEnvironment(Place("tests", ClusterSecrets.draw(), "127.0.0.1"), None)
         return FakeLink(env, Random(1))
 
     def do(self, action: Callable[[], Any]) -> Any:

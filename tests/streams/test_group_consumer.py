@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.api import consumer as consumer_module
 from raylog.api.async_consumer import AsyncConsumer
@@ -55,7 +55,7 @@ class Cluster:
         self._stack = ExitStack()
 
     async def _make(self) -> GroupLink:
-        return GroupLink(RealEnvironment(Place("tests", ClusterSecret.draw(), "127.0.0.1"), None), Random(1))
+        return GroupLink(RealEnvironment(Place("tests", ClusterSecrets.draw(), "127.0.0.1"), None), Random(1))
 
     def do(self, action: Callable[[], Any]) -> Any:
         """On the loop."""

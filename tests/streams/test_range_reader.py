@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secret import ClusterSecret
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.api.client_runtime import client_runtime
 from raylog.errors import BatchError, SparkDataLoss
@@ -22,7 +22,7 @@ from raylog.spark_bridge.read_options import EARLIEST, LATEST, Subscription
 from raylog.storage.control_records import MarkerType
 from tests.unit.api.fake_link import FakeLink, ModelLog
 
-ACCESS = ClusterAccess("tests", ClusterSecret(b"s" * 32), {})
+ACCESS = ClusterAccess("tests", ClusterSecrets(1, (), (b"s" * 32,)), {})
 
 
 class World:
@@ -34,7 +34,7 @@ class World:
         self.channel = Channel(self.runtime, self.link.as_link, ())
 
     async def _make(self) -> FakeLink:
-        env = RealEnvironment(Place("tests", ACCESS.secret, "127.0.0.1"), None)
+        env = RealEnvironment(Place("tests", ACCESS.secrets, "127.0.0.1"), None)
         return FakeLink(env, Random(1))
 
     def do(self, action: Callable[[], Any]) -> Any:

@@ -20,7 +20,7 @@ import pytest
 import uvloop
 
 from raylog.actors import streams
-from raylog.actors.admission import NONCE_BYTES, Dialer
+from raylog.actors.admission import NONCE_BYTES, Dialer, Key, Standing
 from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
 from raylog.actors.messages import Done, Hello, Message, Ping, message, pack
 from raylog.actors.stream_connection import StreamConnection
@@ -42,6 +42,7 @@ from raylog.errors import (
 )
 
 SECRET = b"0123456789abcdef" * 2
+KEY = Key(Standing.INTERNAL, SECRET)
 Place: TypeAlias = Endpoint
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -91,11 +92,11 @@ def echo(request: Request) -> Answer:
 
 
 async def serve(place: Place, handler: Handler = echo, **options: Any) -> StreamServer:
-    return await StreamServer.start(place, handler, secret=SECRET, role="broker 1", **options)
+    return await StreamServer.start(place, handler, keys=lambda: (KEY,), role="broker 1", **options)
 
 
 async def dial(server: StreamServer, **options: Any) -> StreamConnection:
-    return await connect(server.endpoint, secret=SECRET, role="client", **options)
+    return await connect(server.endpoint, key=KEY, role="client", **options)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -441,11 +442,11 @@ def test_the_wrong_secret_or_another_name_is_not_admitted(run: Run, place: Place
     async def test() -> None:
         server = await serve(place)
         with pytest.raises(PeerNotAdmitted):
-            await connect(server.endpoint, secret=b"x" * 32, role="client")
+            await connect(server.endpoint, key=Key(Standing.INTERNAL, b"x" * 32), role="client")
         if not place.is_unix:
             other_name = Endpoint(host="localhost", port=server.endpoint.port)
             with pytest.raises(PeerNotAdmitted):
-                await connect(other_name, secret=SECRET, role="client")
+                await connect(other_name, key=KEY, role="client")
         stream = await dial(server)
         await stream.request(Done())
         await stream.close()
@@ -485,11 +486,13 @@ def test_a_frame_that_is_none_ends_its_stream_and_no_other(run: Run, place: Plac
 
 _CHILD = """
 import asyncio, sys
+from raylog.actors.admission import Key, Standing
 from raylog.actors.stream_interface import Endpoint
 from raylog.actors.streams import StreamServer
 async def main():
     never = lambda request: asyncio.get_running_loop().create_future()
-    server = await StreamServer.start(Endpoint.parse(sys.argv[1]), never, secret=sys.argv[2].encode(), role="child")
+    keys = (Key(Standing.INTERNAL, sys.argv[2].encode()),)
+    server = await StreamServer.start(Endpoint.parse(sys.argv[1]), never, keys=lambda: keys, role="child")
     print(server.endpoint, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
@@ -535,7 +538,7 @@ def test_a_killed_peer_leaves_outcomes_unknown_and_a_new_one_is_reached(run: Run
 
     async def test() -> None:
         child, endpoint = start()
-        stream = await connect(endpoint, secret=SECRET, role="client")
+        stream = await connect(endpoint, key=KEY, role="client")
         asked = [stream.request(Done(), bytes(100_000)) for _ in range(50)]
         dropped = stream.request(Done())  # nobody looks at it: nothing is reported either
         assert (await stream.request(Ping())).message == Done()
@@ -548,9 +551,9 @@ def test_a_killed_peer_leaves_outcomes_unknown_and_a_new_one_is_reached(run: Run
         with pytest.raises(StreamNotOpen):
             await stream.request(Done())
         with pytest.raises(PeerUnreachable):
-            await connect(endpoint, secret=SECRET, role="client")
+            await connect(endpoint, key=KEY, role="client")
         child, endpoint = start()
-        again = await connect(endpoint, secret=SECRET, role="client")
+        again = await connect(endpoint, key=KEY, role="client")
         assert (await again.request(Ping())).message == Done()
         await again.close()
         await stream.close()
@@ -600,7 +603,7 @@ def test_closing_fails_what_is_in_flight_and_what_waits(run: Run, place: Place) 
 def test_an_admission_that_comes_as_its_dialler_is_cancelled_is_no_error(run: Run, place: Place) -> None:
     async def test() -> None:
         server = await serve(place)
-        admission = Dialer(SECRET, "client", str(server.endpoint), bytes(NONCE_BYTES))
+        admission = Dialer(KEY, "client", str(server.endpoint), bytes(NONCE_BYTES))
         stream = StreamConnection(admission, echo, StreamLimits(), str(server.endpoint))
         loop, endpoint = asyncio.get_running_loop(), server.endpoint
         if endpoint.is_unix:
@@ -668,7 +671,7 @@ def test_nobody_answers(run: Run, place: Place) -> None:
             unused.bind(("127.0.0.1", 0))
             where = place if place.is_unix else Endpoint(host="127.0.0.1", port=unused.getsockname()[1])
             with pytest.raises(PeerUnreachable):
-                await connect(where, secret=SECRET, role="client")
+                await connect(where, key=KEY, role="client")
 
     run(test())
 
@@ -678,7 +681,7 @@ def test_an_acceptor_that_says_nothing_is_given_up(run: Run, place: Place) -> No
         with socket.create_server(("127.0.0.1", 0)) as silent:
             where = Endpoint(host="127.0.0.1", port=silent.getsockname()[1])
             with pytest.raises(PeerNotAdmitted, match="did not prove"):
-                await connect(where, secret=SECRET, role="client", limits=StreamLimits(admission_seconds=0.05))
+                await connect(where, key=KEY, role="client", limits=StreamLimits(admission_seconds=0.05))
 
     run(test())
 

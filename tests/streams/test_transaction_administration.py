@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.hanging_transactions import end_over
 from raylog.actors.messages import Done, Message
 from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
 from raylog.actors.stream_interface import Response
@@ -41,7 +43,8 @@ def administer(
     cluster: Cluster, call: Callable[[TransactionAdministration], Coroutine[Any, Any, _T]], timeout: float = 5.0
 ) -> _T:
     async def ask() -> _T:
-        return await call(TransactionAdministration(cluster.link.as_link, timeout))
+        link = cluster.link.as_link
+        return await call(TransactionAdministration(link, timeout, partial(end_over, link)))
 
     return cluster.runtime.run(ask(), 10.0)
 

@@ -23,14 +23,16 @@ TOPIC = "clicks"
 class LinkWorld:
     """`link` knows the brokers' TCP addresses, or those given."""
 
-    def __init__(self, world: World, brokers: int, bootstrap: Sequence[Endpoint] | None, node_id: str) -> None:
+    def __init__(
+        self, world: World, brokers: int, bootstrap: Sequence[Endpoint] | None, node_id: str, machine: str
+    ) -> None:
         self.world = world
         self.cluster = SimulatedCluster(world)
         self.cluster.form(brokers)
         self._bootstrap = self.cluster.broker_endpoints() if bootstrap is None else bootstrap
         self._node_id = node_id
         self._links: list[ClusterLink] = []
-        self.process = world.add_machine("client").start("client", self._main)
+        self.process = world.add_machine(machine).start("client", self._main)
         self.until(lambda: bool(self._links))
 
     @property
@@ -76,9 +78,14 @@ class LinkWorld:
 
 @contextmanager
 def link_world(
-    seed: int = 5, *, brokers: int = 3, bootstrap: Sequence[Endpoint] | None = None, node_id: str = ""
+    seed: int = 5,
+    *,
+    brokers: int = 3,
+    bootstrap: Sequence[Endpoint] | None = None,
+    node_id: str = "",
+    machine: str = "client",
 ) -> Iterator[LinkWorld]:
     with World(seed, settings=CALM) as world:
-        made = LinkWorld(world, brokers, bootstrap, node_id)
+        made = LinkWorld(world, brokers, bootstrap, node_id, machine)
         yield made
         made.cluster.is_over = True

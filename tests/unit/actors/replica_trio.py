@@ -171,7 +171,7 @@ class Trio:
 
     def _ask(self, broker_id: int, message: object, payload: bytes = b"") -> asyncio.Task[Response]:
         if self.client is None:
-            self.client = self.world.add_machine("client").start("client", _idle)
+            self.client = self.world.add_machine("tester").start("client", _idle)
         hello = self.members[broker_id].hello
         assert hello is not None
         return self.client.run(self._request(self.client, hello.endpoints[-1], message, payload))

@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.admission import MAX_ENDPOINT_BYTES, MAX_ROLE_BYTES, Acceptor, Dialer
+from raylog.actors.admission import MAX_ENDPOINT_BYTES, MAX_ROLE_BYTES, Acceptor, Dialer, Key, Standing
 from raylog.actors.frames import HEADER_BYTES, MAX_ADMISSION_FRAME_BYTES
-from raylog.actors.messages import Challenge, Done, Hello, Message, Ping, Proof, pack
-from raylog.errors import InvalidConfig, PeerNotAdmitted
+from raylog.actors.messages import Challenge, Done, DoorFull, Hello, Message, Ping, Proof, pack
+from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable
 
 _SECRET = b"s" * 32
+_OURS = Key(Standing.INTERNAL, _SECRET)
 _HERE = "unix:/run/a.sock"
 
 
-def dialer(secret: bytes = _SECRET, endpoint: str = _HERE, nonce: bytes = b"d" * 32) -> Dialer:
-    return Dialer(secret, "client", endpoint, nonce)
+def dialer(key: Key = _OURS, endpoint: str = _HERE, nonce: bytes = b"d" * 32) -> Dialer:
+    return Dialer(key, "client", endpoint, nonce)
 
 
-def acceptor(secret: bytes = _SECRET, nonce: bytes = b"a" * 32) -> Acceptor:
-    return Acceptor(secret, "broker 1", {_HERE, "tcp:h:1"}, nonce, "a stranger")
+def acceptor(*keys: Key, nonce: bytes = b"a" * 32) -> Acceptor:
+    return Acceptor(keys or (_OURS,), "broker 1", {_HERE, "tcp:h:1"}, nonce, "a stranger")
 
 
 def shake(one: Dialer, other: Acceptor) -> list[Message]:
@@ -56,7 +57,7 @@ def test_both_are_admitted_and_know_each_other(endpoint: str) -> None:
 
 
 def test_a_dialer_without_the_secret_gets_nothing_that_depends_on_it() -> None:
-    stranger, other = dialer(secret=b"x" * 32), acceptor()
+    stranger, other = dialer(key=Key(Standing.INTERNAL, b"x" * 32)), acceptor()
     challenge = other.step(stranger.opening())
     assert challenge == Challenge("broker 1", b"a" * 32)
     with pytest.raises(PeerNotAdmitted):
@@ -65,7 +66,7 @@ def test_a_dialer_without_the_secret_gets_nothing_that_depends_on_it() -> None:
 
 
 def test_an_acceptor_without_the_secret_is_found_out() -> None:
-    one, fake = dialer(), acceptor(secret=b"x" * 32)
+    one, fake = dialer(), acceptor(Key(Standing.INTERNAL, b"x" * 32))
     challenge = fake.step(one.opening())
     assert challenge is not None
     one.step(challenge)
@@ -149,8 +150,9 @@ def test_one_wrong_step_is_the_last() -> None:
 
 
 def test_what_cannot_work_is_refused_where_it_is_made() -> None:
-    good = {"secret": _SECRET, "role": "r", "endpoint": _HERE, "nonce": b"d" * 32}
-    bad = (("secret", b"short"), ("nonce", b"n"), ("role", ""), ("role", "r" * 65), ("endpoint", "x" * 300))
+    good = {"key": _OURS, "role": "r", "endpoint": _HERE, "nonce": b"d" * 32}
+    short = Key(Standing.CLIENT, b"short")
+    bad = (("key", short), ("nonce", b"n"), ("role", ""), ("role", "r" * 65), ("endpoint", "x" * 300))
     for name, value in bad:
         arguments: dict[str, Any] = {**good, name: value}
         with pytest.raises(InvalidConfig):
@@ -160,3 +162,51 @@ def test_what_cannot_work_is_refused_where_it_is_made() -> None:
 def test_the_longest_handshake_fits_into_the_frames_of_a_stranger() -> None:
     longest = Hello("r" * MAX_ROLE_BYTES, "e" * MAX_ENDPOINT_BYTES, b"n" * 32)
     assert HEADER_BYTES + len(pack(longest)[2]) <= MAX_ADMISSION_FRAME_BYTES
+
+
+# --- which secret (rule 33) -------------------------------------------------------------------------------------------
+
+_CLIENTS = Key(Standing.CLIENT, b"c" * 32)
+_FORMER = Key(Standing.CLIENT, b"f" * 32)
+
+
+@pytest.mark.parametrize("key", [_OURS, _CLIENTS, _FORMER])
+def test_both_know_which_of_the_valid_secrets_was_proved(key: Key) -> None:
+    one, other = dialer(key), acceptor(_OURS, _CLIENTS, _FORMER)
+    assert one.key is None
+    assert other.key is None
+    shake(one, other)
+    assert one.key == other.key == key
+
+
+def test_a_client_that_takes_its_secret_for_the_internal_one_is_nobody() -> None:
+    """The same bytes under another standing prove nothing: the standing is part of what is signed."""
+    one, other = dialer(Key(Standing.INTERNAL, _CLIENTS.secret)), acceptor(_OURS, _CLIENTS)
+    with pytest.raises(PeerNotAdmitted):
+        shake(one, other)
+
+
+def test_who_holds_the_clients_secret_alone_cannot_pose_as_a_broker() -> None:
+    one, fake = dialer(_OURS), acceptor(_CLIENTS)
+    with pytest.raises(PeerNotAdmitted):
+        shake(one, fake)
+
+
+@pytest.mark.parametrize("role", ["broker 1\nCRITICAL all is lost", "a\x1b[2J", "\ud800", "", "r" * 65])
+def test_a_role_is_one_printable_word_of_bounded_length(role: str) -> None:
+    with pytest.raises(PeerNotAdmitted, match="no proper role"):
+        acceptor().step(Hello(role, _HERE, b"d" * 32))
+
+
+@pytest.mark.parametrize("has_challenge", [True, False])
+def test_who_is_turned_away_may_come_again(has_challenge: bool) -> None:
+    one, other = dialer(), acceptor()
+    challenge = other.step(one.opening())
+    if has_challenge:
+        assert challenge is not None
+        one.step(challenge)
+    with pytest.raises(PeerUnreachable) as turned_away:
+        one.step(DoorFull())
+    assert turned_away.value.retriable
+    with pytest.raises(PeerNotAdmitted):
+        one.step(Ping())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raylog.actors.cluster_secret import SECRET_FILE, ClusterSecret, keep_secret, read_secret
+from raylog.actors.admission import Standing
+from raylog.actors.cluster_secrets import SECRET_FILE, ClusterSecrets, KeyRing, keep_secrets, read_secrets
 from raylog.actors.data_directories import (
     FoundDirectory,
     check_no_copies,
@@ -16,9 +17,11 @@ from raylog.actors.data_directories import (
     cluster_of,
     find_directories,
     interrupted_formation,
-    secret_in,
+    secrets_in,
 )
 from raylog.actors.metadata_files import PROMISE_FILE, SNAPSHOT_FILE
+from raylog.actors.real_environment import Place
+from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.errors import (
     BrokersLeftOut,
@@ -126,7 +129,7 @@ def test_a_copy_on_another_node_is_refused_and_blank_directories_are_none() -> N
 def test_a_formation_that_was_interrupted_is_told_by_what_was_claimed(tmp_path: Path) -> None:
     assert interrupted_formation(find_directories(str(tmp_path), 3)) == ()
     path = make_broker(tmp_path, 0, 0, first_voters=(0, 1, 2))
-    keep_secret(path, ClusterSecret.draw())
+    keep_secrets(path, ClusterSecrets.draw())
     (Path(path) / PROMISE_FILE).touch()
     assert interrupted_formation(find_directories(str(tmp_path), 3)) == (0, 1, 2)
     make_broker(tmp_path, 1, 1, first_voters=(0, 1, 2))
@@ -146,26 +149,83 @@ def test_a_directory_that_was_claimed_later_belongs_to_a_cluster_that_was_formed
     assert interrupted_formation(find_directories(str(tmp_path), None)) == ()
 
 
-def test_a_secret_is_found_again_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
-    secret = ClusterSecret.draw()
+def test_secrets_are_found_again_and_only_their_owner_can_read_them(tmp_path: Path) -> None:
+    held = ClusterSecrets.draw().rotated(until_ms=1_800_000_000_000)
     path = make_broker(tmp_path, 0, 0)
-    assert read_secret(path) is None
-    keep_secret(path, secret)
-    keep_secret(path, secret)
-    assert read_secret(path) == secret
-    assert secret_in(find_directories(str(tmp_path), None)) == secret
+    assert read_secrets(path) is None
+    keep_secrets(path, held)
+    keep_secrets(path, held)
+    assert read_secrets(path) == held
+    assert secrets_in(find_directories(str(tmp_path), None)) == held
     assert stat.S_IMODE((Path(path) / SECRET_FILE).stat().st_mode) == 0o600
 
 
-def test_a_secret_does_not_show_itself() -> None:
-    secret = ClusterSecret.draw()
-    assert secret.value.hex() not in f"{secret} {secret!r} {[secret]}"
-    assert secret != ClusterSecret.draw()
+def test_of_several_directories_the_newest_secrets_count(tmp_path: Path) -> None:
+    first = ClusterSecrets.draw()
+    for number, held in enumerate((first, first.rotated(0), first)):
+        keep_secrets(make_broker(tmp_path, number, number), held)
+    found = secrets_in(find_directories(str(tmp_path), None))
+    assert found is not None
+    assert found.version == 2
 
 
-@pytest.mark.parametrize("text", ["", "zz", "00ff"])
-def test_a_damaged_secret_is_told(tmp_path: Path, text: str) -> None:
+def test_the_one_secret_of_raylog_1_counts_for_none(tmp_path: Path) -> None:
+    """Every client knew it: whoever held it would be taken for a broker."""
+    path = make_broker(tmp_path, 0, 0)
+    (Path(path) / SECRET_FILE).write_text("ab" * 32)
+    assert read_secrets(path) is None
+
+
+def test_secrets_do_not_show_themselves() -> None:
+    held = ClusterSecrets.draw()
+    shown = f"{held} {held!r} {[held]} {held.keys} {KeepSecrets.of(held)} {Place('c', held, 'h')}"
+    for each in (*held.internal, *held.client):
+        assert each.hex() not in shown
+        assert str(each) not in shown
+    assert held != ClusterSecrets.draw()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "zz", "00ff", "raylog secrets 2\n", "raylog secrets 2\nversion 1\nuntil 0\ninternal ab\nclient cd\n"],
+)
+def test_damaged_secrets_are_told(tmp_path: Path, text: str) -> None:
     path = make_broker(tmp_path, 0, 0)
     (Path(path) / SECRET_FILE).write_text(text)
-    with pytest.raises(LogDamaged, match="not a secret"):
-        read_secret(path)
+    with pytest.raises(LogDamaged, match="holds no secrets"):
+        read_secrets(path)
+
+
+# --- secrets that change ----------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_set_keeps_the_newest_of_each_beside_the_new() -> None:
+    first = ClusterSecrets.draw()
+    second = first.rotated(until_ms=5)
+    third = second.rotated(until_ms=9)
+    assert second.internal[1:] == first.internal
+    assert second.client[1:] == first.client
+    assert third.internal[1:] == second.internal[:1]
+    assert third.without_previous().client == third.client[:1]
+    assert [each.version for each in (first, second, third, third.without_previous())] == [1, 2, 3, 4]
+    assert second.has_previous
+    assert not third.without_previous().has_previous
+
+
+def test_a_client_holds_no_internal_secret() -> None:
+    held = ClusterSecrets.draw().rotated(0)
+    given = held.for_clients()
+    assert {key.standing for key in given.keys} == {Standing.CLIENT}
+    assert given.own_keys == given.keys
+    assert {key.standing for key in held.own_keys} == {Standing.INTERNAL}
+
+
+def test_a_process_takes_over_later_sets_only() -> None:
+    first = ClusterSecrets.draw()
+    changes: list[int] = []
+    ring = KeyRing(first, lambda: changes.append(ring.secrets.version))
+    assert not ring.adopt(ClusterSecrets.draw())
+    assert ring.adopt(first.rotated(0))
+    assert not ring.adopt(first)
+    assert ring.secrets.version == 2
+    assert changes == [2]

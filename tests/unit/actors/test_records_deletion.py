@@ -17,7 +17,7 @@ from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 
 @pytest.fixture
 def world() -> Iterator[LinkWorld]:
-    with link_world(brokers=4) as world:
+    with link_world(brokers=4, machine="admin") as world:
         yield world
 
 

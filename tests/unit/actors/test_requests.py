@@ -179,6 +179,7 @@ class Desk:
         self.answers: list[tuple[int, Answer, BaseException | None]] = []
         limits = StreamLimits(max_handlers=max_handlers)
         self.held = RequestsHeld(self._owe, limits, lambda *answer: self.answers.append(answer), lambda _: None)
+        self.held.is_internal = True
 
     def _owe(self, _: Request) -> LaterAnswer:
         self.owed.append(LaterAnswer())

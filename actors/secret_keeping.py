@@ -1,0 +1,46 @@
+"""A broker's part in changing the secrets: on its disk first, then in use, then told to the processes beside it.
+
+What must stay true: what a broker has said it holds, it still holds after a restart from its disk alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from raylog.actors.cluster_secrets import ClusterSecrets
+from raylog.actors.environment import Environment
+from raylog.actors.secret_messages import KeepSecrets
+from raylog.actors.stream_interface import Stream
+from raylog.errors import StreamError
+
+_log = logging.getLogger(__name__)
+
+
+class SecretKeeping:
+    """`keep` writes a set to the broker's directory; `beside` are the streams to its replicas and housekeeper."""
+
+    def __init__(
+        self, env: Environment, keep: Callable[[ClusterSecrets], None], beside: Callable[[], Iterable[Stream]]
+    ) -> None:
+        self._env = env
+        self._keep = keep
+        self._beside = beside
+
+    async def take(self, message: KeepSecrets) -> None:
+        """Done: a later set is kept, in use and passed on; of an older one nothing is."""
+        found = message.secrets
+        if found.version <= self._env.keys.secrets.version:
+            return
+        await self._env.off_loop(partial(self._keep, found))
+        if self._env.keys.adopt(found):
+            for stream in self._beside():
+                self.tell(stream)
+
+    def tell(self, stream: Stream) -> None:
+        """To a process beside this one, which may have been started under an earlier set."""
+        try:
+            stream.send(KeepSecrets.of(self._env.keys.secrets))
+        except StreamError as error:  # it hears of them when it is back
+            _log.info("%s does not hear of the new secrets yet: %s", stream.peer, error)
