@@ -116,6 +116,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._received = 0
         self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
         self._is_reading = True
+        self._is_turned_away = False
         self._outbox: list[Bytes] = []
         self._outbox_bytes = 0
         self._is_corked = False
@@ -310,6 +311,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
         if self._on_connected is not None:
             self._tell_address(self._on_connected)
+        if self._is_turned_away:
+            self.turn_away()
         self._say(self._admission.opening())
 
     def _tell_address(self, on_connected: Callable[[StreamConnection, str], None]) -> None:
@@ -323,19 +326,14 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def turn_away(self) -> None:
         """It has not proved itself, and others want to: let it come again."""
-        if self.state is State.ADMITTING:
-            self._say(DoorFull())
-            self._uncork()
-            self._close_unadmitted(PeerNotAdmitted(self._address, "too many wait to prove themselves"))
-
-    def _close_unadmitted(self, error: PeerNotAdmitted) -> None:
-        """With what was said to it last."""
-        self._reason = error
+        self._is_turned_away = True
+        if self.state is not State.ADMITTING or self._transport is None:  # then it is told with the first word
+            return
+        self._say(DoorFull())
+        self._uncork()
+        self._reason = PeerNotAdmitted(self._address, "too many wait to prove themselves")
         self.state = State.CLOSED
-        if self._transport is not None:
-            self._transport.close()
-        else:
-            self.connection_lost(error)
+        self._transport.close()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes

@@ -157,6 +157,14 @@ class Network:
         """Those that live, each as the side that dialled, in the order in which they were connected."""
         return [stream for stream in self._streams.values() if stream.is_dialler]
 
+    def endpoints_of(self, loop: VirtualLoop) -> list[Endpoint]:
+        """Where others reach this process over the network."""
+        return [
+            Endpoint(host=node, port=place)
+            for (node, place), server in self._servers.items()
+            if server.loop is loop and isinstance(place, int)
+        ]
+
     def cut(self, stream: FakeStream) -> None:
         """Break a stream. What is on its way may arrive or not, and each side notices in its own time."""
         self._counters["streams cut"] += 1

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulation.hostile_clients import HostileClients
 from tests.simulation.losses import Losses
 from tests.simulation.machines import Machine, Process
 from tests.simulation.network_faults import NetworkFaults
@@ -53,6 +54,7 @@ class Faults:
         self.network = NetworkFaults(self.cluster, self.random)
         self.races = Races(self.cluster, self.random, self.plan, self.network.heal)
         self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races, self.last_copy_goes)
+        self.hostile = HostileClients(self.cluster, self.random)
         faults: list[tuple[int, Callable[[], bool]]] = [
             (6, self._kill_replica),
             (3, self._kill_leader),
@@ -67,6 +69,8 @@ class Faults:
             (1, self._slow_disk),
             (1, self._jump_clock),
             (2, self._second_controller),
+            (1, self.hostile.ask_for_what_is_internal),
+            (1, self.hostile.pull_as_nobody),
             *self.races.faults(),
             *self.losses.faults(),
         ]

@@ -9,12 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from raylog.actors import follower_sync, leader_role
+from raylog.actors.admission import Key, Standing
 from raylog.actors.append_waits import AppendWaits
+from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
 from raylog.actors.control_messages import NO_LEADER, ProposeIsr
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.follower_sync import Verdict
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.leader_role import LeaderRole
+from raylog.actors.messages import is_for_clients
 from raylog.actors.replica import Replica
 from raylog.actors.replica_state import Leadership, RecordedPartition
 from raylog.actors.replication_messages import NO_EPOCH, EpochEnd, Pushed
@@ -385,6 +388,11 @@ def refused_push_acknowledged(patches: Patches) -> None:
 # --- rule 13 --------------------------------------------------------------------------------------------------------
 
 
+@mutation(13, "whoever names an epoch is believed, of whatever incarnation")
+def anybody_is_believed_in_an_epoch(patches: Patches) -> None:
+    patches.attribute(Replica, "_is_replica", lambda self, broker_id, incarnation: True)
+
+
 @mutation(
     13,
     "a leader that hears of a higher epoch from a replica goes on",
@@ -495,3 +503,20 @@ def repetition_answered_at_once(patches: Patches) -> None:
         return answer
 
     patches.attribute(LeaderRole, "append", append_or_answer)
+
+
+# --- rule 33 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(33, "a client is answered whatever it asks")
+def clients_ask_anything(patches: Patches) -> None:
+    patches.function(is_for_clients, lambda kind: True)
+
+
+@mutation(33, "whoever is admitted is taken for a process of the cluster")
+def everybody_is_internal(patches: Patches) -> None:
+    def as_internal(held: ClusterSecrets) -> tuple[Key, ...]:
+        return tuple(Key(Standing.INTERNAL, key.secret) for key in held.keys)
+
+    patches.attribute(KeyRing, "keys", lambda self: as_internal(self.secrets))
+    patches.attribute(ClusterSecrets, "own_keys", property(as_internal))

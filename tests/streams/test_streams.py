@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import shutil
 import socket
@@ -19,10 +20,11 @@ from typing import Any, TypeAlias
 import pytest
 import uvloop
 
-from raylog.actors import streams
+from raylog.actors import stream_connection, stream_door
 from raylog.actors.admission import NONCE_BYTES, Dialer, Key, Standing
 from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
-from raylog.actors.messages import Done, Hello, Message, Ping, message, pack
+from raylog.actors.messages import Done, DoorFull, Hello, Message, Ping, message, pack
+from raylog.actors.replication_messages import Pull
 from raylog.actors.stream_connection import StreamConnection
 from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, StreamLimits
 from raylog.actors.streams import StreamServer, connect
@@ -30,6 +32,7 @@ from raylog.config import KIB, MIB
 from raylog.errors import (
     DirectoryNotOurs,
     FrameTooLarge,
+    InternalOnly,
     MessageUnknown,
     OffsetOutOfRange,
     PeerNotAdmitted,
@@ -419,20 +422,134 @@ def test_a_silent_or_stalled_stranger_is_dropped_in_time(run: Run, place: Place)
     run(test())
 
 
-def test_strangers_cannot_use_up_our_files(run: Run, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_MAX_STRANGERS", 2)
+def test_of_too_many_strangers_the_first_makes_room(run: Run, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits without a word locks nobody out: it is asked to come again, and holds no file of ours."""
+    monkeypatch.setattr(stream_door, "MAX_WAITING", 2)
 
     async def test() -> None:
         server = await serve(place)
         admitted = [await dial(server) for _ in range(4)]
         strangers = [await raw(server.endpoint) for _ in range(2)]
-        reader, writer = await raw(server.endpoint)
-        assert await is_cut(reader) == b""
-        for _, each in [*strangers, (reader, writer)]:
+        await eventually(lambda: len(server._door) == 2)
+        admitted += [await dial(server) for _ in range(4)]
+        assert len(server._door) == 1
+        assert pack(DoorFull())[2] in await is_cut(strangers[0][0])
+        for _, each in strangers:
             each.close()
         for stream in admitted:
             assert (await stream.request(Ping())).message == Done()
             await stream.close()
+        await server.close()
+
+    run(test())
+
+
+def test_one_address_has_a_part_of_the_door(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_door, "MAX_WAITING_OF_ADDRESS", 2)
+
+    async def test() -> None:
+        server = await serve(Endpoint(host="127.0.0.1"))
+        strangers = []
+        for count in (1, 2, 2, 2):
+            strangers.append(await raw(server.endpoint))
+            await eventually(lambda count=count: len(server._door) == count)  # type: ignore[misc]
+        for reader, _ in strangers[:2]:
+            assert pack(DoorFull())[2] in await is_cut(reader)
+        stream = await dial(server)
+        for _, each in strangers:
+            each.close()
+        await stream.close()
+        await server.close()
+
+    run(test())
+
+
+def test_who_is_turned_away_is_not_told_that_its_secret_is_wrong(run: Run, place: Place) -> None:
+    async def test() -> None:
+        server = await serve(place)
+        monkey = server._door.came
+
+        def came(connection: StreamConnection) -> StreamConnection | None:
+            monkey(connection)
+            return connection
+
+        server._door.came = came  # type: ignore[method-assign]
+        with pytest.raises(PeerUnreachable, match="wait there"):
+            await dial(server)
+        server._door.came = monkey  # type: ignore[method-assign]
+        stream = await dial(server)
+        await stream.close()
+        await server.close()
+
+    run(test())
+
+
+def test_what_a_stranger_says_of_itself_is_no_line_of_the_log(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_connection._of_strangers, "_not_before", 0.0)
+
+    async def test() -> None:
+        server = await serve(Endpoint(host="127.0.0.1"))
+        for _ in range(20):
+            reader, writer = await raw(server.endpoint)
+            _, _, packed = pack(Hello("x\nCRITICAL broker 1: all is lost", str(server.endpoint), b"n" * 32))
+            writer.write(encode_header(1, 1, ONE_WAY, 0, len(packed), 0) + packed)
+            assert await is_cut(reader) == b""
+            writer.close()
+        await server.close()
+
+    with caplog.at_level(logging.INFO):
+        run(test())
+    lines = [each.getMessage() for each in caplog.records]
+    assert 1 <= len(lines) <= 3, "one a second"
+    assert not any("CRITICAL" in each or "\n" in each for each in lines)
+    assert "127.0.0.1:" in lines[0]
+
+
+_CLIENTS_KEY = Key(Standing.CLIENT, b"what clients hold" * 2)
+
+
+def test_a_stream_is_what_its_secret_proves(run: Run, place: Place) -> None:
+    async def test() -> None:
+        accepted: list[StreamConnection] = []
+        both = (KEY, _CLIENTS_KEY)
+        server = await StreamServer.start(place, echo, keys=lambda: both, role="broker 1", on_stream=accepted.append)
+        client = await connect(server.endpoint, key=_CLIENTS_KEY, role="broker 2")
+        internal = await connect(server.endpoint, key=KEY, role="client")
+        assert [each.is_internal for each in accepted] == [False, True]
+        assert [each.is_internal for each in (client, internal)] == [False, True]
+        pull = Pull(2**31 - 1, 1, 1, 1, 0, -1, 0, 1)
+        with pytest.raises(RemoteFailed) as refused:
+            await client.request(pull)
+        assert isinstance(refused.value.error, InternalOnly)
+        assert (await client.request(Ping())).message == Done()
+        assert (await internal.request(pull)).message == pull
+        await client.close()
+        await internal.close()
+        await server.close()
+
+    run(test())
+
+
+def test_streams_of_a_secret_that_is_not_valid_any_more_end(run: Run, place: Place) -> None:
+    async def test() -> None:
+        valid = [KEY, _CLIENTS_KEY]
+        server = await StreamServer.start(place, echo, keys=lambda: tuple(valid), role="broker 1")
+        former = await connect(server.endpoint, key=_CLIENTS_KEY, role="client")
+        newer = Key(Standing.CLIENT, b"what they hold now" * 2)
+        valid[1:] = [newer, _CLIENTS_KEY]
+        server.drop_outdated()
+        present, still = await connect(server.endpoint, key=newer, role="client"), await dial(server)
+        assert (await former.request(Ping())).message == Done()
+        valid.remove(_CLIENTS_KEY)
+        server.drop_outdated()
+        await asyncio.wait_for(asyncio.shield(former.closed), 5)
+        with pytest.raises(PeerNotAdmitted):
+            await connect(server.endpoint, key=_CLIENTS_KEY, role="client")
+        for each in (present, still):
+            assert (await each.request(Ping())).message == Done()
+            await each.close()
         await server.close()
 
     run(test())
@@ -723,7 +840,7 @@ def test_over_tls(run: Run, folder: Path) -> None:
             await dial(server)  # without TLS
         with pytest.raises(PeerUnreachable):
             await dial(server, tls=ssl.create_default_context())  # which does not know this certificate
-        await eventually(lambda: len(server._strangers) == 0)  # failed handshakes are forgotten
+        await eventually(lambda: len(server._door) == 0)  # failed handshakes are forgotten
         assert (await stream.request(Ping())).message == Done()
         await stream.close()
         await server.close()
