@@ -1,4 +1,4 @@
-"""How the cluster's own processes tell each other the secrets (`cluster_secrets.py`). Kind 78."""
+"""How the cluster's own processes tell each other the secrets (`cluster_secrets.py`). Kind 160."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.messages import Message, message
 
 
-@message(kind=78)
+@message(kind=160)
 @dataclass(frozen=True, slots=True, repr=False)
 class KeepSecrets(Message):
     """From the controller to brokers and coordinators, from a broker to the processes beside it: hold these now.

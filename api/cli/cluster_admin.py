@@ -137,6 +137,29 @@ def remove(session: Session, broker: int, output_format: str) -> None:
     show_one(output_format, {"broker": broker, "removed": True}, f"Broker {broker} is removed.")
 
 
+@cluster.command("rotate-secrets")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0.0),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the former secrets stay valid beside the new ones.",
+)
+@formatted
+@connects
+@click.pass_obj
+def rotate_secrets(session: Session, grace: float, output_format: str) -> None:
+    """Let the cluster have new secrets, without a stop.
+
+    Producers and consumers that reach Ray go on without an error. Programs that do not, such as Spark's
+    workers, have to be started anew before the former secrets end.
+    """
+    session.cluster.rotate_secrets(grace=grace, timeout=session.timeout)
+    line = f"Every broker holds new secrets. The former ones are valid for {grace:g} s more."
+    show_one(output_format, {"rotated": True, "grace_seconds": grace}, line)
+
+
 # --- how ----------------------------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,9 @@ class FakeCluster:
     def remove_broker(self, broker: int, *, timeout: float = 1) -> None:
         self.calls.append(("remove", broker))
 
+    def rotate_secrets(self, *, grace: float, timeout: float = 1) -> None:
+        self.calls.append(("rotate", grace))
+
     def list_groups(self, *, timeout: float = 1) -> tuple[GroupListing, ...]:
         return tuple(GroupListing(name, "Empty", 0) for name in sorted(self.committed))
 

@@ -254,6 +254,7 @@ def test_what_hangs_is_shown_and_ended_though_a_partition_could_not_be_asked(clu
         ("cluster drain 1 --undo", {"broker": 1, "draining": False, "replicas": 2}),
         ("cluster remove 1", {"broker": 1, "removed": True}),
         ("cluster cancel", {"cancelled": 0}),
+        ("cluster rotate-secrets --grace 60", {"rotated": True, "grace_seconds": 60.0}),
         ("stop --ray", {"cluster": "default", "stopped": True, "stopped_ray": True}),
         ("txn abort transfers", [{"transactional_id": "transfers", "aborted": True}]),
     ],
