@@ -20,6 +20,7 @@ from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer import Consumer
 from raylog.api.consumer_commits import Offset
 from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.consumer_questions import check_topics
 from raylog.api.process_bound import ProcessBound
 from raylog.api.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -46,6 +47,7 @@ class AsyncConsumer(ProcessBound):
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
+        check_topics(topics, type(self).__name__)
         self._options = ConsumerOptions.parse(settings)  # says what is wrong with them at once
         self._topics = topics
         self._settings = settings

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.api.bulk_send import BulkFuture
 from raylog.api.interceptors import ProducerRecord
+from raylog.api.kafka_habits import keywords_wanted
 from raylog.api.process_bound import ProcessBound
 from raylog.api.producer import Producer
 from raylog.api.producer_options import ProducerOptions
@@ -26,7 +27,7 @@ from raylog.api.records import GroupMetadata, RecordMetadata
 from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from raylog.api.producer_options import ProducerSettings
     from raylog.api.transaction_offsets import Offsets
@@ -46,7 +47,9 @@ class AsyncProducer(ProcessBound):
     Options are those of `raylog.Producer`. Leaving the block delivers what is left.
     """
 
-    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
+    def __init__(self, *misplaced: Never, **settings: Unpack[ProducerSettings]) -> None:
+        if misplaced:
+            raise TypeError(keywords_wanted(type(self).__name__))
         self.options = ProducerOptions.parse(settings)  # says what is wrong with them at once
         self._settings = settings
         self._inner: Producer | None = None

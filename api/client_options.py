@@ -16,16 +16,13 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from raylog.api.kafka_habits import hint_for, name_here, plain
 from raylog.errors import InvalidConfig, UnknownConfig
 
 Check: TypeAlias = Callable[[str, object], Any]
 _Options = TypeVar("_Options", bound="ClientOptions")
-
-# What users of Kafka's clients write out of habit, and what stands for it here.
-_INSTEAD: Final = {"bootstrap_servers": "cluster"}
-
 
 @dataclass(frozen=True)
 class Option:
@@ -52,7 +49,7 @@ class ClientOptions:
         known = {field.name: field for field in dataclasses.fields(cls)}
         for name in given:
             if name not in known:
-                raise UnknownConfig(name, _suggestion(name, known))
+                raise _unknown(name, known)
         values = {name: field.metadata["check"](name, given.get(name, field.default)) for name, field in known.items()}
         options = cls(**values)
         options.check_together()
@@ -68,11 +65,15 @@ class ClientOptions:
         """InvalidConfig where values that are fine alone do not go together."""
 
 
-def _suggestion(name: str, known: Mapping[str, object]) -> str | None:
-    if _INSTEAD.get(name) in known:
-        return _INSTEAD[name]
-    close = difflib.get_close_matches(name.lower().replace(".", "_").replace("-", "_"), known, n=1)
-    return close[0] if close else None
+def _unknown(name: str, known: Mapping[str, object]) -> UnknownConfig:
+    hint = hint_for(name)
+    if hint:
+        return UnknownConfig(name, None, hint)
+    named = name_here(name)
+    if named in known:
+        return UnknownConfig(name, named)
+    close = difflib.get_close_matches(plain(name), known, n=1)
+    return UnknownConfig(name, close[0] if close else None)
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 What must stay true:
 - Every call ends: by its result, its time-out, a typed error, `wakeup`, `close`, or Ctrl-C; and none of these loses a
   record that was fetched, or moves a position.
-- One thread uses a consumer at a time. Only `wakeup` and `close` may come from others.
+- One thread uses a consumer at a time. Only `wakeup` and `close` may come from others; another one that polls
+  meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
 from raylog.api.client_runtime import client_runtime
@@ -23,7 +24,7 @@ from raylog.api.consumer_commits import ConsumerCommits
 from raylog.api.consumer_connection import CLOSE_SECONDS, begin_fetching, end_fetching, join_group, let_go, open_link
 from raylog.api.consumer_desk import ConsumerDesk
 from raylog.api.consumer_options import ConsumerOptions
-from raylog.api.consumer_questions import ConsumerQuestions, as_topic_name
+from raylog.api.consumer_questions import ConsumerQuestions, as_topic_name, check_topics
 from raylog.api.fetcher import Fetcher
 from raylog.api.group_desk import GroupDesk
 from raylog.api.positions import UNKNOWN
@@ -33,6 +34,7 @@ from raylog.api.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
+    ConsumerInUse,
     GroupRequired,
     RequestTimedOut,
     WakeupError,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from raylog.api.consumer_options import ConsumerSettings
 
+_POLLING: Final = 0  # the entry of that
 _T = TypeVar("_T")
 
 
@@ -77,13 +80,16 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
+        check_topics(topics, type(self).__name__)
         self._options = options = ConsumerOptions.parse(settings)
         if options.group_id is not None:
             check_group_id(options.group_id)
         self._is_closed = False
         self._closing_thread: int | None = None  # whose listener may still commit, from within `close`
         self._is_woken = False
+        self._polling: dict[int, int] = {}  # the thread that polls
         self._iterator: Iterator[ConsumerRecord] | None = None
+        self._iterating = 0  # the thread it was made for
         self._timeout = options.request_timeout_ms / 1000
         self._runtime = runtime = client_runtime()
         self._link = link = open_link(runtime, options.cluster, self._timeout)
@@ -185,7 +191,8 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The next records, at most `max_records` (or the option max_poll_records); waits so long for the first.
 
-        Partitions take turns, and each one's records come in order. No records: an empty dictionary.
+        Partitions take turns, and each one's records come in order. No records: an empty dictionary. ConsumerInUse:
+        another thread polls.
 
         >>> for partition, records in consumer.poll(timeout_ms=100).items():
         ...     handle(partition, records)
@@ -222,8 +229,10 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record after record, for ever, or until none has come for `consumer_timeout_ms`."""
-        if self._iterator is None:
+        me = threading.get_ident()
+        if self._iterator is None or self._iterating != me:  # two threads in one iterator are Python's to refuse
             self._check_open()
+            self._iterating = me
             self._iterator = chain.from_iterable(_pieces(weakref.ref(self)))
         return self._iterator
 
@@ -345,7 +354,19 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
     # --- how ------------------------------------------------------------------------------------------------------
 
     def _until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
-        """What `get` returns, as soon as that is something, or the time is over."""
+        """What `get` returns, as soon as that is something, or the time is over. ConsumerInUse."""
+        me = threading.get_ident()
+        if self._polling.get(_POLLING) == me:  # a listener
+            return self._wait_until(seconds, get)
+        other = self._polling.setdefault(_POLLING, me)  # one step, so that one of two threads is first
+        if other != me:
+            raise ConsumerInUse(_thread_name(other), _thread_name(me))
+        try:
+            return self._wait_until(seconds, get)
+        finally:
+            self._polling.pop(_POLLING, None)
+
+    def _wait_until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
         deadline = time.monotonic() + seconds
         arrivals = self._arrivals
         while True:
@@ -379,6 +400,10 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         if self._is_closed and self._closing_thread != threading.get_ident():
             raise ConsumerClosed
         self._runtime.check("consumer")
+
+
+def _thread_name(ident: int) -> str:
+    return next((each.name for each in threading.enumerate() if each.ident == ident), f"thread {ident}")
 
 
 def _pieces(consumer_ref: weakref.ref[Consumer]) -> Generator[Iterator[ConsumerRecord], None, None]:

@@ -10,6 +10,7 @@ from raylog.actors.replication_messages import EARLIEST, LATEST
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetcher import Fetcher
+from raylog.api.kafka_habits import keywords_wanted
 from raylog.api.offset_lookup import NO_OFFSET, look_up
 from raylog.api.records import OffsetAndTimestamp, TopicPartition, as_partition
 from raylog.errors import UnknownTopic
@@ -88,7 +89,15 @@ class ConsumerQuestions:
         raise NotImplementedError
 
 
-def as_topic_name(name: str) -> str:
+def check_topics(topics: tuple[object, ...], client: str) -> None:
+    """TypeError: what stands first in `Consumer(…)` is no topic, but all options in a dictionary, say."""
+    for topic in topics:
+        if isinstance(topic, Mapping):
+            raise TypeError(keywords_wanted(client))
+        as_topic_name(topic)
+
+
+def as_topic_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"A topic's name is text, and not {name!r}.")
     return name

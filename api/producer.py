@@ -35,6 +35,7 @@ from raylog.api.bulk_send import BulkFuture, BulkSend, check_columns
 from raylog.api.client_access import LinkAddress, link_address
 from raylog.api.client_runtime import client_runtime
 from raylog.api.interceptors import Interceptors, ProducerRecord
+from raylog.api.kafka_habits import keywords_wanted
 from raylog.api.pending_batch import PendingBatch
 from raylog.api.process_bound import ProcessBound
 from raylog.api.producer_metrics import ProducerMetrics
@@ -42,20 +43,19 @@ from raylog.api.producer_options import ProducerOptions
 from raylog.api.producer_transactions import ProducerTransactions
 from raylog.api.record_future import SERVING_THREADS, RecordFuture, refuse_on_serving_thread, wait_for
 from raylog.api.sender import Sender
-from raylog.api.serializers import check_headers, to_bytes
+from raylog.api.serializers import check_headers, check_timestamp, to_bytes
 from raylog.api.topic_lane import LONGEST_CACHED_KEY, TopicLane
 from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import BufferFull, InternalTopic, ProducerClosed, RecordTooLarge, ResultNotReady, WaitRefused
 from raylog.storage.columns import Headers
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from raylog.api.producer_options import ProducerSettings
 
 _CONNECT_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 10.0
-_INT64: Final = range(2**63)
 _now = time.time
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -86,7 +86,9 @@ class Producer(ProducerTransactions, ProcessBound):
     InvalidConfig for wrong ones; ClusterNotFound, ClusterUnreachable and others where the cluster cannot be reached.
     """
 
-    def __init__(self, **options: Unpack[ProducerSettings]) -> None:
+    def __init__(self, *misplaced: Never, **options: Unpack[ProducerSettings]) -> None:
+        if misplaced:
+            raise TypeError(keywords_wanted(type(self).__name__))
         self.options = ProducerOptions.parse(options)
         self._routes: dict[str, dict[bytes | None, PartitionQueue]] = {}
         self._lanes: dict[str, TopicLane] = {}
@@ -211,7 +213,7 @@ class Producer(ProducerTransactions, ProcessBound):
         headers = check_headers(record.headers)
         value = to_bytes("value", topic, headers, record.value, options.value_serializer)
         key = to_bytes("key", topic, headers, record.key, options.key_serializer)
-        _check_timestamp(record.timestamp_ms)
+        check_timestamp(record.timestamp_ms)
         size = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_BYTES + _size_of(headers)
         if size > options.max_request_size:
             raise RecordTooLarge(topic, size, options.max_request_size)
@@ -474,15 +476,6 @@ def _led(link: ClusterLink, topic: str) -> list[int]:
 def _is_refused(topic: object) -> bool:
     """No name, or one of raylog's own: `prepare` says so without asking anybody."""
     return not isinstance(topic, str) or is_internal(topic)
-
-
-def _check_timestamp(timestamp_ms: object) -> None:
-    if timestamp_ms is None:
-        return
-    if type(timestamp_ms) is not int:
-        raise TypeError(f"A timestamp is a whole number of milliseconds, not a {type(timestamp_ms).__name__}.")
-    if timestamp_ms not in _INT64:
-        raise ValueError(f"{timestamp_ms} milliseconds since 1970 is no timestamp.")
 
 
 def _size_of(headers: Headers) -> int:

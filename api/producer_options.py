@@ -39,11 +39,12 @@ _INTERCEPTOR_METHODS: Final = ("on_send", "on_acknowledgement")
 
 
 def _acks(name: str, value: object) -> int:
-    if value == "all" or (type(value) is int and value == ACKS_ALL):
+    if value == "all":
         return ACKS_ALL
-    if type(value) is int and value in (0, 1):
-        return value
-    raise InvalidConfig(name, value, "0, 1 or 'all'")
+    number = int(value) if value in ("-1", "0", "1") else value  # as files of properties have it
+    if type(number) is int and number in (ACKS_ALL, 0, 1):
+        return number
+    raise InvalidConfig(name, value, "0, 1, -1 or 'all'")
 
 
 def _transactional_id(name: str, value: object) -> str:

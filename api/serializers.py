@@ -12,13 +12,14 @@ since their owner may change them while they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from raylog.errors import InvalidConfig
 from raylog.storage.columns import Headers
 
 Serialize: TypeAlias = Callable[[str, Headers, Any], Any]
 
+_INT64: Final = range(2**63)
 _WHAT_HELPS = "give bytes, or set {}_serializer"
 
 
@@ -59,6 +60,15 @@ def check_headers(headers: object) -> Headers:
     if not isinstance(headers, list | tuple):
         raise TypeError(f"Headers are a list of (name, value), not a {type(headers).__name__}.")
     return tuple(map(_header, headers))
+
+
+def check_timestamp(timestamp_ms: object) -> None:
+    if timestamp_ms is None:
+        return
+    if type(timestamp_ms) is not int:
+        raise TypeError(f"A timestamp is a whole number of milliseconds, not a {type(timestamp_ms).__name__}.")
+    if timestamp_ms not in _INT64:
+        raise ValueError(f"{timestamp_ms} milliseconds since 1970 is no timestamp.")
 
 
 def _header(pair: object) -> tuple[str, bytes | None]:

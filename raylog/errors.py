@@ -62,7 +62,7 @@ What stays true here:
     │   ├── ClusterUnreachable, BufferFull                                             nothing was done
     │   ├── DeliveryTimedOut, RecordTooLarge, BulkSendFailed
     │   ├── ResultNotReady, WaitRefused
-    │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess
+    │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess, ConsumerInUse
     │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
     │   ├── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
     │   └── HandlerFailed, HandlerTimedOut, DeadLetterFailed, WorkloadFailed
@@ -120,14 +120,16 @@ class ConfigError(RaylogError, ValueError):
 class UnknownConfig(ConfigError):
     """A setting of this name does not exist."""
 
-    def __init__(self, name: str, suggestion: str | None = None) -> None:
-        super().__init__(name, suggestion)
+    def __init__(self, name: str, suggestion: str | None = None, hint: str = "") -> None:
+        super().__init__(name, suggestion, hint)
         self.name = name
         self.suggestion = suggestion
+        self.hint = hint
 
     def describe(self) -> str:
-        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
-        return f"There is no setting {self.name!r}.{hint}"
+        meant = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
+        hint = f" {self.hint.rstrip('.')}." if self.hint else ""
+        return f"There is no setting {self.name!r}.{meant}{hint}"
 
 
 class InvalidConfig(ConfigError):
@@ -1942,6 +1944,23 @@ class ConsumerClosed(ClientError):
         return f"This consumer reads no more: {self.reason}."
 
 
+class ConsumerInUse(ClientError):
+    """Two threads poll one consumer."""
+
+    advice = (
+        "Give each thread a consumer of its own, with one group_id, or use a ParallelConsumer. "
+        "Only `wakeup` and `close` may come from another thread."
+    )
+
+    def __init__(self, polling: str, refused: str) -> None:
+        super().__init__(polling, refused)
+        self.polling = polling
+        self.refused = refused
+
+    def describe(self) -> str:
+        return f"Thread {self.refused!r} polls a consumer that thread {self.polling!r} is polling."
+
+
 class ClientOfOtherProcess(ClientError):
     """A producer or consumer was carried through a fork; its connections stayed behind."""
 
@@ -2628,13 +2647,15 @@ class SparkExecutorsMissing(SparkNotStarted):
 class UnknownSparkOption(SparkError, ValueError):
     """Reading or writing with Spark has no option of this name."""
 
-    def __init__(self, name: str, known: str) -> None:
-        super().__init__(name, known)
+    def __init__(self, name: str, known: str, hint: str = "") -> None:
+        super().__init__(name, known, hint)
         self.name = name
         self.known = known
+        self.hint = hint
 
     def describe(self) -> str:
-        return f"There is no option {self.name!r}. There are: {self.known}."
+        hint = f" {self.hint.rstrip('.')}." if self.hint else ""
+        return f"There is no option {self.name!r}.{hint} There are: {self.known}."
 
 
 class InvalidSparkOptions(SparkError, ValueError):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from raylog.api.kafka_habits import hint_for
 from raylog.errors import InvalidConfig, InvalidSparkOptions, UnknownSparkOption
 
 LATEST: Final = -1  # as in Kafka's JSON
@@ -242,7 +243,8 @@ class _Given:
             name = _ALSO.get(name, name)
             if name not in known:
                 other = "; it is one of the other kind of reading" if name in elsewhere else ""
-                raise UnknownSparkOption(written, ", ".join(sorted(known)) + f" (of {call}){other}")
+                names = ", ".join(sorted(known)) + f" (of {call}){other}"
+                raise UnknownSparkOption(written, names, hint_for(written))
             if name in self._values:
                 raise InvalidSparkOptions(f"{name} is given twice")
             self._values[name] = known[name](name, value)

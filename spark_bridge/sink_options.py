@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from raylog.api.kafka_habits import hint_for
 from raylog.api.producer_options import ProducerOptions
 from raylog.errors import FrameNotWritable, UnknownSparkOption
 
@@ -57,5 +58,6 @@ def _name(given: str) -> str:
     name = given.removeprefix(_PREFIX).replace(".", "_") if given.startswith(_PREFIX) else given
     if name not in _OF_PRODUCERS:
         known = ["topic", "cluster", *_OF_PRODUCERS]
-        raise UnknownSparkOption(given, ", ".join(known) + "; producers' also as kafka.compression.type, and so on")
+        others = "; producers' also as kafka.compression.type, and so on"
+        raise UnknownSparkOption(given, ", ".join(known) + others, hint_for(given))
     return name

@@ -26,6 +26,7 @@ from raylog.api.records import OffsetAndMetadata, OffsetAndTimestamp, TopicParti
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
+    ConsumerInUse,
     GroupRequired,
     InvalidConfig,
     NoOffsetReset,
@@ -211,6 +212,40 @@ def test_wakeup_ends_a_wait_once_and_loses_nothing(cluster: Cluster) -> None:
         with pytest.raises(WakeupError):
             next(consumer)
         assert next(consumer).value == b"0"
+
+
+def test_a_second_thread_that_polls_is_refused(cluster: Cluster) -> None:
+    (log,) = cluster.add_topic("t")
+    with Consumer("t", auto_offset_reset="earliest") as consumer:
+        found: list[Any] = []
+        waiting = threading.Thread(target=lambda: found.append(consumer.poll(timeout_ms=20_000)), name="first")
+        waiting.start()
+        while not consumer._polling:
+            time.sleep(0.001)
+        for call in (consumer.poll, consumer.poll_batches, lambda: next(consumer)):
+            with pytest.raises(ConsumerInUse, match="'MainThread' polls a consumer that thread 'first' is polling"):
+                call()
+        cluster.append(log, b"a")
+        waiting.join(20.0)
+        assert [record.value for record in found[0][P0]] == [b"a"], "the first one goes on undisturbed"
+        cluster.append(log, b"b")
+        later_on = consumer.poll(timeout_ms=20_000)[P0]
+        assert [record.value for record in later_on] == [b"b"], "one after the other is fine"
+
+
+def test_a_second_thread_that_iterates_is_refused(cluster: Cluster) -> None:
+    (log,) = cluster.add_topic("t")
+    with Consumer("t", auto_offset_reset="earliest", consumer_timeout_ms=20_000) as consumer:
+        found: list[Any] = []
+        waiting = threading.Thread(target=lambda: found.append(next(iter(consumer)).value))
+        waiting.start()
+        while not consumer._polling:
+            time.sleep(0.001)
+        with pytest.raises(ConsumerInUse):
+            next(iter(consumer))
+        cluster.append(log, b"a")
+        waiting.join(20.0)
+        assert found == [b"a"]
 
 
 def test_close_from_another_thread_ends_a_wait(cluster: Cluster) -> None:
