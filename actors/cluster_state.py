@@ -27,6 +27,7 @@ from raylog.actors.metadata_records import (
     BrokerRegistration,
     BrokerRemoved,
     ClusterFormed,
+    ClusterSettings,
     PartitionChanged,
     ProducerIdBlock,
     ReassignmentThrottle,
@@ -118,6 +119,7 @@ class ClusterState:
     next_producer_id: int = 0
     next_broker_id: int = 0  # above all that ever were, removed ones too
     reassignment_throttle: int = NO_LIMIT
+    settings: tuple[Setting, ...] = ()  # of the cluster
     # What follows from the above.
     _ids: dict[str, bytes] = field(default_factory=dict)
     _collisions: dict[str, str] = field(default_factory=dict)
@@ -230,6 +232,8 @@ class ClusterState:
         records.append(BrokerIdsUsed(self.next_broker_id))
         records.append(ProducerIdBlock(self.next_producer_id))
         records.append(ReassignmentThrottle(self.reassignment_throttle))
+        if self.settings:
+            records.append(ClusterSettings(self.settings))
         return records
 
     def _apply_formed(self, record: ClusterFormed, _offset: int) -> None:
@@ -333,6 +337,9 @@ class ClusterState:
     def _apply_throttle(self, record: ReassignmentThrottle, _offset: int) -> None:
         self.reassignment_throttle = record.bytes_per_second
 
+    def _apply_cluster_settings(self, record: ClusterSettings, _offset: int) -> None:
+        self.settings = record.settings
+
     def _apply_nothing(self, _record: Message, _offset: int) -> None:
         """Of use to the log itself only."""
 
@@ -388,6 +395,7 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     BrokerIdsUsed: ClusterState._apply_broker_ids,
     ProducerIdBlock: ClusterState._apply_producer_ids,
     ReassignmentThrottle: ClusterState._apply_throttle,
+    ClusterSettings: ClusterState._apply_cluster_settings,
     Voters: ClusterState._apply_nothing,
     ControllerStarted: ClusterState._apply_nothing,
 }

@@ -46,6 +46,7 @@ from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
 
 ADMIN_CALLS: Final = frozenset(
     {
+        "alter_cluster_settings",
         "alter_topic_settings",
         "allocate_producer_ids",
         "cancel_reassignments",
@@ -64,7 +65,15 @@ ADMIN_CALLS: Final = frozenset(
     }
 )
 LOOKING_CALLS: Final = frozenset(
-    {"describe_cluster", "describe_replicas", "describe_topic", "list_brokers", "list_reassignments", "list_topics"}
+    {
+        "describe_cluster",
+        "describe_cluster_settings",
+        "describe_replicas",
+        "describe_topic",
+        "list_brokers",
+        "list_reassignments",
+        "list_topics",
+    }
 )
 _SHOWN: Final = 10  # names of partitions in an error
 _BEGIN_SECONDS: Final = 15.0

@@ -15,6 +15,7 @@ from typing import Final
 from raylog.actors.broker_membership import allocate_broker_ids, check_removable, remove_broker
 from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges
+from raylog.actors.cluster_settings import alter_cluster_settings, describe_cluster_settings
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.coordinator_state import COORDINATED_SETTINGS, COORDINATORS
 from raylog.actors.copy_recovery import CopyRecovery
@@ -52,7 +53,7 @@ Records = Sequence[Message]
 
 
 class ControllerAdmin(CopyRecovery):
-    """`on_broker_removed` hears of brokers that will not come back."""
+    """`on_broker_removed` hears of brokers that will not come back, `on_settings` of new settings of the cluster."""
 
     def __init__(
         self,
@@ -61,11 +62,13 @@ class ControllerAdmin(CopyRecovery):
         writer: MetadataWriter,
         random: Random,
         on_broker_removed: Callable[[int], None],
+        on_settings: Callable[[], None],
     ) -> None:
         super().__init__(changes, sessions)
         self._writer = writer
         self._random = random
         self._on_broker_removed = on_broker_removed
+        self._on_settings = on_settings
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -121,6 +124,18 @@ class ControllerAdmin(CopyRecovery):
         records = alter_topic_settings(self._changes.state, self._changes.live, topic, changes)
         await self._make(records, timeout, f"changing the settings of topic {topic!r}")
         return self.describe_topic(topic)
+
+    async def alter_cluster_settings(
+        self, changes: Mapping[str, ConfigValue | None], *, timeout: float = ADMIN_SECONDS
+    ) -> None:
+        """Set these; None: back to the default. UnknownConfig, InvalidConfig."""
+        records = alter_cluster_settings(self._changes.state, changes)
+        await self._make(records, timeout, "changing the settings of the cluster")
+        if records:
+            self._on_settings()
+
+    def describe_cluster_settings(self) -> dict[str, ConfigValue]:
+        return describe_cluster_settings(self._changes.state)
 
     def check_deletable(self, topics: Iterable[str]) -> None:
         """Whether records of these may be deleted by their offsets; of topics that are not known nothing is said."""

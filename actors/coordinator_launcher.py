@@ -21,6 +21,7 @@ class CoordinatorSpec:
     retired_id: int
     term: int  # counts the coordinators that this partition had; markers of transactions carry it
     brokers: tuple[str, ...]  # endpoints of the broker beside it, then of others; the link to the cluster begins there
+    assignors: tuple[str, ...] = ()  # foreign ones that groups may use
 
     def __str__(self) -> str:
         return f"coordinator of {self.topic}-{self.partition}, epoch {self.epoch}"

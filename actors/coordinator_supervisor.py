@@ -19,10 +19,11 @@ from typing import Any, Final
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.cluster_settings import allowed_assignors
 from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.coordinator_placement import coordinated_partitions, coordinator_reported, place_coordinator
-from raylog.actors.coordinator_state import COORDINATED_TOPICS, CoordinatorState
+from raylog.actors.coordinator_state import COORDINATED_TOPICS, OFFSETS_TOPIC, CoordinatorState
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.silence_watch import SilenceWatch
 from raylog.actors.stream_interface import Stream
@@ -126,6 +127,13 @@ class CoordinatorSupervisor:
             _log.info("The coordinator of %s serves under epoch %d.", self._name(key), beat.epoch)
             await asyncio.shield(self._changes.submit(records))
 
+    def settings_changed(self) -> None:
+        """Settings of the cluster: coordinators of groups begin anew with them, which takes a moment."""
+        for key, watched in list(self._watched.items()):
+            topic = self._changes.state.topics.get(key[0])
+            if topic is not None and topic.name == OFFSETS_TOPIC and watched.is_up.done():
+                self._lost(key, "the cluster's settings have changed")
+
     def process_ended(self, spec: CoordinatorSpec) -> None:
         """From the shell, which notices earlier than a lease."""
         key = spec.topic_id, spec.partition
@@ -227,5 +235,6 @@ class CoordinatorSupervisor:
             epoch=placed.epoch,
             retired_id=placed.retired_id,
             term=placed.term,
+            assignors=allowed_assignors(state),
             brokers=(beside.endpoints[0], *(each.endpoints[-1] for each in others)),
         )

@@ -192,6 +192,14 @@ class BrokerIdsUsed(Message):
     next_id: int
 
 
+@message(kind=118)
+@dataclass(frozen=True, slots=True)
+class ClusterSettings(Message):
+    """All settings of the cluster that are not at their defaults (`cluster_settings.py`)."""
+
+    settings: tuple[Setting, ...]
+
+
 @message(kind=114)
 @dataclass(frozen=True, slots=True)
 class ReassignmentThrottle(Message):

@@ -127,6 +127,20 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
         config = TopicConfig.parse(dict(self.describe_topic(name, timeout=timeout).settings))
         return {setting.name: getattr(config, setting.name.replace(".", "_")) for setting in TOPIC_SETTINGS}
 
+    def alter_cluster_config(
+        self, config: Mapping[str, ConfigValue | None], *, timeout: float = CALL_SECONDS
+    ) -> None:
+        """Change these settings of the whole cluster; None: back to the default. All other settings stay.
+
+        >>> cluster.alter_cluster_config({"group.assignors": "our_package.by_region"})
+        """
+        self._admin("alter_cluster_settings", timeout, changes=dict(config))
+
+    def describe_cluster_config(self, *, timeout: float = CALL_SECONDS) -> dict[str, ConfigValue]:
+        """All settings of the whole cluster."""
+        answer: dict[str, ConfigValue] = self._look("describe_cluster_settings", timeout)
+        return answer
+
     def delete_records(
         self, before: Mapping[tuple[str, int], int], *, timeout: float = CALL_SECONDS
     ) -> dict[tuple[str, int], int]:

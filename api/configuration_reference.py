@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Final
 
+from raylog.actors.cluster_settings import CLUSTER_SETTINGS, alter_cluster_settings
+from raylog.actors.cluster_state import ClusterState
 from raylog.api.client_options import ClientOptions
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.producer_options import ProducerOptions
@@ -33,6 +35,12 @@ _TOPICS: Final = """
 For `Cluster.create_topic(…, config={…})` and `alter_topic_config`, or `raylog topic create -c name=value`.
 Changes count at once.
 """
+_CLUSTER: Final = """
+## Cluster
+
+For `Cluster.alter_cluster_config({…})`, or `raylog cluster config -c name=value`.
+Coordinators of groups begin anew with it.
+"""
 _PRODUCERS: Final = """
 ## Producers
 
@@ -54,7 +62,8 @@ _UNITS: Final = {"bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")), "ms": ((DA
 
 
 def page() -> str:
-    parts = [_HEAD, _TOPICS, *_table(_topic_rows()), _PRODUCERS, *_table(_option_rows(ProducerOptions))]
+    topics, cluster = _table(_topic_rows()), _table(_cluster_rows())
+    parts = [_HEAD, _TOPICS, *topics, _CLUSTER, *cluster, _PRODUCERS, *_table(_option_rows(ProducerOptions))]
     return "".join([*parts, _CONSUMERS, *_table(_option_rows(ConsumerOptions))])
 
 
@@ -69,6 +78,12 @@ def _topic_rows() -> Iterator[tuple[str, str, str, str]]:
     for setting in TOPIC_SETTINGS:
         refused = _expected(lambda setting=setting: setting.read(setting.name, object()))  # type: ignore[misc]
         yield setting.name, _value(setting.name, defaults[setting.name]), refused, setting.doc
+
+
+def _cluster_rows() -> Iterator[tuple[str, str, str, str]]:
+    for name, doc in CLUSTER_SETTINGS.items():
+        refused = _expected(lambda name=name: alter_cluster_settings(ClusterState(), {name: "?"}))  # type: ignore[misc]
+        yield name, _value(name, ""), refused, doc
 
 
 def _option_rows(kind: type[ClientOptions]) -> Iterator[tuple[str, str, str, str]]:

@@ -52,7 +52,7 @@ START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
 # By topic, the dotted name of what makes the core of its coordinators.
 _COORDINATORS: Final[Mapping[str, str]] = {
-    OFFSETS_TOPIC: "raylog.groups.group_core.make",
+    OFFSETS_TOPIC: "raylog.groups.group_process.make",
     TRANSACTIONS_TOPIC: "raylog.actors.transaction_core.make",
 }
 _ABANDON_SECONDS: Final = 10.0

@@ -10,6 +10,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import uvloop
 
@@ -107,7 +108,9 @@ async def _measure() -> list[Figure]:
 
 
 async def _started(log: _ListLog) -> tuple[GroupCoordinator, asyncio.Task[BaseException]]:
-    coordinator = GroupCoordinator(log, _OneTopic(), 1, lambda: time.time_ns() // 1_000_000)
+    loop = asyncio.get_running_loop()
+    wall_ms, off_loop = (lambda: time.time_ns() // 1_000_000), partial(loop.run_in_executor, None)
+    coordinator = GroupCoordinator(log, _OneTopic(), 1, wall_ms, off_loop)
     running = asyncio.get_running_loop().create_task(coordinator.run())
     while not coordinator.is_serving:
         await asyncio.sleep(0)

@@ -13,6 +13,7 @@ What must stay true:
   was replaced without noticing tells nobody old offsets.
 - An append that fails ends the coordinator, whatever the reason: the state holds what the log does not. So does an
   error that nobody expected, in a request or a timer.
+- No assignor is run and no pattern matched on the loop (rule 34).
 - Nobody is removed for the coordinator's own absence: sessions begin anew after a takeover, and a timer that goes off
   late leaves the members time to be heard.
 """
@@ -37,6 +38,8 @@ from raylog.errors import (
     NotCoordinator,
     RaylogError,
 )
+from raylog.groups.assignment_runs import AssignmentRuns
+from raylog.groups.assignors.calling import Assignors, AssignorsBesideLoop, OffLoop
 from raylog.groups.commit_line import CommitLine
 from raylog.groups.group_messages import (
     DescribeGroup,
@@ -52,6 +55,7 @@ from raylog.groups.group_shard import GroupShard, Held
 from raylog.groups.held_heartbeats import HeldHeartbeats
 from raylog.groups.membership import Moment
 from raylog.groups.offsets_log import OffsetsLog, Topics
+from raylog.groups.pattern_topics import PatternWork, match_patterns
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +73,9 @@ class GroupCoordinator:
         topics: Topics,
         coordinator_epoch: int,
         wall_ms: Callable[[], int],
+        off_loop: OffLoop,
         settings: GroupSettings | None = None,
+        assignors: Assignors | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = offsets_log
@@ -89,9 +95,13 @@ class GroupCoordinator:
         self._ended: asyncio.Future[BaseException] = self._loop.create_future()
         self._tickets: dict[str, int] = {}  # by group: the batch of its last record
         self._sessions: dict[tuple[str, str], TimerHandle] = {}
-        self._assigning: dict[str, TimerHandle] = {}
-        self._trying_again: dict[str, TimerHandle] = {}
+        self._off_loop = off_loop
+        self._assignments = AssignmentRuns(
+            self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), self._settings,
+            self._assignment_over,
+        )  # fmt: skip
         self._is_settling = False
+        self._is_matching = False
 
     @property
     def is_serving(self) -> bool:
@@ -163,6 +173,7 @@ class GroupCoordinator:
             for member_id in group.members:
                 self._watch(group.group_id, member_id)
         self.serving.set_result(None)
+        self._match_patterns()
         self._took_turn()
         self._tasks.start(self._confirm_now_and_then())
         self._tasks.start(self._expire_now_and_then())
@@ -171,6 +182,7 @@ class GroupCoordinator:
         if self._ended.done():
             return
         self._ended.set_result(error)
+        self._assignments.end()
         self._line.fail(self._not_coordinator)
         self._held.fail_all(self._not_coordinator)
         self._timers.close()
@@ -273,6 +285,8 @@ class GroupCoordinator:
             ticket = self._line.add(records)
             for key, _ in records:
                 self._tickets[getattr(key, "group", group)] = ticket
+        if self._shard.has_new_pattern:
+            self._match_patterns()
         while self._shard.to_watch:
             self._watch_anew(*self._shard.to_watch.popitem()[0])
         if (self._shard.to_wake or self._shard.to_assign) and not self._is_settling:
@@ -286,7 +300,7 @@ class GroupCoordinator:
             return
         for group in list(self._shard.to_assign):
             del self._shard.to_assign[group]
-            self._assign_in(group, self._settings.rebalance_delay_ms)
+            self._assignments.due(group)
         at = self._now()
         while self._shard.to_wake:
             groups, self._shard.to_wake = self._shard.to_wake, {}
@@ -304,35 +318,36 @@ class GroupCoordinator:
         if answer is not None:
             self._held.answer(held, answer)
 
-    def _assign_in(self, group: str, delay_ms: int, *, again: bool = False) -> None:
-        """At most one waits. Changes do not put off the one that is due; one to be tried `again` they hasten."""
-        if group in self._assigning:
-            return
-        waiting = self._trying_again.pop(group, None)
-        if waiting is not None:
-            self._timers.cancel(waiting)
-        timers = self._trying_again if again else self._assigning
-        timers[group] = self._timers.after(delay_ms, partial(self._whole, partial(self._assign, group, again)))
-
-    def _assign(self, group: str, again: bool) -> None:
-        (self._trying_again if again else self._assigning).pop(group, None)
-        if not self.is_serving:
-            return
-        began = self._loop.time()
-        if not self._shard.assign(group, regardless=again):
-            self._assign_in(group, self._settings.assignor_retry_ms, again=True)
-        took = self._loop.time() - began
-        if took > 0.1:
-            log.warning("The assignor of group %s took %d ms; meanwhile nobody was answered.", group, took * 1000)
-        self._took_turn(group)
+    def _assignment_over(self, group: str) -> None:
+        if self.is_serving:
+            self._took_turn(group)
 
     def _topics_changed(self) -> None:
         self._whole(self._follow_topics)
 
     def _follow_topics(self) -> None:
         if self.is_serving:
+            self._match_patterns()
             self._shard.topics_changed(self._now())
             self._took_turn()
+
+    def _match_patterns(self) -> None:
+        """Beside the loop, what has not been matched yet."""
+        work = None if self._is_matching else self._shard.patterns_due()
+        if work is not None:
+            self._is_matching = True
+            self._tasks.start(self._match_beside(work))
+
+    async def _match_beside(self, first: PatternWork) -> None:
+        work: PatternWork | None = first
+        while work is not None:
+            found = await self._off_loop(partial(match_patterns, work))
+            if not self.is_serving:
+                return
+            self._shard.patterns_matched(work, found)
+            work = self._shard.patterns_due()
+        self._is_matching = False
+        self._follow_topics()
 
     def _whole(self, work: Callable[[], None]) -> None:
         """Do what nobody waits for. An error that nobody expected may have left half of it: that is the end."""

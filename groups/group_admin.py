@@ -19,7 +19,8 @@ from raylog.groups.group_state import Group, GroupsState, Member
 from raylog.groups.membership import Moment
 from raylog.groups.offsets_log import Topics
 from raylog.groups.partition_refusals import partition_name, refusal_of
-from raylog.groups.rebalance import wanted_topics
+from raylog.groups.pattern_topics import PatternTopics
+from raylog.groups.rebalance import knows_patterns, wanted_topics
 
 MAX_REASON: int = 200
 
@@ -103,10 +104,12 @@ def delete_group(state: GroupsState, group_id: str, topics: Topics) -> list[Reco
 
 
 def delete_offsets(
-    group: Group, partitions: frozenset[tuple[bytes, int]], topics: Topics
+    group: Group, partitions: frozenset[tuple[bytes, int]], topics: Topics, patterns: PatternTopics
 ) -> tuple[list[Record], list[Refusal]]:
     """Of topics that no member wants, and not what a transaction has staged."""
-    wanted = {each.topic_id for each in wanted_topics(group, topics.by_name()).values()} if group.members else set()
+    wanted = {each.topic_id for each in wanted_topics(group, topics.by_name(), patterns).values()}
+    if not knows_patterns(group, patterns):  # it may be any
+        wanted = {topic_id for topic_id, _ in partitions}
     records: list[Record] = []
     refused = []
     for partition in sorted(partitions):

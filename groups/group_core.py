@@ -22,6 +22,7 @@ from raylog.actors.messages import Message
 from raylog.actors.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
 from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import CoordinatorReplaced, CoordinatorStopped, FrameInvalid, MessageUnknown, ProducerFenced
+from raylog.groups.assignors.calling import Assignors
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_records import EncodedRecord
 from raylog.groups.group_settings import GroupSettings
@@ -133,10 +134,13 @@ class GroupCore:
         link: ClusterLink,
         offsets_log: OffsetsLog,
         settings: GroupSettings | None = None,
+        assignors: Assignors | None = None,
     ) -> None:
         self._log = log
         self._topics = LinkTopics(link)
-        self._coordinator = GroupCoordinator(offsets_log, self._topics, spec.term, env.wall_ms, settings)
+        self._coordinator = GroupCoordinator(
+            offsets_log, self._topics, spec.term, env.wall_ms, env.off_loop, settings, assignors
+        )
         self._ends = LogEnds(link, self._places)
         self._tasks = BackgroundTasks(self._mistaken)
         self._running: asyncio.Task[BaseException] | None = None
@@ -194,5 +198,5 @@ async def _responded(answer: Awaitable[Message]) -> Response:
 
 
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> GroupCore:
-    """For `coordinator_process.py`."""
+    """For `coordinator_process.py` in a simulated cluster; `group_process.py` has the one for a real machine."""
     return GroupCore(env, spec, log, link, ClaimedLog(log))

@@ -7,7 +7,7 @@ from typing import Final
 
 from raylog.actors.identifiers import refused_character
 from raylog.errors import InvalidGroupId, InvalidMembership, RaylogError
-from raylog.groups.assignors.loading import find_assignor
+from raylog.groups.assignors.loading import check_assignor
 from raylog.groups.group_messages import GroupHeartbeat, Profile
 from raylog.groups.topic_patterns import check_pattern
 
@@ -28,7 +28,9 @@ class GroupSettings:
     expiry_check_ms: int = 600_000
     missing_topic_ms: int = 60_000  # offsets of a topic that is gone for so long are deleted
     rebalance_delay_ms: int = 10  # members that come or go within it cost one assignment
-    assignor_retry_ms: int = 30_000  # after one that failed
+    assignor_retry_ms: int = 30_000  # after one that failed, and the longest that a group which changes waits for it
+    assignor_seconds: float = 5.0  # that one has for a call
+    assignors: frozenset[str] = frozenset()  # foreign ones that members may ask for (`group.assignors`)
     commit_timeout_ms: int = 30_000  # how long a request waits to be replicated
     confirm_ms: int = 3_000  # how often an idle coordinator makes sure that it was not replaced
     max_unconfirmed_ms: int = 10_000  # after so long without that it answers nobody
@@ -68,7 +70,7 @@ def _check_profile(request: GroupHeartbeat, profile: Profile, settings: GroupSet
     if sum(sizes) > _MAX_TOPICS_BYTES or not all(0 < size <= MAX_NAME_BYTES for size in sizes):
         raise _invalid(request, f"over {_MAX_TOPICS_BYTES} bytes of topics, or a name that no topic can have")
     if profile.assignor:
-        find_assignor(profile.assignor)
+        check_assignor(profile.assignor, settings.assignors)
     check_pattern(request.group, profile.pattern)
 
 

@@ -1,9 +1,12 @@
 """The groups of one offsets partition as one state machine: a request and the time go in, records and an answer out.
 
-    shard.answer(request, at)    → the answer, or an error raised; what it changed is in `take_records()`
-    shard.assign(group)          → new targets, where one is due
-    shard.news(held, at)         → what a waiting heartbeat is to be told now
-    shard.look_at(...)           → whether a member has been silent, or slow to give up, for too long
+    shard.answer(request, at)         → the answer, or an error raised; what it changed is in `take_records()`
+    shard.begin_assignment(group)     → what its assignor is to be asked, where a new target is due
+    shard.finish_assignment(…)        → new targets, of what the assignor has answered
+    shard.news(held, at)              → what a waiting heartbeat is to be told now
+    shard.look_at(...)                → whether a member has been silent, or slow to give up, for too long
+
+What takes long is not done here: assignors are run, and patterns matched, between two calls (rule 34).
 
 What must stay true: all that changes the state is a record that went through `_apply`, which replays it and puts it
 down to be written. Nobody hears of a change before its records are committed; that is the coordinator's part.
@@ -14,11 +17,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from raylog.actors.messages import Done, Message
 from raylog.errors import AssignorFailed, FencedInstance, UnknownAssignor, UnknownMember
 from raylog.groups import group_admin, membership, reconciliation
+from raylog.groups.assignors.calling import Given
 from raylog.groups.group_messages import (
     JOINING,
     LEAVING,
@@ -26,16 +31,26 @@ from raylog.groups.group_messages import (
     GroupHeartbeat,
     GroupHeartbeatAnswer,
     PartitionId,
+    Profile,
     RemoveMembers,
     each_of,
 )
-from raylog.groups.group_records import CurrentKey, GroupKey, Record
+from raylog.groups.group_records import CurrentKey, GroupKey, MemberValue, Record
 from raylog.groups.group_settings import GroupSettings, check_heartbeat
 from raylog.groups.group_state import Group, GroupsState, Member
 from raylog.groups.membership import Moment
 from raylog.groups.offset_requests import OffsetRequests
 from raylog.groups.offsets_log import Topics
-from raylog.groups.rebalance import new_target, racks_that_count, topic_changes, wanted_topics
+from raylog.groups.pattern_topics import PatternTopics, PatternWork
+from raylog.groups.rebalance import (
+    TargetPlan,
+    knows_patterns,
+    plan_target,
+    racks_that_count,
+    target_records,
+    topic_changes,
+    wanted_topics,
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +65,13 @@ class Held(NamedTuple):
     member: str
     epoch: int
     owned: frozenset[PartitionId]
+
+
+class Due(Enum):
+    """Whether a group is to get a new target, where it cannot be made now."""
+
+    NOT = "not due, or as soon as something changes"
+    LATER = "due, and to be tried again"
 
 
 class _Removed(NamedTuple):
@@ -71,7 +93,12 @@ class GroupShard:
         self._topics = topics
         self._records: list[Record] = []
         self._removed: OrderedDict[tuple[str, str], _Removed] = OrderedDict()
-        self._offsets = OffsetRequests(self.state, settings, topics, self._apply, self._known_member)
+        self._patterns = PatternTopics()
+        self.has_new_pattern = False
+        self._unmatched: dict[str, None] = {}  # groups that wait for their patterns to be matched
+        self._offsets = OffsetRequests(
+            self.state, settings, topics, self._patterns, self._apply, self._known_member
+        )
         self._answers: dict[type[Message], Callable[[Any, Moment], Message]] = {
             GroupHeartbeat: self.heartbeat,
             RemoveMembers: self._remove_members,
@@ -112,6 +139,8 @@ class GroupShard:
                 if group is not None and group.is_assigning:
                     self.to_assign[key.group] = None
                 self.to_wake[key.group] = None
+            elif isinstance(value, MemberValue) and not self._patterns.knows(Profile(*value.profile).pattern):
+                self.has_new_pattern = True
         self._records += records
 
     # --- membership -----------------------------------------------------------------------------------------------
@@ -243,45 +272,82 @@ class GroupShard:
         is_same = member.assigned.keys() == owned
         return GroupHeartbeatAnswer(member.epoch, self.interval_of(member), None if is_same else member.owned)
 
-    def assign(self, group_id: str, *, regardless: bool = False) -> bool:
-        """Make the targets of the group's present epoch. False: not now, and may be asked again later.
+    # --- targets --------------------------------------------------------------------------------------------------
 
-        That is so when the assignor failed, or when this process has heard less of the topics than the one that made
-        the targets before; then it is due again with the next news of topics, or (`regardless`) after a while.
+    def begin_assignment(self, group_id: str, *, regardless: bool = False) -> TargetPlan | Due:
+        """What the group's assignor is to be asked; or whether a new target is due at all.
+
+        LATER: this process has heard less of the topics than the one that made the targets before. It is due again with
+        the next news of topics, or (`regardless`) after a while.
         """
         self.to_assign.pop(group_id, None)
         group = self.state.groups.get(group_id)
         if group is None or not group.is_assigning:
-            return True
+            return Due.NOT
+        if not knows_patterns(group, self._patterns):
+            self._unmatched[group_id] = None
+            return Due.NOT
         if self._topics.version < group.value.metadata_version and not regardless:
             self._behind[group_id] = None
-            return False
-        try:
-            records = new_target(group, self._topics)
-        except (AssignorFailed, UnknownAssignor) as error:
-            group.problem = error if isinstance(error, AssignorFailed) else AssignorFailed(error.name, error.reason)
-            self.to_wake[group_id] = None
-            log.error("Group %s, epoch %d: %s", group_id, group.epoch, error)
-            return False
+            return Due.LATER
+        return plan_target(group, self._topics, self._patterns)
+
+    def finish_assignment(self, plan: TargetPlan, given: Given) -> None:
+        """Take what the assignor has answered. Where the group has changed meanwhile, a new target is due again."""
+        group = self._planned(plan)
+        if group is None:
+            return
         group.problem = None
-        group.racks = racks_that_count(group, wanted_topics(group, self._topics.by_name()))
+        group.racks = racks_that_count(group, plan.wanted)
+        records = target_records(group, plan, given)
         self._apply(records)
         count = sum(number for _, number in group.value.topics)
         log.info(
             "Group %s, epoch %d: %d partitions for %d members by %s; %d targets changed. Last: %s.",
-            group_id, group.epoch, count, len(group.members), group.value.assignor, len(records) - 1,
+            plan.group_id, group.epoch, count, len(group.members), group.value.assignor, len(records) - 1,
             group.value.reason,
         )  # fmt: skip
-        return True
+
+    def fail_assignment(self, plan: TargetPlan, error: AssignorFailed | UnknownAssignor) -> None:
+        """The group keeps its assignment, and who waits for one is told why there is none."""
+        log.error("Group %s, epoch %d: %s", plan.group_id, plan.epoch, error)
+        group = self._planned(plan)
+        if group is not None:
+            group.problem = error if isinstance(error, AssignorFailed) else AssignorFailed(error.name, error.reason)
+            self.to_wake[plan.group_id] = None
+
+    def _planned(self, plan: TargetPlan) -> Group | None:
+        group = self.state.groups.get(plan.group_id)
+        if group is None or not group.is_assigning:
+            return None
+        if plan.is_of(group):
+            return group
+        self.to_assign[plan.group_id] = None
+        return None
+
+    def patterns_due(self) -> PatternWork | None:
+        """What to match next, so that it is known which topics the members want."""
+        self.has_new_pattern = False
+        members = (member for group in self.state.groups.values() for member in group.members.values())
+        patterns = {member.profile.pattern for member in members} - {""}
+        return self._patterns.due(patterns, self._topics.by_name()) if patterns else None
+
+    def patterns_matched(self, work: PatternWork, found: Sequence[frozenset[str]]) -> None:
+        self._patterns.learn(work, found)
+        self.to_assign.update(self._unmatched)
+        self._unmatched.clear()
 
     def topics_changed(self, at: Moment) -> None:
-        """Which groups need a new assignment for what has become of the topics?"""
+        """Which groups need a new assignment for what has become of the topics? Later, where patterns are unknown."""
         self.to_assign.update(self._behind)
         self._behind.clear()
         for group in list(self.state.groups.values()):
+            if not knows_patterns(group, self._patterns):
+                continue
             if group.racks is None:  # these are the ones of its targets, as far as this process can know
-                group.racks = racks_that_count(group, wanted_topics(group, self._topics.by_name()))
-            reason = topic_changes(group, self._topics)
+                wanted = wanted_topics(group, self._topics.by_name(), self._patterns)
+                group.racks = racks_that_count(group, wanted)
+            reason = topic_changes(group, self._topics, self._patterns)
             if reason:
                 records = [membership.raised_epoch(group, reason, members=len(group.members), at=at)]
                 self._change(group.group_id, membership.Change(records, reason))

@@ -30,6 +30,7 @@ from raylog.groups.group_settings import GroupSettings, check_group_id
 from raylog.groups.group_state import Group, GroupsState, Member
 from raylog.groups.membership import Moment
 from raylog.groups.offsets_log import Topics
+from raylog.groups.pattern_topics import PatternTopics
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,14 @@ class OffsetRequests:
         state: GroupsState,
         settings: GroupSettings,
         topics: Topics,
+        patterns: PatternTopics,
         apply: Callable[[Sequence[Record]], None],
         known_member: KnownMember,
     ) -> None:
         self._state = state
         self._settings = settings
         self._topics = topics
+        self._patterns = patterns
         self._apply = apply
         self._known_member = known_member
         self._missing_since: dict[bytes, int] = {}
@@ -133,7 +136,9 @@ class OffsetRequests:
 
     def _delete_offsets(self, request: DeleteOffsets, _at: Moment) -> OffsetsCommitted:
         group = group_admin.existing(self._state, request.group)
-        records, refused = group_admin.delete_offsets(group, each_of(request.partitions), self._topics)
+        records, refused = group_admin.delete_offsets(
+            group, each_of(request.partitions), self._topics, self._patterns
+        )
         self._apply(records)
         return OffsetsCommitted(tuple(refused))
 

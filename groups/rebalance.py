@@ -1,5 +1,8 @@
 """A group's new target: who is to own what, of the topics that there are. Decides, and changes nothing.
 
+    plan_target(group)             → what the assignor is to be asked, and for which state of the group
+    target_records(group, given)   → what it has answered, as records, if the group is still in that state
+
 What must stay true: the targets come first and the group's `target_epoch` last, so whoever takes over in between finds
 that the group still needs one, and makes it again.
 """
@@ -8,33 +11,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 
 from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape
-from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR, assign
+from raylog.groups.assignors.calling import AssignorCall, Given
+from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR
 from raylog.groups.group_messages import PartitionId, Profile, grouped
 from raylog.groups.group_records import GroupKey, GroupValue, Record, TargetKey, TargetValue
 from raylog.groups.group_state import Group
 from raylog.groups.offsets_log import KnownTopic, Racks, Topics
-from raylog.groups.topic_patterns import matching
+from raylog.groups.pattern_topics import PatternTopics
 
 
-def subscribed(profile: Profile, topics: Mapping[str, KnownTopic]) -> frozenset[str]:
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What a new target is made by, and for."""
+
+    group_id: str
+    epoch: int
+    members: frozenset[str]
+    topics_version: int
+    wanted: Mapping[str, KnownTopic]
+    call: AssignorCall
+
+    def is_of(self, group: Group) -> bool:
+        """Whether the group is still what the assignor was told; a static member may have another member id by now."""
+        return group.epoch == self.epoch and group.members.keys() == self.members
+
+
+def subscribed(profile: Profile, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> frozenset[str]:
     """The topics that a member wants, of those that there are."""
     named = {name for name in profile.topics if name in topics}
     if profile.pattern:
-        named |= matching(profile.pattern, topics)
+        named.update(name for name in patterns.means(profile.pattern) if name in topics)
     return frozenset(named)
 
 
-def wanted_topics(group: Group, topics: Mapping[str, KnownTopic]) -> dict[str, KnownTopic]:
+def wanted_topics(group: Group, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> dict[str, KnownTopic]:
     """All that some member wants. Members with equal subscriptions are looked at once."""
     distinct = {(member.profile.topics, member.profile.pattern): member.profile for member in group.members.values()}
-    names = {name for profile in distinct.values() for name in subscribed(profile, topics)}
+    names = {name for profile in distinct.values() for name in subscribed(profile, topics, patterns)}
     return {name: topics[name] for name in sorted(names)}
 
 
-def topic_changes(group: Group, topics: Topics) -> str:
+def knows_patterns(group: Group, patterns: PatternTopics) -> bool:
+    """Whether it can be told which topics its members want."""
+    return all(patterns.knows(member.profile.pattern) for member in group.members.values())
+
+
+def topic_changes(group: Group, topics: Topics, patterns: PatternTopics) -> str:
     """What has become of the topics since the group's targets were made, for people; empty: nothing.
 
     A coordinator that has heard less of the topics than the one before it decides nothing by that.
@@ -42,7 +68,7 @@ def topic_changes(group: Group, topics: Topics) -> str:
     if not group.members or topics.version < group.value.metadata_version:
         return ""
     before = dict(group.value.topics)
-    wanted = wanted_topics(group, topics.by_name())
+    wanted = wanted_topics(group, topics.by_name(), patterns)
     now = {each.topic_id: each for each in wanted.values()}
     changes = [
         f"topic {each.name} " + ("appeared" if topic_id not in before else f"has {each.partitions} partitions now")
@@ -75,25 +101,31 @@ def choose_assignor(group: Group) -> str:
     return group.value.assignor if group.value.assignor in first else first[0]
 
 
-def new_target(group: Group, topics: Topics) -> list[Record]:
-    """UnknownAssignor, AssignorFailed: then the group stays as it is."""
-    wanted = wanted_topics(group, topics.by_name())
-    name = choose_assignor(group)
+def plan_target(group: Group, topics: Topics, patterns: PatternTopics) -> TargetPlan:
+    wanted = wanted_topics(group, topics.by_name(), patterns)
     shapes = {each.name: TopicShape(each.partitions, each.racks if any(each.racks) else ()) for each in wanted.values()}
-    given = assign(name, _subscribers(group, wanted), shapes) if group.members else {}
+    call = AssignorCall(choose_assignor(group), tuple(_subscribers(group, wanted, patterns)), shapes)
+    return TargetPlan(group.group_id, group.epoch, frozenset(group.members), topics.version, wanted, call)
+
+
+def target_records(group: Group, plan: TargetPlan, given: Given) -> list[Record]:
+    """For the very group that was planned for."""
+    assert plan.is_of(group)
     records: list[Record] = []
     for member_id, partitions in given.items():
-        target = _as_ids(partitions, wanted)
+        target = _as_ids(partitions, plan.wanted)
         if target != group.members[member_id].target:
             records.append((TargetKey(group.group_id, member_id), TargetValue(grouped(target))))
-    shape = tuple(sorted((each.topic_id, each.partitions) for each in wanted.values()))
+    shape = tuple(sorted((each.topic_id, each.partitions) for each in plan.wanted.values()))
     before = group.value
-    version = max(topics.version, before.metadata_version)
-    value = GroupValue(before.epoch, before.epoch, name, version, shape, before.empty_since_ms, before.reason)
+    version = max(plan.topics_version, before.metadata_version)
+    value = GroupValue(before.epoch, before.epoch, plan.call.name, version, shape, before.empty_since_ms, before.reason)
     return [*records, (GroupKey(group.group_id), value)]
 
 
-def _subscribers(group: Group, wanted: Mapping[str, KnownTopic]) -> list[Subscriber]:
+def _subscribers(
+    group: Group, wanted: Mapping[str, KnownTopic], patterns: PatternTopics
+) -> list[Subscriber]:
     names = {each.topic_id: each.name for each in wanted.values()}
     subscriptions: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
     found = []
@@ -101,7 +133,7 @@ def _subscribers(group: Group, wanted: Mapping[str, KnownTopic]) -> list[Subscri
         profile = member.profile
         key = (profile.topics, profile.pattern)
         if key not in subscriptions:
-            subscriptions[key] = subscribed(profile, wanted)
+            subscriptions[key] = subscribed(profile, wanted, patterns)
         owned = frozenset((names[topic_id], number) for topic_id, number in member.target if topic_id in names)
         found.append(Subscriber(member.member_id, profile.instance_id, profile.rack, subscriptions[key], owned))
     return found

@@ -2528,7 +2528,7 @@ class StaleTransaction(GroupError):
 class UnknownAssignor(GroupError):
     """No assignor of this name."""
 
-    advice = "Known are range, roundrobin and sticky, and any `module.function` that the coordinator can import."
+    advice = "Known are range, roundrobin and sticky, and the functions in the cluster's group.assignors."
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)

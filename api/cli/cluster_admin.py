@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from raylog.api.cli.arguments import pairs
 from raylog.api.cli.lazy_group import LazyGroup
 from raylog.api.cli.output import JSON, formatted, listed, say, show_facts, show_json, show_one, show_table, size
 from raylog.api.cli.progress import follow
@@ -158,6 +159,28 @@ def rotate_secrets(session: Session, grace: float, output_format: str) -> None:
     session.cluster.rotate_secrets(grace=grace, timeout=session.timeout)
     line = f"Every broker holds new secrets. The former ones are valid for {grace:g} s more."
     show_one(output_format, {"rotated": True, "grace_seconds": grace}, line)
+
+
+@cluster.command()
+@click.option("-c", "--set", "-s", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting.")
+@click.option("-d", "--delete", "defaults", multiple=True, metavar="KEY", help="Put a setting back to its default.")
+@formatted
+@connects
+@click.pass_obj
+def config(session: Session, changes: tuple[str, ...], defaults: tuple[str, ...], output_format: str) -> None:
+    """Show the settings of the whole cluster, or change some.
+
+    \b
+    raylog cluster config -c group.assignors=our_package.by_region
+    """
+    settings = {**pairs(changes, "-c"), **dict.fromkeys(defaults)}
+    if settings:
+        session.cluster.alter_cluster_config(settings, timeout=session.timeout)
+    found = session.cluster.describe_cluster_config(timeout=session.timeout)
+    if output_format == JSON:
+        show_json(found)
+        return
+    show_facts([(name, value or "-") for name, value in found.items()])
 
 
 # --- how ----------------------------------------------------------------------------------------------------------

@@ -58,9 +58,12 @@ def subscribers_by_topic(
     subscribers: Sequence[Subscriber], topics: Mapping[str, TopicShape]
 ) -> dict[str, tuple[Subscriber, ...]]:
     """Who wants each topic, in the members' order; topics that nobody wants are left out."""
-    ordered = sorted(subscribers, key=lambda each: each.place)
-    wanted = {name: tuple(each for each in ordered if name in each.topics) for name in sorted(topics)}
-    return {name: those for name, those in wanted.items() if those}
+    wanted: dict[str, list[Subscriber]] = {name: [] for name in sorted(topics)}
+    for each in sorted(subscribers, key=lambda each: each.place):
+        for name in each.topics:
+            if name in wanted:
+                wanted[name].append(each)
+    return {name: tuple(those) for name, those in wanted.items() if those}
 
 
 def check_assignment(

@@ -1,13 +1,14 @@
-"""From an assignor's name to the function: one of ours, or any that can be imported as `package.module.function`.
+"""From an assignor's name to the function: one of ours, or `package.module.function` if the cluster allows it.
 
-A name is looked up where it enters, with the member that asks for it, so that a wrong one is that member's error. What
-a foreign function returns is checked each time; what it raises is AssignorFailed and no more.
+A name is checked where it enters, with the member that asks for it, so that a wrong one is that member's error; there
+nothing is imported. A foreign function is imported and run in a process of its own (`assignor_processes.py`). What it
+returns is checked each time; what it raises, SystemExit included, is AssignorFailed and no more.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from raylog.errors import AssignorFailed, UnknownAssignor
@@ -25,8 +26,18 @@ _OURS: Final[dict[str, Assignor]] = {
 _MAX_NAME: Final = 255
 
 
+def is_ours(name: str) -> bool:
+    return name in _OURS
+
+
+def check_assignor(name: str, allowed: Collection[str]) -> None:
+    """UnknownAssignor where it is neither one of raylog's nor among those that are `allowed` here."""
+    if not is_ours(name) and name not in allowed:
+        raise UnknownAssignor(name[:_MAX_NAME], "it is not one of raylog's, nor in the cluster's group.assignors")
+
+
 def find_assignor(name: str) -> Assignor:
-    """UnknownAssignor where there is none of this name."""
+    """UnknownAssignor where there is none of this name. This imports a foreign one's module."""
     ours = _OURS.get(name)
     if ours is not None:
         return ours
@@ -37,7 +48,7 @@ def find_assignor(name: str) -> Assignor:
         raise UnknownAssignor(name, "it is not one of raylog's, and a function's name begins with that of its module")
     try:
         found = getattr(importlib.import_module(module_name), function_name, None)
-    except (Exception, SystemExit) as error:  # a module may raise whatever it likes; the member is told
+    except BaseException as error:  # a module may raise whatever it likes; the member is told
         raise UnknownAssignor(name, f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
     if not callable(found):
         raise UnknownAssignor(name, f"{module_name} has no function {function_name}")
@@ -52,6 +63,6 @@ def assign(
     assignor = find_assignor(name)
     try:
         result = assignor(subscribers, topics)
-    except Exception as error:  # it is the user's function
+    except BaseException as error:  # it is the user's function, and SystemExit is its way to fail as well
         raise AssignorFailed(name, f"it raised {type(error).__name__}: {error}") from error
     return check_assignment(name, result, subscribers, topics)

@@ -4,7 +4,8 @@ What must stay true:
 - No assignment is more even: the numbers of partitions of the members, sorted, are the best that the subscriptions
   allow. (Where all want the same topics they differ by at most one.)
 - Of all those assignments none leaves more partitions with their owner, as long as all members want the same topics, or
-  there are at most `EXACT_MEMBERS` of them. Beyond that it is even, and moves little.
+  there are at most `EXACT_MEMBERS` of them, with few partitions (`_EXACT_STEPS`). Beyond that it is even, and moves
+  little.
 
 Two ways lead there. With equal subscriptions each member keeps up to its share, which is the optimum. Otherwise it is a
 flow problem: a partition that goes from one member to another, and one from that to a third, and so on, is a path (or a
@@ -14,6 +15,7 @@ the cost of a flow with convex costs has no local optimum that is not the global
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -27,6 +29,7 @@ from raylog.groups.assignors.assignment import (
 )
 
 EXACT_MEMBERS: Final = 24
+_EXACT_STEPS: Final = 4_000_000  # of looking for a better circle: a second or two
 _Path: TypeAlias = "list[tuple[int, int, TopicPartition | None]]"  # (from, to, what moves)
 
 
@@ -95,57 +98,92 @@ class _Evening:
         for partition in wanted:
             if partition in homes:
                 self.held[homes[partition]].add(partition)
-        for partition in wanted:
-            if partition not in homes:
-                least = min(self._fans[partition[0]], key=lambda number: (len(self.held[number]), number))
-                self.held[least].add(partition)
+        self._offers: dict[int, list[TopicPartition]] = {}
+        self._hand_out([partition for partition in wanted if partition not in homes])
+
+    def _hand_out(self, free: Iterable[TopicPartition]) -> None:
+        """Each to the member with the fewest, of those who want its topic."""
+        fewest: dict[str, list[tuple[int, int]]] = {}
+        for partition in free:
+            topic = partition[0]
+            if topic not in fewest:
+                fewest[topic] = [(len(self.held[number]), number) for number in self._fans[topic]]
+                heapq.heapify(fewest[topic])
+            heap = fewest[topic]
+            while heap[0][0] != len(self.held[heap[0][1]]):  # it has got more by another topic
+                heapq.heapreplace(heap, (len(self.held[heap[0][1]]), heap[0][1]))
+            load, least = heap[0]
+            self.held[least].add(partition)
+            heapq.heapreplace(heap, (load + 1, least))
 
     def level(self) -> None:
-        """Shift partitions along shortest paths from members to members with two fewer, until there is no such path."""
-        while any(self._level_from(member) for member in self._by_load()):
-            pass
+        """Shift partitions along shortest paths from members to members with two fewer, until there is no such path.
 
-    def _by_load(self) -> list[int]:
-        return sorted(range(len(self.held)), key=lambda number: (-len(self.held[number]), number))
+        The member with most is looked at first. Where no path leads from it to somebody with two fewer, none leads
+        there from anybody who can be reached from it, now or later: a later path that came by would begin at a member
+        with more. So all these are settled, and searches go around them.
+        """
+        settled: set[int] = set()
+        most = [(-len(held), number) for number, held in enumerate(self.held)]
+        heapq.heapify(most)
+        while most:
+            load, start = heapq.heappop(most)
+            if start in settled or -load != len(self.held[start]):
+                continue
+            end = self._level_from(start, settled)
+            if end is not None:
+                for number in (start, end):
+                    heapq.heappush(most, (-len(self.held[number]), number))
 
-    def _level_from(self, start: int) -> bool:
+    def _level_from(self, start: int, settled: set[int]) -> int | None:
+        """Who has one more now, at the other end of the path; None: there is no path, and who was met is settled."""
         came_from: dict[int, tuple[int, TopicPartition]] = {}
         offered: set[str] = set()  # topics whose subscribers have all been reached
         queue = deque([start])
+        few = len(self.held[start]) - 2
         while queue:
             member = queue.popleft()
-            if len(self.held[member]) <= len(self.held[start]) - 2:
-                self._shift_back(start, member, came_from)
-                return True
             for partition in self._one_of_each_topic(member):
                 if partition[0] in offered:
                     continue
                 offered.add(partition[0])
                 for other in self._fans[partition[0]]:
-                    if other != start and other not in came_from:
+                    if other != start and other not in came_from and other not in settled:
                         came_from[other] = (member, partition)
+                        if len(self.held[other]) <= few:
+                            self._shift_back(start, other, came_from)
+                            return other
                         queue.append(other)
-        return False
+        settled.add(start)
+        settled.update(came_from)
+        return None
 
     def _one_of_each_topic(self, member: int) -> list[TopicPartition]:
         """What this member would give away first: what is not at home here."""
-        of_topic: dict[str, TopicPartition] = {}
-        for partition in sorted(self.held[member], key=lambda each: (self._homes.get(each) == member, each)):
-            of_topic.setdefault(partition[0], partition)
-        return list(of_topic.values())
+        if member not in self._offers:
+            of_topic: dict[str, TopicPartition] = {}
+            for partition in sorted(self.held[member], key=lambda each: (self._homes.get(each) == member, each)):
+                of_topic.setdefault(partition[0], partition)
+            self._offers[member] = list(of_topic.values())
+        return self._offers[member]
 
     def _shift_back(self, start: int, end: int, came_from: Mapping[int, tuple[int, TopicPartition]]) -> None:
         while end != start:
             giver, partition = came_from[end]
             self.held[giver].remove(partition)
             self.held[end].add(partition)
+            self._offers.pop(giver, None)
+            self._offers.pop(end, None)
             end = giver
 
     # --- moving as little as possible -----------------------------------------------------------------------------
 
     def cancel_circles(self) -> None:
         """As long as a circle of moves is worth something, make it. The last number is the rest of the world."""
-        while circle := self._worthy_circle():
+        for _ in range(1 + _EXACT_STEPS // (1 + sum(map(len, self.held)) * len(self.held))):
+            circle = self._worthy_circle()
+            if not circle:
+                return
             for giver, taker, partition in circle:
                 if partition is not None:
                     self.held[giver].remove(partition)

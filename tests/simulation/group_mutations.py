@@ -1,4 +1,4 @@
-"""Rules 23 to 25 switched off, one clause at a time, to see that the checks of `group_checks.py` notice.
+"""Rules 23 to 25, and 34, switched off, one clause at a time, to see that the checks of `group_checks.py` notice.
 
 What must stay true: each of them is caught by a seed in the table, which passes otherwise. That a member looks at no
 answer to a heartbeat it gave up is left to `test_any_order.py`: here the network drops nearly all of those.
@@ -10,12 +10,18 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from raylog.groups import membership, offset_commits, reconciliation
+from raylog.groups.assignors import loading
+from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given
 from raylog.groups.commit_line import CommitLine
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_records import decode
+from raylog.groups.group_shard import GroupShard
+from raylog.groups.pattern_topics import match_patterns
+from raylog.groups.rebalance import TargetPlan
 from tests.simulation.group_world import failure_of_seed
 from tests.simulation.mutations import Patches
 
@@ -62,6 +68,31 @@ def rule_25_reads_without_confirming(patches: Patches) -> None:
     patches.attribute(GroupCoordinator, "_confirmation", lambda self: 0)
 
 
+def rule_34_assigns_on_the_loop(patches: Patches) -> None:
+    async def run(self: Any, call: AssignorCall) -> Given:
+        return loading.assign(call.name, call.subscribers, call.topics)
+
+    patches.attribute(AssignorsBesideLoop, "run", run)
+
+
+def rule_34_matches_patterns_on_the_loop(patches: Patches) -> None:
+    def match(self: Any) -> None:
+        while (work := self._shard.patterns_due()) is not None:
+            self._shard.patterns_matched(work, match_patterns(work))
+
+    patches.attribute(GroupCoordinator, "_match_patterns", match)
+
+
+def rule_34_takes_what_was_computed_for_another_state(patches: Patches) -> None:
+    def finish(self: Any, plan: TargetPlan, given: Given) -> None:
+        group = self.state.groups.get(plan.group_id)
+        if group is not None and group.is_assigning:
+            present = replace(plan, epoch=group.epoch, members=frozenset(group.members))
+            before(self, present, {member: given[member] for member in given if member in group.members})
+
+    before = patches.attribute(GroupShard, "finish_assignment", finish)
+
+
 GROUP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
     name: value for name, value in list(globals().items()) if name.startswith("rule_")
 }
@@ -71,12 +102,15 @@ GROUP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
 SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_23_grants_what_another_owns": (0, 1, 2),
     "rule_23_takes_away_unasked": (0, 1, 2),
-    "rule_23_believes_old_heartbeats": (52, 161, 162),
-    "rule_24_lets_anybody_commit": (5, 8, 9),
-    "rule_24_takes_commits_from_before_the_ownership": (33, 57, 60),
+    "rule_23_believes_old_heartbeats": (17, 18, 21),
+    "rule_24_lets_anybody_commit": (5, 8, 10),
+    "rule_24_takes_commits_from_before_the_ownership": (12, 38, 90),
     "rule_25_replays_before_the_claim": (2, 6, 11),
     "rule_25_answers_before_the_commit": (0, 1, 2),
     "rule_25_reads_without_confirming": (0, 1, 2),
+    "rule_34_assigns_on_the_loop": (0, 1, 2),
+    "rule_34_matches_patterns_on_the_loop": (0, 1, 2),
+    "rule_34_takes_what_was_computed_for_another_state": (68, 70, 79),
 }
 
 

@@ -11,20 +11,28 @@ are created, grow and go. In the end, with the faults over, every group has to s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.messages import Message, pack, unpack
 from raylog.actors.remote_errors import failure_of, remote_failed
-from raylog.errors import RaylogError, RequestTimedOut
+from raylog.errors import AssignorFailed, RaylogError, RequestTimedOut
+from raylog.groups import topic_patterns
+from raylog.groups.assignors import loading
+from raylog.groups.assignors.assignment import Subscriber, TopicShape
+from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_messages import Profile
 from raylog.groups.group_settings import GroupSettings
+from raylog.groups.pattern_topics import PatternTopics, match_patterns
 from raylog.groups.rebalance import subscribed
 from tests.simulation.group_checks import GroupBroken, GroupChecker
 from tests.simulation.group_log import FakeOffsetsLog, OffsetsPartition, TopicBoard, TopicsView
 from tests.simulation.group_process import Coordinator, MemberProcess, Observer
+from tests.simulation.mutations import Patches
 from tests.simulation.scheduler import MICROSECONDS, Scheduler
 from tests.simulation.virtual_loop import ErrorContext, VirtualLoop
 
@@ -34,8 +42,64 @@ _MAX_EVENTS: Final = 3_000_000
 _SESSION_MS: Final = 5_000
 _SETTINGS: Final = GroupSettings(
     heartbeat_interval_ms=1_000, confirm_ms=1_000, max_unconfirmed_ms=4_000, commit_timeout_ms=3_000,
-    missing_topic_ms=10_000_000, expiry_check_ms=7_000, max_batch_bytes=4_096,
+    missing_topic_ms=10_000_000, expiry_check_ms=7_000, max_batch_bytes=4_096, assignor_retry_ms=3_000,
 )  # fmt: skip
+_T = TypeVar("_T")
+
+
+class LoopWatch:
+    """Notices an assignor, or the matching of a pattern, on a coordinator's loop (rule 34)."""
+
+    def __init__(self) -> None:
+        self._beside = 0
+        self.broken = ""
+
+    @contextmanager
+    def beside_the_loop(self) -> Iterator[None]:
+        self._beside += 1
+        try:
+            yield
+        finally:
+            self._beside -= 1
+
+    @contextmanager
+    def over_all(self) -> Iterator[None]:
+        patches = Patches()
+        assign, matching = loading.assign, topic_patterns.matching
+
+        def watched_assign(name: str, members: Sequence[Subscriber], topics: Mapping[str, TopicShape]) -> Given:
+            self._look("the assignor")
+            return assign(name, members, topics)
+
+        def watched_matching(pattern: str, topics: Sequence[str]) -> frozenset[str]:
+            self._look("a pattern")
+            return matching(pattern, topics)
+
+        patches.function(assign, watched_assign)
+        patches.function(matching, watched_matching)
+        try:
+            yield
+        finally:
+            patches.undo()
+
+    def _look(self, what: str) -> None:
+        if not self._beside:
+            self.broken = f"{what} ran on the loop of a coordinator"
+
+
+class FailingAssignors(AssignorsBesideLoop):
+    """Some calls fail, as one that takes too long does."""
+
+    def __init__(self, process: CoordinatorProcess, world: GroupWorld) -> None:
+        super().__init__(process.off_loop)
+        self._world = world
+
+    def run(self, call: AssignorCall) -> Awaitable[Given]:
+        return self._fail(call) if self._world.draw() < 0.05 else super().run(call)
+
+    async def _fail(self, call: AssignorCall) -> Given:
+        await asyncio.sleep(1.0)
+        raise AssignorFailed(call.name, "it was taken too long")
 
 
 class CoordinatorProcess(Coordinator):
@@ -45,6 +109,7 @@ class CoordinatorProcess(Coordinator):
         self._log = FakeOffsetsLog(world.partition, world.scheduler, self.loop, world.random)
         self._topics = TopicsView(world.board, world.scheduler, self.loop, world.random)
         self._wall_ms = lambda: 1_700_000_000_000 + world.scheduler.now // 1_000
+        self._world = world
         self.core: GroupCoordinator | None = None
         self.tasks = BackgroundTasks(self._failed)
         self.loop.deliver(lambda: self.tasks.start(self._run()))
@@ -53,8 +118,25 @@ class CoordinatorProcess(Coordinator):
         self.loop.call_exception_handler({"message": f"{self.loop.name} failed", "exception": error})
 
     async def _run(self) -> None:
-        self.core = GroupCoordinator(self._log, self._topics, self.epoch, self._wall_ms, _SETTINGS)
+        self.core = GroupCoordinator(
+            self._log, self._topics, self.epoch, self._wall_ms, self.off_loop, _SETTINGS,
+            FailingAssignors(self, self._world),
+        )  # fmt: skip
         await self.core.run()
+
+    def off_loop(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Mostly quick; but much may have changed by the time it is done."""
+        future: asyncio.Future[_T] = self.loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(result)
+
+        with self._world.watch.beside_the_loop():
+            result = work()
+        delay = self._world.random.choice((100, 1_000, 20_000, 1_500_000))
+        self._world.scheduler.after(delay, self.loop.deliver, done)
+        return future
 
     @property
     def is_serving(self) -> bool:
@@ -66,6 +148,7 @@ class GroupWorld:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.watch = LoopWatch()
         self.scheduler = Scheduler(Random(seed + 1))
         self.checker = GroupChecker()
         self.partition = OffsetsPartition(self.checker.batch)
@@ -115,20 +198,20 @@ class GroupWorld:
         assert isinstance(loop, VirtualLoop)
         answer: asyncio.Future[Message] = loop.create_future()
         if to is not None:
-            for _ in range(1 + (self._draw() < self._repeats)):
-                if self._draw() >= self._losses:
+            for _ in range(1 + (self.draw() < self._repeats)):
+                if self.draw() >= self._losses:
                     self.scheduler.after(self._delay(), to.loop.deliver, self._receive, to, request, loop, answer)
         try:
             return await asyncio.wait_for(answer, timeout)
         except asyncio.TimeoutError:
             raise RequestTimedOut("the coordinator", int(timeout * 1000)) from None
 
-    def _draw(self) -> float:
+    def draw(self) -> float:
         return 1.0 if self.is_calm else self.random.random()
 
     def _delay(self) -> int:
         """Microseconds; a late message may arrive after many that were sent later."""
-        if self._draw() < self._slow:
+        if self.draw() < self._slow:
             return self.random.randrange(1_000, 4_000_000)
         return self.random.randrange(100, 2_000)
 
@@ -146,7 +229,7 @@ class GroupWorld:
             outcome = _over_the_wire(await core.handle(_over_the_wire(request)))
         except RaylogError as error:
             outcome = remote_failed("x", failure_of(error)).error or error
-        if self._draw() >= self._losses:
+        if self.draw() >= self._losses:
             self.scheduler.after(self._delay(), asker.deliver, _set, answer, outcome)
 
     # --- what happens ---------------------------------------------------------------------------------------------
@@ -230,13 +313,20 @@ class GroupWorld:
             for each in members:
                 if not each.member.is_member or each.member.revoking:
                     return f"{each.name} of {group} is {each.member.state}, revoking {len(each.member.revoking)}"
-                for name in subscribed(each.profile, self.board.topics):
+                for name in subscribed(each.profile, self.board.topics, self._patterns_of(each.profile)):
                     topic = self.board.topics[name]
                     wanted |= {(topic.topic_id, number) for number in range(topic.partitions)}
             read = sorted(partition for each in members for partition in each.member.reads)
             if read != sorted(wanted):
                 return f"{group} reads {len(read)} of {len(wanted)} partitions"
         return ""
+
+    def _patterns_of(self, profile: Profile) -> PatternTopics:
+        patterns = PatternTopics()
+        while (work := patterns.due({profile.pattern} - {""}, self.board.topics)) is not None:
+            with self.watch.beside_the_loop():
+                patterns.learn(work, match_patterns(work))
+        return patterns
 
     def _dispose(self) -> None:
         for loop in self._loops:
@@ -345,7 +435,10 @@ _FAULTS: Final = (
 
 def run_group_seed(seed: int) -> GroupWorld:
     world = GroupWorld(seed)
-    world.run()
+    with world.watch.over_all():
+        world.run()
+    if world.watch.broken:
+        raise GroupBroken(world.watch.broken)
     return world
 
 

@@ -58,7 +58,9 @@ class GroupLink(FakeLink):
     def start_coordinator(self) -> None:
         settings = GroupSettings(heartbeat_interval_ms=200)
         self._topics_version += 1
-        self._coordinator = GroupCoordinator(self._offsets_log, self, self._topics_version, lambda: TIME, settings)
+        self._coordinator = GroupCoordinator(
+            self._offsets_log, self, self._topics_version, lambda: TIME, self.env.off_loop, settings
+        )
         self._running = asyncio.get_running_loop().create_task(self._coordinator.run())
 
     def replace_coordinator(self) -> None:

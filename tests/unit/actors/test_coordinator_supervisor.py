@@ -122,6 +122,17 @@ def test_the_shell_may_notice_its_end_earlier(cluster: ControlCluster) -> None:
     assert cluster.until(lambda: is_replaced(cluster)) < 0.3
 
 
+def test_coordinators_of_groups_begin_anew_with_other_settings_of_the_cluster(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert cluster.coordinators.newest(0).spec.assignors == ()
+    cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
+    assert cluster.until(lambda: is_replaced(cluster)) < 1.0
+    assert cluster.coordinators.newest(0).spec.assignors == ("a.b",)
+    cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
+    cluster.world.run_for(2.0)
+    assert is_replaced(cluster), "nothing has changed"
+
+
 def test_a_stopped_coordinator_is_replaced_and_ends_when_it_goes_on(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raylog.actors.cluster_settings import CLUSTER_SETTINGS
 from raylog.api.configuration_reference import page
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.producer_options import ProducerOptions
@@ -20,5 +21,5 @@ def test_it_has_a_row_for_every_name_with_what_it_takes() -> None:
     rows = [line.split(" | ") for line in page().splitlines() if line.startswith("| `")]
     names = [row[0].strip("| `") for row in rows]
     options = [option.name for kind in (ProducerOptions, ConsumerOptions) for option in kind.describe()]
-    assert names == [setting.name for setting in TOPIC_SETTINGS] + options
+    assert names == [*(setting.name for setting in TOPIC_SETTINGS), *CLUSTER_SETTINGS, *options]
     assert {row[0].strip("| `") for row in rows if row[2] == "–"} == {"cluster"}

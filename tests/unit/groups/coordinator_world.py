@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from raylog.actors.messages import Message
 from raylog.errors import CoordinatorReplaced, FrameInvalid, MessageUnknown
+from raylog.groups.assignors.calling import Assignors
 from raylog.groups.coordinator import GroupCoordinator
 from raylog.groups.group_messages import (
     CommitOffsets,
@@ -24,6 +25,8 @@ from raylog.groups.group_settings import GroupSettings
 from tests.simulation.scheduler import MICROSECONDS, Scheduler
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.unit.groups.small_group import WALL_MS, ToldTopics, topic_id
+
+_T = TypeVar("_T")
 
 
 class HandLog:
@@ -86,15 +89,23 @@ class HandLog:
         return sum(not isinstance(key, ClaimKey) for key, _ in self.records)
 
 
+async def beside(work: Callable[[], _T]) -> _T:
+    """As `Environment.off_loop`: others have their turns before it is done."""
+    await asyncio.sleep(0.001)
+    return work()
+
+
 class World:
     """The loop's time is in seconds; the coordinator serves after `start`."""
 
-    def __init__(self, settings: GroupSettings, log: HandLog, **topics: int) -> None:
+    def __init__(
+        self, settings: GroupSettings, log: HandLog, assignors: Assignors | None = None, **topics: int
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.log = log
         self.topics = ToldTopics(**topics)
         self.settings = settings
-        self.coordinator = GroupCoordinator(log, self.topics, 5, self.wall_ms, settings)
+        self.coordinator = GroupCoordinator(log, self.topics, 5, self.wall_ms, beside, settings, assignors)
         self.ended: asyncio.Task[BaseException] = self.loop.create_task(self.coordinator.run())
         self._sequence = 0
 
@@ -142,6 +153,7 @@ def play(
     scene: Callable[[World], Coroutine[Any, Any, None]],
     settings: GroupSettings | None = None,
     log: HandLog | None = None,
+    assignors: Assignors | None = None,
     **topics: int,
 ) -> None:
     """Run a scene to its end, and the coordinator with it."""
@@ -150,7 +162,7 @@ def play(
     loop = VirtualLoop(scheduler, "coordinator", lambda _loop, context: complaints.append(context), base=100.0)  # type: ignore[abstract]
 
     async def main() -> None:
-        world = World(settings or GroupSettings(), log or HandLog(), **topics)
+        world = World(settings or GroupSettings(), log or HandLog(), assignors, **topics)
         await scene(world)
         world.coordinator.stop()
         await world.ended

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from raylog.actors.messages import Message
+from raylog.errors import AssignorFailed, UnknownAssignor
+from raylog.groups.assignors.loading import assign
 from raylog.groups.group_messages import (
     JOINING,
     LEAVING,
@@ -23,10 +25,12 @@ from raylog.groups.group_messages import (
 )
 from raylog.groups.group_records import EncodedRecord, decode, encode
 from raylog.groups.group_settings import GroupSettings
-from raylog.groups.group_shard import GroupShard
+from raylog.groups.group_shard import Due, GroupShard
 from raylog.groups.group_state import Group
 from raylog.groups.membership import Moment
 from raylog.groups.offsets_log import KnownTopic
+from raylog.groups.pattern_topics import match_patterns
+from raylog.groups.rebalance import TargetPlan
 
 _M = TypeVar("_M", bound=Message)
 
@@ -104,10 +108,25 @@ class Machine:
         self.written += map(encode, records)
         return len(records)
 
-    def assign(self, group: str = "g") -> bool:
-        done = self.shard.assign(group)
+    def assign(self, group: str = "g", *, regardless: bool = False) -> bool:
+        """Run the group's assignor here and now. False: it has failed, or it is to be tried later."""
+        self.match_patterns()
+        plan = self.shard.begin_assignment(group, regardless=regardless)
+        if not isinstance(plan, TargetPlan):
+            self.keep()
+            return plan is Due.NOT
+        try:
+            given = assign(plan.call.name, plan.call.subscribers, plan.call.topics)
+        except (AssignorFailed, UnknownAssignor) as error:
+            self.shard.fail_assignment(plan, error)
+            return False
+        self.shard.finish_assignment(plan, given)
         self.keep()
-        return done
+        return True
+
+    def match_patterns(self) -> None:
+        while (work := self.shard.patterns_due()) is not None:
+            self.shard.patterns_matched(work, match_patterns(work))
 
     def group(self, name: str = "g") -> Group:
         return self.shard.state.groups[name]

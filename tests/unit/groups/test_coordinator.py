@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from raylog.actors.messages import Message, Ping
 from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
+    AssignorFailed,
     CoordinatorLoading,
     CoordinatorReplaced,
     GroupRequestTimedOut,
@@ -18,11 +20,13 @@ from raylog.errors import (
     StaleHeartbeat,
     UnknownMember,
 )
+from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given
 from raylog.groups.group_messages import (
     CommitOffsets,
     DescribeGroup,
     FetchOffsets,
     GroupDescribed,
+    GroupHeartbeatAnswer,
     OffsetsCommitted,
     OffsetsFetched,
     StageOffsets,
@@ -30,7 +34,7 @@ from raylog.groups.group_messages import (
 from raylog.groups.group_records import OffsetKey, OffsetValue
 from raylog.groups.group_settings import GroupSettings
 from tests.simulation.virtual_loop import VirtualLoop
-from tests.unit.groups.coordinator_world import HandLog, World, claimed, numbers, play, t
+from tests.unit.groups.coordinator_world import HandLog, World, beside, claimed, numbers, play, t
 from tests.unit.groups.small_group import topic_id
 
 
@@ -331,25 +335,87 @@ def test_offsets_expire_by_themselves() -> None:
     play(scene, GroupSettings(offsets_retention_ms=10_000, expiry_check_ms=5_000), t=1)
 
 
+class HandAssignors(AssignorsBesideLoop):
+    """Answers as the test says: how many calls fail first, and how long each takes."""
+
+    def __init__(self, failures: int = 0, seconds: float = 0.0) -> None:
+        super().__init__(beside)
+        self.failures = failures
+        self.seconds = seconds
+        self.calls: list[float] = []
+        self.is_closed = False
+
+    def run(self, call: AssignorCall) -> Awaitable[Given]:
+        return self._run(call)
+
+    async def _run(self, call: AssignorCall) -> Given:
+        self.calls.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.seconds)
+        if len(self.calls) <= self.failures:
+            raise AssignorFailed(call.name, "it took too long")
+        return await super().run(call)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def until_assigned(world: World, member: str, *topics: str) -> GroupHeartbeatAnswer:
+    answer = await world.join(member, *topics)
+    while answer.assignment is None:
+        try:
+            answer = await world.beat(member, answer.epoch, (), wait_ms=1_000)
+        except AssignorFailed:
+            await asyncio.sleep(0.1)
+    return answer
+
+
 def test_an_assignor_that_has_failed_is_asked_again() -> None:
-    calls: list[float] = []
+    assignors = HandAssignors(failures=2)
 
     async def scene(world: World) -> None:
         await world.start()
-        assign = world.coordinator._shard.assign
+        await until_assigned(world, "a", "t")
+        assert len(assignors.calls) == 3
+        assert assignors.calls[2] - assignors.calls[0] == pytest.approx(4.0, abs=0.1)
 
-        def third_time_lucky(group: str, *, regardless: bool) -> bool:
-            calls.append(world.loop.time())
-            return len(calls) > 2 and assign(group)
+    play(scene, GroupSettings(assignor_retry_ms=2_000), assignors=assignors, t=1)
+    assert assignors.is_closed
 
-        world.coordinator._shard.assign = third_time_lucky  # type: ignore[assignment, method-assign]
-        answer = await world.join("a", "t")
-        while answer.assignment is None:
-            answer = await world.beat("a", answer.epoch, (), wait_ms=1_000)
-        assert len(calls) == 3
-        assert calls[2] - calls[0] == pytest.approx(4.0, abs=0.1)
 
-    play(scene, GroupSettings(assignor_retry_ms=2_000), t=1)
+def test_while_an_assignor_runs_everybody_is_answered_and_later_changes_are_computed_anew() -> None:
+    assignors = HandAssignors(seconds=2.0)
+
+    async def scene(world: World) -> None:
+        await world.start()
+        first = world.loop.create_task(until_assigned(world, "a", "t"))
+        await asyncio.sleep(1.0)
+        began = world.loop.time()
+        await world.commit("", -1, 7, group="other")
+        assert world.loop.time() - began < 0.1
+        second = world.loop.create_task(until_assigned(world, "b", "t"))
+        answers = [await first, await second]
+        assert sorted(numbers(answers[0]) + numbers(answers[1])) == [0, 1]
+        assert len(assignors.calls) == 2, "what was computed for one member alone was thrown away"
+
+    play(scene, assignors=assignors, t=2)
+
+
+def test_a_group_whose_assignor_fails_and_fails_waits_longer_each_time_though_it_changes() -> None:
+    assignors = HandAssignors(failures=1_000)
+
+    async def scene(world: World) -> None:
+        await world.start()
+        until = world.loop.time() + 60.0
+        count = 0
+        while world.loop.time() < until:
+            count += 1
+            await world.beat(f"m{count}", 0, (), "t")
+            await asyncio.sleep(0.1)
+        assert 5 <= len(assignors.calls) <= 10
+        gaps = [later - earlier for earlier, later in zip(assignors.calls, assignors.calls[1:], strict=False)]
+        assert gaps[2:5] == pytest.approx([2.0, 4.0, 8.0], abs=0.3)
+
+    play(scene, assignors=assignors, t=1)
 
 
 # --- how it ends --------------------------------------------------------------------------------------------------

@@ -19,10 +19,14 @@ from raylog.errors import (
     UnknownAssignor,
     UnknownMember,
 )
+from raylog.groups.assignors.loading import assign
 from raylog.groups.group_messages import PAUSING, DescribeGroup, GroupDescribed, GroupHeartbeat, RemoveMembers, grouped
 from raylog.groups.group_records import MemberKey, MemberValue, encode
 from raylog.groups.group_settings import GroupSettings
+from raylog.groups.group_shard import Due
 from raylog.groups.group_state import ASSIGNING, EMPTY, RECONCILING, STABLE
+from raylog.groups.pattern_topics import match_patterns
+from raylog.groups.rebalance import TargetPlan
 from tests.unit.groups.small_group import WALL_MS, Client, Machine, settle, topic_id
 
 
@@ -287,6 +291,9 @@ def test_a_pattern_follows_topics_that_come_grow_and_go(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO):
         machine.topics.put("logs-b", 2)
         machine.shard.topics_changed(machine.at)
+        assert "appeared" not in caplog.text, "nobody has matched it yet"
+        machine.match_patterns()
+        machine.shard.topics_changed(machine.at)
     assert "topic logs-b appeared" in caplog.text
     settle(machine, first)
     assert first.partitions == ["logs-a0", "logs-b0", "logs-b1"]
@@ -357,7 +364,7 @@ def test_but_not_for_ever() -> None:
     Client(machine, "c", "t").join()
     machine.topics.go_back_to(1)
     assert not machine.assign()
-    assert machine.shard.assign("g", regardless=True)
+    assert machine.assign(regardless=True)
 
 
 def test_what_others_heard_of_topics_before_does_not_undo_an_assignment() -> None:
@@ -407,8 +414,57 @@ def fails(subscribers: list[object], topics: object) -> object:
     raise ValueError("not with me" if len(subscribers) > 1 else "not at all")
 
 
-def test_a_group_goes_on_when_its_assignor_fails() -> None:
+def test_what_was_computed_for_another_state_of_the_group_is_thrown_away() -> None:
     machine = Machine(t=2)
+    settle(machine, Client(machine, "a", "t").join())
+    Client(machine, "b", "t").join()
+    plan = machine.shard.begin_assignment("g")
+    assert isinstance(plan, TargetPlan)
+    third = Client(machine, "c", "t").join()
+    machine.shard.to_assign.clear()
+    machine.shard.finish_assignment(plan, assign(plan.call.name, plan.call.subscribers, plan.call.topics))
+    assert machine.group().is_assigning
+    assert list(machine.shard.to_assign) == ["g"], "it is computed again"
+    third.leave()
+    machine.shard.to_assign.clear()
+    machine.shard.fail_assignment(plan, AssignorFailed("range", "it took too long"))
+    assert machine.group().problem is None
+    assert list(machine.shard.to_assign) == ["g"]
+
+
+def test_a_static_member_that_comes_back_meanwhile_is_given_its_partitions() -> None:
+    machine = Machine(t=2)
+    settle(machine, Client(machine, "a", "t", instance="one").join())
+    Client(machine, "b", "t").join()
+    plan = machine.shard.begin_assignment("g")
+    assert isinstance(plan, TargetPlan)
+    again = Client(machine, "a2", "t", instance="one").join()
+    assert machine.group().epoch == plan.epoch
+    machine.shard.finish_assignment(plan, assign(plan.call.name, plan.call.subscribers, plan.call.topics))
+    machine.assign()
+    settle(machine, again)
+    assert again.partitions == ["t1"]
+
+
+def test_a_member_whose_pattern_is_not_matched_yet_waits() -> None:
+    machine = Machine(logs=1)
+    member = Client(machine, "a", pattern="lo.*").join()
+    assert machine.shard.begin_assignment("g") is Due.NOT
+    work = machine.shard.patterns_due()
+    assert work is not None
+    machine.shard.patterns_matched(work, match_patterns(work))
+    assert list(machine.shard.to_assign) == ["g"]
+    settle(machine, member)
+    assert member.partitions == ["logs0"]
+    later = machine.successor()
+    assert not later.group().is_assigning, "nothing is taken for gone before patterns are matched"
+    later.match_patterns()
+    later.shard.topics_changed(later.at)
+    assert not later.group().is_assigning
+
+
+def test_a_group_goes_on_when_its_assignor_fails() -> None:
+    machine = Machine(GroupSettings(assignors=frozenset({f"{__name__}.fails"})), t=2)
     first = Client(machine, "a", "t").join()
     settle(machine, first)
     second = Client(machine, "b", "t", assignor=f"{__name__}.fails").join()
@@ -464,6 +520,7 @@ def test_bad_heartbeats(changes: dict[str, object], error: type[RaylogError], te
         ({"topics": ("",)}, InvalidMembership, "a name that no topic can have"),
         ({"topics": ("topic",) * 60_000}, InvalidMembership, "over 262144 bytes of topics"),
         ({"assignor": "rnage"}, UnknownAssignor, "not one of raylog's"),
+        ({"assignor": "unittest.main"}, UnknownAssignor, "group.assignors"),
         ({"pattern": "("}, InvalidSubscription, "RE2 does not take it"),
         ({"pattern": "(((.?){9}){9}){9}"}, InvalidSubscription, "too large"),
         ({"pattern": r"(a)\1"}, InvalidSubscription, "invalid escape"),
