@@ -1,11 +1,14 @@
 """The event loop that a core runs on: on a thread of its own, so that it shares nothing with Ray's calls but the GIL.
 
-The core lives as long as its process, whoever called whatever through Ray and however that ended.
+The core lives as long as its process, whoever called whatever through Ray and however that ended. And the process lives
+no longer than the loop (rule 34): without one it would answer nobody, and keep its successor from its files and ports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -18,6 +21,7 @@ from raylog.actors.own_processes import mark_thread
 # Beside a busy thread a loop gets a turn this often; with Python's own 5 ms it fell to a twentieth of its speed.
 _SWITCH_SECONDS: Final = 0.0005
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class CoreThread:
@@ -45,7 +49,15 @@ class CoreThread:
     def _turn(self) -> None:
         mark_thread(self._cluster_id)
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        except BaseException:  # noqa: BLE001 (whatever it is, it ends the process)
+            _log.critical("The event loop of this core has ended, and with it the process.", exc_info=True)
+        else:
+            _log.critical("The event loop of this core was stopped, and with it the process ends.")
+        finally:
+            logging.shutdown()
+            os._exit(1)
 
     async def _watched(self, work: Coroutine[Any, Any, _T], when_over: Callable[[asyncio.Task[_T]], None]) -> None:
         self._task = asyncio.ensure_future(work)

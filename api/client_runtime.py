@@ -162,7 +162,15 @@ class ClientRuntime:
 
     def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            try:
+                self.loop.run_forever()
+            except BaseException:  # SystemExit in a callback of a future, say: the other clients need the loop
+                if self.loop.is_closed():
+                    raise
+                _log.exception("The loop of this process's clients goes on after what a callback of its has raised.")
+            else:
+                return
 
 
 async def _end_tasks() -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import RecordMetadata
+from raylog.api.serving_threads import goes_on_after
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,8 @@ def _call(interceptor: Any, name: str, *arguments: Any) -> Any:
         return None
     try:
         return method(*arguments)
-    except Exception:  # noqa: BLE001  it is the program's, and sending goes on without it
+    except BaseException as error:  # it is the program's, and sending goes on without it
+        if not goes_on_after(error):
+            raise
         _log.exception("%s of %r failed.", name, interceptor)
         return None

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, Protocol, cast
 
+from raylog.api.serving_threads import goes_on_after
 from raylog.errors import RaylogError
 from raylog.storage.batch_codec import TimestampRuns, decode_batch, encode_raw
 from raylog.storage.columns import NULL_LENGTH, Headers, join
@@ -214,7 +215,9 @@ class PendingBatch:
                 return  # another thread has told the last one
             try:
                 listener()
-            except Exception:  # noqa: BLE001  a callback of the program's: it must not keep others from being told
+            except BaseException as error:  # a callback of the program's: it must not keep others from being told
+                if not goes_on_after(error):
+                    raise
                 _log.exception("A callback for records of %s-%d failed.", self.topic, self.partition)
 
     def sizes_of(self, index: int) -> tuple[int, int]:

@@ -41,9 +41,10 @@ from raylog.api.process_bound import ProcessBound
 from raylog.api.producer_metrics import ProducerMetrics
 from raylog.api.producer_options import ProducerOptions
 from raylog.api.producer_transactions import ProducerTransactions
-from raylog.api.record_future import SERVING_THREADS, RecordFuture, refuse_on_serving_thread, wait_for
+from raylog.api.record_future import RecordFuture, refuse_on_serving_thread, wait_for
 from raylog.api.sender import Sender
 from raylog.api.serializers import check_headers, check_timestamp, to_bytes
+from raylog.api.serving_threads import SERVING_THREADS
 from raylog.api.topic_lane import LONGEST_CACHED_KEY, TopicLane
 from raylog.api.transaction_requests import TransactionRequests
 from raylog.errors import BufferFull, InternalTopic, ProducerClosed, RecordTooLarge, ResultNotReady, WaitRefused

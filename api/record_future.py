@@ -24,9 +24,9 @@ from typing import Any, Final, NoReturn
 
 from raylog.api.pending_batch import PendingBatch
 from raylog.api.records import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
+from raylog.api.serving_threads import SERVING_THREADS
 from raylog.errors import ResultNotReady, WaitRefused
 
-SERVING_THREADS: Final[set[int]] = set()  # those that run producers' event loops
 _SLICE_SECONDS: Final = 0.5  # a Ctrl-C that comes just before a thread goes to sleep does not wake it up
 
 

@@ -134,9 +134,7 @@ def test_one_that_takes_too_long_is_killed(process: AssignorProcess) -> None:
     assert process.call(call(first_takes_all))
 
 
-def test_it_is_told_nothing_that_it_need_not_know(
-    process: AssignorProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_told_nothing_that_it_need_not_know(process: AssignorProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET, "s3cret")
     with open(os.devnull) as _open_file, pytest.raises(AssignorFailed, match=r"secret: None, files: [0-9]+") as failed:
         process.call(call(looks_around))
