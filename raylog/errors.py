@@ -1396,13 +1396,13 @@ class DiskBusy(DiskError):
 
 
 class DiskFailed(DiskError):
-    """The disk reported an I/O error, or failed to sync. What it holds is unknown from here on."""
+    """The disk reported an I/O error, failed to sync, or became read-only. What it holds is unknown from here on."""
 
     advice = "The replica stays offline. Check the disk (dmesg, SMART), then restart or replace the broker."
 
 
 class DiskReadOnly(DiskError):
-    """The file system or directory may not be written."""
+    """The file or directory may not be written by this user."""
 
     advice = "Mount it writable, or correct the ownership of the data directory."
 

@@ -31,7 +31,7 @@ from raylog.storage.record_batch import Bytes
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _BUSY: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-_READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_NOT_ALLOWED: Final = frozenset((errno.EACCES, errno.EPERM))
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS))
 _COPY_CHUNK: Final = 1024 * 1024
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -126,11 +126,14 @@ def copy_file(disk: Disk, source: str, target: str, size: int) -> None:
 
 
 def disk_error(error: OSError, doing: str) -> DiskError:
-    """The typed error for what the operating system reported."""
+    """The typed error for what the operating system reported.
+
+    A file system that has become read-only (EROFS) has met an I/O error before: it counts as one (rules 2, 14).
+    """
     text = f"{doing}: {error.strerror or error}."
     if error.errno in _FULL:
         return DiskFull(text)
-    if error.errno in _READ_ONLY:
+    if error.errno in _NOT_ALLOWED:
         return DiskReadOnly(text)
     if error.errno in _BUSY:
         return DiskBusy(text)

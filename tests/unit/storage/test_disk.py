@@ -519,11 +519,12 @@ def test_both_disks_answer_the_same(calls: list[tuple[str, tuple[object, ...]]])
 # --- how LocalDisk reports errors -------------------------------------------------------------------------
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+NOT_ALLOWED = (errno.EACCES, errno.EPERM)
 ERRORS = [
     *((code, DiskFull) for code in FULL),
-    *((code, DiskReadOnly) for code in READ_ONLY),
+    *((code, DiskReadOnly) for code in NOT_ALLOWED),
     (errno.EIO, DiskFailed),
+    (errno.EROFS, DiskFailed),  # what an I/O error has made of the file system (rule 2)
     (errno.EMFILE, DiskBusy),
 ]
 

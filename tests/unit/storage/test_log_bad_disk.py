@@ -1,9 +1,9 @@
-"""A disk that is full, read-only or broken, at every operation of a log's life: nothing acknowledged is lost,
+"""A disk that is full, not to be written, or broken, at every operation of a log's life: nothing acknowledged is lost,
 nothing is there twice, and what can go on goes on.
 
     full        the call is refused; the same call again succeeds once there is space
-    read-only   likewise
-    broken      the log goes offline, and says so to every later call; opened again, it has all it acknowledged
+    forbidden   likewise
+    broken      (or read-only since) the log goes offline, and says so to every later call; opened again, it has all it acknowledged
 """
 
 from __future__ import annotations
@@ -455,11 +455,29 @@ def test_a_read_error_takes_the_log_offline() -> None:
     assert open_log(disk).log_end_offset == 1
 
 
-def test_a_disk_that_turns_read_only_refuses_writes_and_goes_on_serving() -> None:
+def test_a_file_system_that_turns_read_only_takes_the_log_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An I/O error has made it so: rule 2 counts what it says as one, and the replica ends, so that others lead."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    log = PartitionLog.open(str(tmp_path / "orders-0"), IDENTITY, now_ms=NOW_MS, disk=LocalDisk())
+    log.begin_epoch(EPOCH)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(DiskFailed, match="Read-only file system"):
+            append(log, b"first")
+    assert isinstance(log.offline_because, DiskFailed)
+    log.close()
+
+
+def test_a_directory_that_may_not_be_written_refuses_writes_and_goes_on_serving() -> None:
     log, disk = new_log()
     append(log, b"first")
     for operation in CHANGES:
-        disk.fail_next(operation, "", DiskReadOnly("Read-only file system."), times=1_000)
+        disk.fail_next(operation, "", DiskReadOnly("Permission denied."), times=1_000)
     with refused(log, disk, DiskReadOnly):
         append(log, b"second")
     with refused(log, disk, DiskReadOnly):
@@ -473,13 +491,13 @@ def test_a_disk_that_turns_read_only_refuses_writes_and_goes_on_serving() -> Non
     assert append(log, b"second").first_offset == 1
 
 
-def test_a_read_only_disk_cannot_be_opened_and_stays_as_it_is() -> None:
+def test_a_directory_that_may_not_be_written_cannot_be_opened_and_stays_as_it_is() -> None:
     log, disk = new_log()
     append(log, b"first")
     disk.crash_process()
     before = bytes_on_disk(disk)
     for operation in CHANGES:
-        disk.fail_next(operation, "", DiskReadOnly("Read-only file system."), times=1_000)
+        disk.fail_next(operation, "", DiskReadOnly("Permission denied."), times=1_000)
     for _ in range(3):
         with pytest.raises(DiskReadOnly):
             open_log(disk)
