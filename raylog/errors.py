@@ -17,6 +17,7 @@ What stays true here:
     ├── ReplicationError
     │   ├── NotLeader, NotEnoughReplicas                                               nothing was done
     │   ├── OffsetNotAvailable, InvalidRequest, ReplicaCrashed
+    │   ├── InspectionUnderWay, OnlyCopyDamaged                                        nothing was done
     │   └── NotEnoughReplicasAfterAppend, AppendTimedOut, LeadershipLost, DeletionTimedOut   outcome unknown
     ├── FencedError               StalePartitionEpoch, StaleBrokerEpoch, StaleIncarnation, DuplicateBroker,
     │                             IneligibleReplica, StaleCoordinator
@@ -351,6 +352,48 @@ class NotEnoughReplicas(ReplicationError):
 
     def describe(self) -> str:
         return f"{self.topic}-{self.partition} has {self.in_sync} replicas in sync; {self.required} are required."
+
+
+class InspectionUnderWay(ReplicationError):
+    """A batch is said to be damaged, and what that means is not known yet."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def describe(self) -> str:
+        return f"A replica of {self.topic}-{self.partition} looks into a batch that somebody found damaged."
+
+
+class OnlyCopyDamaged(ReplicationError):
+    """Records are damaged on the leader's disk, and no other replica is in sync that could lead (rule 14)."""
+
+    advice = (
+        "All other offsets stay readable: seek to next_offset to go on without these. The leader hands over as soon as "
+        "a replica that has them is in sync, so start the brokers of the others. Where there are none, restore the "
+        "file from a backup while its broker is stopped, or give the records up with `raylog topic trim`."
+    )
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, next_offset: int, path: str, position: int, reason: str
+    ) -> None:
+        super().__init__(topic, partition, offset, next_offset, path, position, reason)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+    def describe(self) -> str:
+        return (
+            f"Offsets {self.offset} to {self.next_offset - 1} of {self.topic}-{self.partition} are damaged in "
+            f"{self.path} at byte {self.position} ({self.reason}), and no other replica in sync has them."
+        )
 
 
 class NotEnoughReplicasAfterAppend(ReplicationError):

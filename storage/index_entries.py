@@ -71,6 +71,11 @@ class IndexEntries:
         at = bisect_right(range(len(self)), second, key=self._number_at(1))
         return self[at - 1] if at else None
 
+    def after_second(self, second: int) -> Entry | None:
+        """The first pair whose second number is more than `second`."""
+        at = bisect_right(range(len(self)), second, key=self._number_at(1))
+        return self[at] if at < len(self) else None
+
     def cut(self, second: int) -> None:
         """Drop the pairs whose second number is `second` or more. They come into memory for it."""
         self.thaw()

@@ -55,6 +55,11 @@ class OffsetIndex:
         entry = self._entries.floor_by_second(position)
         return (self._base + entry.first, entry.second) if entry else (self._base, 0)
 
+    def offset_after_position(self, position: int) -> int | None:
+        """The base offset of the first indexed batch that starts after `position`."""
+        entry = self._entries.after_second(position)
+        return self._base + entry.first if entry else None
+
     def pairs(self) -> list[tuple[int, int]]:
         """Every (base offset, position), for the dump."""
         return [(self._base + self._entries[at].first, self._entries[at].second) for at in range(len(self))]

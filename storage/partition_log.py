@@ -36,6 +36,7 @@ from raylog.errors import (
 from raylog.storage import compaction_plan, log_cleanup, log_reader, log_truncation
 from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
+from raylog.storage.damaged_ranges import DamagedRanges, Spot, spot_from, spot_of
 from raylog.storage.disk import Disk, LocalDisk
 from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
 from raylog.storage.log_copy import LogCopy
@@ -108,6 +109,10 @@ class Appended(NamedTuple):
     append_time_ms: int = NO_TIMESTAMP
 
 
+def _offline(log: PartitionLog) -> LogOffline:
+    return LogOffline(f"{log.directory.path} is offline: {log.offline_because}")
+
+
 def _while_open(
     method: Callable[Concatenate[PartitionLog, _P], _R],
 ) -> Callable[Concatenate[PartitionLog, _P], _R]:
@@ -116,11 +121,32 @@ def _while_open(
     @functools.wraps(method)
     def guarded(log: PartitionLog, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         if log.offline_because is not None:
-            raise LogOffline(f"{log.directory.path} is offline: {log.offline_because}")
+            raise _offline(log)
         try:
             return method(log, *args, **kwargs)
         except (DiskFailed, LogDamaged) as error:
             log.go_offline(error)
+            raise
+
+    return guarded
+
+
+def _reading(
+    method: Callable[Concatenate[PartitionLog, _P], _R],
+) -> Callable[Concatenate[PartitionLog, _P], _R]:
+    """As `_while_open`, for calls that change nothing: what damage means that they meet is for the owner to say."""
+
+    @functools.wraps(method)
+    def guarded(log: PartitionLog, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if log.offline_because is not None:
+            raise _offline(log)
+        try:
+            return method(log, *args, **kwargs)
+        except DiskFailed as error:
+            log.go_offline(error)
+            raise
+        except LogDamaged as damage:
+            log.when_damaged(damage)
             raise
 
     return guarded
@@ -162,6 +188,8 @@ class PartitionLog:
         self.opened_after = recovered.opened_after
         self.marks = LogMarks(directory, recovered.checkpoint)
         self.offline_because: RaylogError | None = None
+        self.damaged = DamagedRanges(directory.identity.topic, directory.identity.partition)
+        self.when_damaged: Callable[[LogDamaged], None] = self.go_offline  # an owner may know more (rule 14)
         self.disk = directory.disk
         self.flushes = LogFlushes(self)
         self.truncations = 0
@@ -413,7 +441,7 @@ class PartitionLog:
 
     # --- reading ---
 
-    @_while_open
+    @_reading
     def read(self, offset: int, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK) -> FetchedBatches:
         """Whole batches from the one that holds `offset` on, at most `max_bytes` but always one if there is one.
 
@@ -421,7 +449,7 @@ class PartitionLog:
         """
         return log_reader.read(self, offset, max_bytes, isolation)
 
-    @_while_open
+    @_reading
     def slice(
         self,
         offset: int,
@@ -436,35 +464,47 @@ class PartitionLog:
         """
         return log_reader.file_slice(self, offset, max_bytes, isolation, below)
 
-    @_while_open
+    @_reading
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record of that time or later that a consumer may see."""
         return log_reader.offset_for_timestamp(self, timestamp)
 
-    @_while_open
+    @_reading
     def look_up_timestamp(
         self, timestamp: int, opened: log_reader.Opened
     ) -> TimestampOffset | log_reader.UnopenedBatch | None:
         """The same, in steps: a batch that takes long to open is for the caller to open, elsewhere."""
         return log_reader.look_up_timestamp(self, timestamp, opened)
 
-    @_while_open
+    @_reading
     def aborted_between(self, start_offset: int, end_offset: int, now_ms: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [start_offset, end_offset)."""
         return log_reader.aborted_between(self, start_offset, end_offset, now_ms)
 
-    @_while_open
+    @_reading
     def find_aborted(self, wanted: AbortedRange, now_ms: int) -> None:
         """The same, at most so many as `wanted` says: it is shorter afterwards where there are more."""
         log_reader.find_aborted(self, wanted, now_ms)
 
-    @_while_open
+    @_reading
     def inspect(self, offset: int) -> BatchHeader:
         """Look at the batch of `offset` with its CRC, which fetches leave to their readers.
 
         For a reader who got bytes that make no sense: where the disk is to blame, the replica is damaged (rule 14).
         """
         return log_reader.inspect(self, offset)
+
+    @_while_open
+    def spot_of(self, offset: int) -> Spot:
+        """The same in steps: what `inspect_spot` is to look into on any thread, for `range_of`."""
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        return spot_of(self.segments.containing(offset), offset, self.epochs)
+
+    @_while_open
+    def spot_from(self, base_offset: int, position: int) -> Spot:
+        """Likewise for all from `position` on in the segment that holds `base_offset`."""
+        return spot_from(self.segments.containing(max(base_offset, self.log_start_offset)), position, self.epochs)
 
     # --- moving the marks ---
 

@@ -403,7 +403,7 @@ class Segment:
 
     def locate(self, offset: int) -> Place:
         """The batch that holds `offset`."""
-        place = self._walk(self._indexed_before(offset), lambda header: header.next_offset > offset)
+        place = self._walk(self.indexed_before(offset), lambda header: header.next_offset > offset)
         if place is None:
             raise self.damaged(self.size, f"the file ends before offset {offset}, which its index promises")
         return place
@@ -413,17 +413,23 @@ class Segment:
         base_offset, at = self.offset_index.place_before_position(position)
         return Place(at, base_offset)
 
+    def indexed_before(self, offset: int) -> Place:
+        """A batch boundary at or before the batch of `offset`, near it."""
+        base_offset, position = self.offset_index.place(offset)
+        return Place(position, base_offset)
+
+    def indexed_after(self, position: int) -> int:
+        """The first offset behind `position` that the index knows; the end of the segment, if there is none."""
+        later = self.offset_index.offset_after_position(position)
+        return self.next_offset if later is None else later
+
     def find_timestamp(self, timestamp: int, start: Place | None = None) -> Place | None:
         """The first batch with a record of `timestamp` or later, from `start` on."""
         if self.largest_timestamp < timestamp:
             return None
         if start is None:
-            start = self._indexed_before(self.time_index.start_for(timestamp))
+            start = self.indexed_before(self.time_index.start_for(timestamp))
         return self._walk(start, lambda header: header.max_timestamp >= timestamp)
-
-    def _indexed_before(self, offset: int) -> Place:
-        base_offset, position = self.offset_index.place(offset)
-        return Place(position, base_offset)
 
     def _walk(self, start: Place, found: Callable[[BatchHeader], bool]) -> Place | None:
         """Follow the chain from `start` to the first batch that is `found`."""

@@ -3,7 +3,8 @@ nothing is there twice, and what can go on goes on.
 
     full        the call is refused; the same call again succeeds once there is space
     forbidden   likewise
-    broken      (or read-only since) the log goes offline, and says so to every later call; opened again, it has all it acknowledged
+    broken      or read-only since: the log goes offline, and says so to every later call; opened again, it has all it
+                acknowledged
 """
 
 from __future__ import annotations
