@@ -1,7 +1,7 @@
 """Slow work on a replica's files beside its event loop, with what its failure means for the log.
 
-A failed write or sync is final wherever it was done (rule 2). Damage that was found while the log was cut is none: it
-was the cut that was seen.
+A failed write or sync is final wherever it was done (rule 2). Damage is for `DamageCare` to look at; what was found
+while the log was cut is none: it was the cut that was seen.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ async def beside(hosted: HostedLog, work: Callable[[], _T]) -> _T:
     try:
         return await hosted.env.off_loop(work)
     except (DiskFailed, LogDamaged) as error:
-        if isinstance(error, DiskFailed) or hosted.log.shape == shape:
+        if isinstance(error, DiskFailed):
             hosted.log.go_offline(error)
-            hosted.check_offline()
+        elif hosted.log.shape == shape:
+            hosted.log.when_damaged(error)
+        hosted.check_offline()
         raise
 
 

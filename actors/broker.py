@@ -46,6 +46,7 @@ from raylog.actors.control_messages import (
     RestoreSetAside,
     SetAside,
     SetAsideListed,
+    StandDown,
     StopBroker,
 )
 from raylog.actors.controller_link import ControllerLink, FindController
@@ -72,7 +73,7 @@ from raylog.storage.set_aside_logs import SetAsideLog
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
-_USAGE_SECONDS: Final = 10.0
+_USAGE_SECONDS: Final = 5.0
 _SWEEP_AGAIN_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
 
@@ -132,6 +133,7 @@ class Broker:
             ReplicaHeartbeat: self._on_heartbeat,
             ReplicaFailed: self._on_failure,
             ProposeIsr: self._on_proposal,
+            StandDown: self._on_standing_down,
             PrepareReplica: self._on_prepare,
             RemoveReplica: self._on_remove,
             ListSetAside: self._on_list_aside,
@@ -299,6 +301,12 @@ class Broker:
         if session is None or session.id != (proposal.topic_id, proposal.partition):
             raise InvalidRequest("An ISR proposal comes from the replica that leads the partition, after its hello.")
         return await self._link.ask(proposal)
+
+    async def _on_standing_down(self, request: Request, asked: StandDown) -> Answer:
+        session = self._replicas.of_stream(request.stream)
+        if session is None or session.process != (asked.topic_id, asked.partition, asked.incarnation):
+            raise InvalidRequest("A replica stands down for itself, after its hello.")
+        return await self._link.ask(asked)
 
     async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
         await self._link.check_order(request.stream)

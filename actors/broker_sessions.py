@@ -29,11 +29,13 @@ from raylog.actors.control_messages import (
     ReplicaLoss,
     ReplicaMarks,
     ReplicaReport,
+    StandDown,
 )
 from raylog.actors.isr_changes import propose_isr
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.replica_registration import is_wanted, replica_lost, replica_registered
 from raylog.actors.silence_watch import SILENCE_SECONDS, SilenceWatch
+from raylog.actors.standing_down import stand_down
 from raylog.actors.stream_interface import Response, Stream
 from raylog.errors import IneligibleReplica, StaleBrokerEpoch, StaleIncarnation, TooManyBytesInFlight, UnknownTopic
 
@@ -134,6 +136,7 @@ class BrokerSessions:
         broker_id = session.broker_id
         self._leases.heard(broker_id)
         session.free_bytes, session.total_bytes = beat.free_bytes, beat.total_bytes
+        self._changes.disk_heard_of(broker_id, is_full=beat.has_full_disk)
         if beat.marks:
             session.marks = {(each[0], each[1], broker_id): each for each in beat.marks}
         for loss in beat.lost:
@@ -152,6 +155,14 @@ class BrokerSessions:
         state = self._changes.state
         check_broker_epoch(state, session.broker_id, state.broker(session.broker_id).epoch)
         await self._changes.commit(propose_isr(state, self._changes.live, proposal))
+        return None
+
+    async def stand_down(self, asked: StandDown, stream: Stream) -> Response | None:
+        """What `standing_down.stand_down` raises; StaleBrokerEpoch where another broker than the replica's asks."""
+        session = self._by_stream.get(stream)
+        if session is None or session.broker_id != asked.broker:
+            raise StaleBrokerEpoch(asked.broker, _NO_BROKER, _NO_BROKER)
+        await self._changes.commit(stand_down(self._changes.state, self._changes.live, asked))
         return None
 
     # --- sessions and leases --------------------------------------------------------------------------------------

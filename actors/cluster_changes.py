@@ -52,7 +52,8 @@ class ClusterChanges:
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._brokers: set[int] = set()
         self._replicas: dict[ReplicaKey, int] = {}
-        self.live = Liveness(self._brokers, self._replicas)
+        self._full: set[int] = set()
+        self.live = Liveness(self._brokers, self._replicas, self._full)
 
     @property
     def state(self) -> ClusterState:
@@ -86,8 +87,15 @@ class ClusterChanges:
     def broker_is_gone(self, broker_id: int) -> None:
         """With all its replicas."""
         self._brokers.discard(broker_id)
+        self._full.discard(broker_id)
         for key in [key for key in self._replicas if key[2] == broker_id]:
             del self._replicas[key]
+
+    def disk_heard_of(self, broker_id: int, *, is_full: bool) -> None:
+        if is_full:
+            self._full.add(broker_id)
+        else:
+            self._full.discard(broker_id)
 
     def replica_lives(self, key: ReplicaKey, incarnation: int) -> None:
         self._replicas[key] = incarnation

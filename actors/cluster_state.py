@@ -51,12 +51,14 @@ NOT_REGISTERED: Final = -1
 class Liveness:
     """What is alive just now, as far as the controller can tell; the part of its knowledge that is in no record.
 
-    `brokers` have a lease. `replicas` are the processes that are registered and run, with their incarnations. Both are
-    read, never changed, so the caller may pass what it keeps up to date.
+    `brokers` have a lease. `replicas` are the processes that are registered and run, with their incarnations. `full`
+    are brokers whose disks take nothing more. All are read, never changed, so the caller may pass what it keeps up to
+    date.
     """
 
     brokers: AbstractSet[int]
     replicas: Mapping[ReplicaKey, int]
+    full: AbstractSet[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class ReplicaHello(Message):
     unproven: str  # why it is not to be relied upon yet (rule 7, log_doubts.py); empty: it is
 
 
-@message(kind=41)
+@message(kind=41, version=2)
 @dataclass(frozen=True, slots=True)
 class ReplicaHeartbeat(Message):
     """One-way, every 0.3 s."""
@@ -48,6 +48,7 @@ class ReplicaHeartbeat(Message):
     high_watermark: int
     log_end_offset: int
     size_bytes: int
+    has_full_disk: bool = False
 
 
 @message(kind=42)
@@ -148,6 +149,23 @@ class RestoreSetAside(Message):
     name: str
 
 
+@message(kind=58)
+@dataclass(frozen=True, slots=True)
+class StandDown(Message):
+    """From a replica, passed on by its broker: I should not lead. Answered with Done once that is durable.
+
+    Damaged: its copy is, and it leaves the ISR too (rule 14). Else its disk stays full: another one is to lead.
+    EligibleLeadersNotAvailable: nobody else could; nothing has changed.
+    """
+
+    topic_id: bytes
+    partition: int
+    broker: int
+    incarnation: int
+    is_damaged: bool
+    reason: str
+
+
 # --- broker and controller ----------------------------------------------------------------------------------------
 
 ReplicaReport: TypeAlias = tuple[bytes, int, int, int, int, str, tuple[str, ...], int]
@@ -187,7 +205,7 @@ class BrokerRegistered(Message):
     broker_epoch: int
 
 
-@message(kind=52)
+@message(kind=52, version=2)
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Message):
     """Every 0.3 s, and at once when a replica has come or gone. Answered with Done.
@@ -202,6 +220,7 @@ class BrokerHeartbeat(Message):
     started: tuple[ReplicaReport, ...]
     lost: tuple[ReplicaLoss, ...]
     marks: tuple[ReplicaMarks, ...]
+    has_full_disk: bool = False
 
 
 @message(kind=53)

@@ -31,6 +31,7 @@ from raylog.actors.control_messages import (
     ProducerIdsAllocated,
     ProposeIsr,
     RegisterBroker,
+    StandDown,
     StopBroker,
 )
 from raylog.actors.controller_admin import ControllerAdmin
@@ -121,6 +122,7 @@ class Controller:
             RegisterBroker: lambda request, message: self._sessions.register(message, request.stream),
             BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
+            StandDown: lambda request, message: self._sessions.stand_down(message, request.stream),
             AllocateProducerIds: self._on_allocation,
             CoordinatorHeartbeat: self._on_coordinator,
             EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),

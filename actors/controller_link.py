@@ -22,6 +22,7 @@ from typing import Final
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.control_messages import BrokerHeartbeat, BrokerRegistered, RegisterBroker
 from raylog.actors.environment import Environment
+from raylog.actors.full_disk import FULL_BELOW_BYTES
 from raylog.actors.local_replicas import LocalReplicas
 from raylog.actors.messages import Message, pack
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
@@ -235,6 +236,7 @@ class ControllerLink:
             self._replicas.started(),
             self._replicas.lost(),
             self._replicas.marks() if with_marks else (),
+            self._replicas.have_full_disk or self._usage()[0] < FULL_BELOW_BYTES,
         )
         if beat.started or beat.lost:
             self._reports_in_flight += 1

@@ -10,7 +10,8 @@ What must stay true:
   and is under a CRC; so a record that no version of that can have made is another program's, which came by before
   internal topics were closed to producers, and the state is what the others say. It is told and left out: it stays
   there, and would end every later coordinator. A record that a later raylog wrote may be a promise to somebody, and
-  a batch that is damaged may hold some: on these the coordinator ends.
+  a batch that is damaged may hold some: the leader is told of it (rule 1), and where no other replica has it the
+  coordinator ends, as on the former.
 - A record of an append is answered for only once the batch is committed (acks=all). Once `ended` is done, what was not
   answered is of unknown outcome.
 """
@@ -37,12 +38,14 @@ from raylog.actors.replication_messages import (
     Fetched,
     ListedOffset,
     ListOffset,
+    SuspectBatch,
 )
 from raylog.actors.stream_interface import Response
 from raylog.config import KIB, MIB
 from raylog.errors import (
     CoordinatorRecordUnknown,
     CoordinatorStopped,
+    CorruptBatch,
     FrameInvalid,
     LogTruncated,
     MessageUnknown,
@@ -50,6 +53,7 @@ from raylog.errors import (
     StreamError,
     UnknownTopic,
 )
+from raylog.storage.append_checks import first_unsound
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import Bytes, read_header, split_batches
 
@@ -62,6 +66,7 @@ _BATCH_BYTES: Final = 512 * KIB
 _FETCH_BYTES: Final = 4 * MIB
 _FETCH_WAIT_MS: Final = 500
 _LAST_SEQUENCE: Final = 2**31 - 1
+_MOST_SUSPICIONS: Final = 20
 _STRAYS_TOLD: Final = 20
 
 _log = logging.getLogger(__name__)
@@ -126,7 +131,7 @@ class CoordinatorLog:
     async def replay(self, end: int) -> AsyncIterator[list[Replayed]]:
         """All below `end` that compaction has left, in its order, some at a time."""
         offset = await self._start_offset()
-        last_epoch = NO_EPOCH
+        last_epoch, suspicions = NO_EPOCH, 0
         while offset < end:
             response = await self._ask(Fetch(offset, NO_EPOCH, last_epoch, 1, _FETCH_BYTES, _FETCH_WAIT_MS, False, ""))
             answer = response.message
@@ -136,8 +141,22 @@ class CoordinatorLog:
             batches = list(split_batches(response.payload)) if response.payload else []
             if batches:  # the leader's own epoch says nothing here: the next leader may never have heard of it
                 last_epoch = read_header(batches[-1]).leader_epoch
-            yield _entries(batches, offset, end)
+            try:
+                entries = _entries(batches, offset, end)
+            except CorruptBatch as error:
+                suspicions += 1
+                if suspicions > _MOST_SUSPICIONS:
+                    raise
+                await self._tell_suspicion(first_unsound(response.payload, offset), error)
+                continue
+            yield entries
             offset = max(offset, answer.next_offset)
+
+    async def _tell_suspicion(self, offset: int, error: CorruptBatch) -> None:
+        """The leader looks into its own copy, and lets another one lead where that is damaged (rule 1)."""
+        _log.warning("%s-%d: at offset %d it is damaged: %s", self._topic, self._partition, offset, error)
+        await self._ask(SuspectBatch(NO_EPOCH, offset))
+        await asyncio.sleep(_PAUSE_SECONDS)
 
     def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
         """What was replayed from there is left out, unless a later raylog wrote it: CoordinatorRecordUnknown."""

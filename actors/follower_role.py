@@ -25,10 +25,12 @@ from raylog.actors.beside_log import beside
 from raylog.actors.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
 from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, may_be_all_there_is, truncation_offset
 from raylog.actors.hosted_log import HostedLog
-from raylog.actors.replication_messages import NO_EPOCH, Pull, Pulled, PullInstead, Push, Pushed
+from raylog.actors.replication_messages import NO_EPOCH, Pull, Pulled, PullInstead, Push, Pushed, SuspectBatch
 from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream
 from raylog.config import NO_LIMIT
 from raylog.errors import (
+    BatchError,
+    DiskFull,
     FrameInvalid,
     OffsetOutOfRange,
     PeerUnreachable,
@@ -37,7 +39,8 @@ from raylog.errors import (
     ReplicaNotFree,
     StreamError,
 )
-from raylog.storage.record_batch import next_offset_of
+from raylog.storage.append_checks import first_unsound
+from raylog.storage.record_batch import Bytes, next_offset_of
 from raylog.storage.set_aside_names import cut, unclean
 
 MAX_PULL_BYTES: Final = 1024 * 1024
@@ -172,10 +175,33 @@ class FollowerRole:
             await self._truncate(truncation_offset(log.epochs, log.log_end_offset, answer.diverged))
             return False
         if response.payload:
-            log.append_as_follower(response.payload, self._hosted.env.wall_ms())
-            self._hosted.appended()
+            try:
+                self._append(response.payload)
+            except BatchError:
+                await self._tell_suspicion(response.payload)
+                raise
         self._take_marks(answer.high_watermark, answer.log_start_offset)
         return answer.pushing
+
+    def _append(self, batches: Bytes) -> None:
+        try:
+            self._log.append_as_follower(batches, self._hosted.env.wall_ms())
+        except DiskFull:
+            self._hosted.room.refused()
+            raise
+        self._hosted.room.took()
+        self._hosted.appended()
+
+    async def _tell_suspicion(self, batches: Bytes) -> None:
+        """To the leader: it looks into its own copy, and another one leads if that is damaged (rule 1)."""
+        stream, name = self._stream, self._hosted.name
+        offset = first_unsound(batches, self._log.log_end_offset)
+        _log.warning("%s: broker %d gets a damaged batch at %d.", name, self._hosted.me[0], offset)
+        if stream is not None:
+            suspicion = SuspectBatch(self.epoch, offset)
+            await stream.request(
+                suspicion, topic_id=name.topic_id, partition=name.partition, timeout=_PULL_SECONDS
+            )
 
     async def _truncate(self, offset: int) -> None:
         """While it is prepared beside the loop nothing is appended: this is what would."""
@@ -274,12 +300,11 @@ class FollowerRole:
             return self._refuse()
         if verdict is Verdict.APPEND and payload:
             try:
-                log.append_as_follower(payload, self._hosted.env.wall_ms())
+                self._append(payload)
             except RaylogError as error:
                 _log.warning("%s: broker %d cannot take a push: %s", self._hosted.name, self._hosted.me[0], error)
                 self._hosted.check_offline()
                 return self._refuse()
-            self._hosted.appended()
         self._take_marks(message.high_watermark, message.log_start_offset)
         counted = self._hosted.counted(log.log_end_offset)
         if counted is not None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import ReplicaId
 from raylog.actors.environment import Environment
+from raylog.actors.full_disk import FullDisk
 from raylog.actors.replica_counters import ReplicaCounters
 from raylog.config import MIB
 from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
@@ -64,6 +65,7 @@ class HostedLog:
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self.opening = asyncio.Lock()  # held by what unpacks a large batch: one at a time bounds the memory (rule 34)
         self._loop = asyncio.get_running_loop()
+        self.room = FullDisk(self._loop.time)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._flushing: asyncio.Task[None] | None = None

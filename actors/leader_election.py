@@ -25,7 +25,7 @@ noted in the partition, so that nothing from before it is cut without being set 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -105,9 +105,9 @@ def elect_if_needed(
     return Election(replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1), NOBODY)
 
 
-def hand_over(partition: PartitionState, situation: Situation) -> Election:
-    """Led by another member of the ISR, on a broker that is not draining; as it was, if there is none."""
-    others = [broker for broker in partition.isr if broker != partition.leader]
+def hand_over(partition: PartitionState, situation: Situation, unfit: Collection[int] = ()) -> Election:
+    """Led by another member of the ISR that is not `unfit`, nor draining; as it was, if there is none."""
+    others = [broker for broker in partition.isr if broker != partition.leader and broker not in unfit]
     candidates = [each for each in _in_order(partition, others, situation) if each not in situation.draining]
     if not candidates:
         return Election(partition, "")

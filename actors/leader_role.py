@@ -53,6 +53,7 @@ from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Respons
 from raylog.actors.topic_names import is_internal
 from raylog.errors import (
     DeletionTimedOut,
+    DiskFull,
     IneligibleReplica,
     InternalTopic,
     InvalidRequest,
@@ -182,7 +183,12 @@ class LeaderRole:
         counters, payload = self._counters, request.payload
         began = counters.clock()
         self._check_append(request, message)
-        appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), has_keys=has_keys)
+        try:
+            appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), has_keys=has_keys)
+        except DiskFull:
+            self._hosted.room.refused()
+            raise
+        self._hosted.room.took()
         end = appended.last_offset + 1
         if not appended.is_duplicate:
             counters.bytes_in += len(payload)

@@ -39,7 +39,7 @@ class LeadershipUpkeep:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[PartitionId, float] = {}  # new, or in doubt: since when
         self._unbalanced: dict[PartitionId, float] = {}
-        self._balanced_version = -1
+        self._balanced_as_of: tuple[int, frozenset[int]] = (-1, frozenset())
 
     def begin(self) -> None:
         self._note(self._changes.state.partitions)
@@ -90,10 +90,11 @@ class LeadershipUpkeep:
                 del self._unbalanced[partition]
 
     def _find_unbalanced(self) -> None:
-        """Keep what was unbalanced before at its time. A state that has not changed needs no look."""
-        if self._balanced_version == self._changes.version and not self._unbalanced:
+        """Keep what was unbalanced before at its time. A state that has not changed needs no look, nor do disks."""
+        as_of = self._changes.version, frozenset(self._changes.live.full)
+        if self._balanced_as_of == as_of and not self._unbalanced:
             return
-        self._balanced_version = self._changes.version
+        self._balanced_as_of = as_of
         now = self._loop.time()
         self._unbalanced = {
             partition: self._unbalanced.get(partition, now)
@@ -106,6 +107,7 @@ class LeadershipUpkeep:
         return (
             state.leader not in (NO_LEADER, preferred)
             and preferred in state.isr
+            and preferred not in self._changes.live.full  # it would hand over again (`full_disk.py`)
             and self._changes.state.is_usable(preferred, self._changes.live)
         )
 

@@ -105,6 +105,11 @@ class LocalReplicas:
 
     # --- who runs -------------------------------------------------------------------------------------------------
 
+    @property
+    def have_full_disk(self) -> bool:
+        """Whether one of them has just been refused room for an append."""
+        return any(each.marks is not None and each.marks.has_full_disk for each in self._running.values())
+
     def get(self, partition: PartitionId) -> ReplicaSession | None:
         return self._running.get(partition)
 

@@ -4,8 +4,8 @@
 
 What must stay true:
 - The event loop plans, and renames files; whatever scans or syncs is done elsewhere.
-- Whatever becomes of a compaction, the log is as good as before; it is tried again later. Only damage that the log
-  itself confirms takes it offline (rule 14).
+- Whatever becomes of a compaction, the log is as good as before; it is tried again later. Damage that the log itself
+  confirms is heard of by `DamageCare` (rule 14).
 - While the log's files are being replaced here, nobody else replaces them (`files`), but a cut of the log, which comes
   first and makes the compaction outdated.
 """
@@ -118,9 +118,6 @@ class LogCompaction:
             while position <= damage.position and offset < segment.next_offset:
                 header = log.inspect(offset)
                 position, offset = position + header.size, header.next_offset
-        except LogDamaged as found:
-            log.go_offline(found)
-            raise
         except OffsetOutOfRange:
             return  # it lies before the log's start
         _log.warning("%s: the housekeeping process found damage that is not there: %s", self._hosted.name, damage)

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from raylog.actors.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
+from raylog.actors.damage_care import DamageCare
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.follower_sync import check_epoch
 from raylog.actors.hosted_log import HostedLog
@@ -42,6 +43,7 @@ from raylog.actors.replication_messages import (
     Pull,
     PullInstead,
     Push,
+    SuspectBatch,
     WriteMarker,
 )
 from raylog.actors.stream_interface import Answer, Request
@@ -59,10 +61,11 @@ class Replica:
     of a transaction to take this partition in, likewise.
     """
 
-    def __init__(self, hosted: HostedLog, propose: ProposeCall, join: JoinCall) -> None:
+    def __init__(self, hosted: HostedLog, propose: ProposeCall, join: JoinCall, care: DamageCare) -> None:
         self._hosted = hosted
         self._propose = propose
         self._join = join
+        self._care = care
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
@@ -82,6 +85,7 @@ class Replica:
             FindEpochEnd: lambda request: self._leader().find_epoch_end(_as(FindEpochEnd, request)),
             DeleteRecords: lambda request: self._leader().delete_records(_as(DeleteRecords, request)),
             PullInstead: self._pull_instead,
+            SuspectBatch: self._suspect,
         }
 
     # --- being asked ---
@@ -128,6 +132,12 @@ class Replica:
             return self._role.push(request, message)
         name = self._hosted.name
         raise NotLeader(name.topic, name.partition, NO_LEADER, self._known_epoch)
+
+    def _suspect(self, request: Request) -> Awaitable[Answer]:
+        message = _as(SuspectBatch, request)
+        if message.leader_epoch != NO_EPOCH:
+            check_epoch(message.leader_epoch, self._leader().epoch)
+        return self._care.suspect(message.offset)
 
     def _pull_instead(self, request: Request) -> Answer:
         message = _as(PullInstead, request)
@@ -254,8 +264,9 @@ class Replica:
         log = self._hosted.log
         role = {LeaderRole: "leader", FollowerRole: "follower"}.get(type(self._role), "waiting")
         return ReplicaHeartbeat(
-            role, self._known_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes
-        )
+            role, self._known_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
+            self._hosted.room.is_full,
+        )  # fmt: skip
 
     def end(self) -> None:
         """Play no role any more."""

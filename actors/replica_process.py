@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.clock import Timers
-from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaFailed, ReplicaHello, StopReplica
+from raylog.actors.control_messages import (
+    Assign,
+    ProposeIsr,
+    ReplicaFailed,
+    ReplicaHello,
+    StandDown,
+    StopReplica,
+)
+from raylog.actors.damage_care import DamageCare
 from raylog.actors.environment import Environment, Server
 from raylog.actors.hosted_log import HostedLog, PartitionName
 from raylog.actors.housekeeper_calls import HousekeeperCalls
@@ -36,10 +44,18 @@ from raylog.actors.metric_definitions import (
 from raylog.actors.replica import Replica
 from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.replication_messages import SuspectBatch
 from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.actors.transaction_joins import TransactionJoins
-from raylog.errors import LogDamaged, MessageUnknown, RaylogError, StreamError, StreamNotOpen
+from raylog.errors import (
+    EligibleLeadersNotAvailable,
+    LogDamaged,
+    MessageUnknown,
+    RaylogError,
+    StreamError,
+    StreamNotOpen,
+)
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
 
@@ -87,7 +103,9 @@ class ReplicaProcess:
         me = (self._spec.broker_id, self._spec.incarnation)
         hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers, self._counters)
         joins = TransactionJoins(self._env, self._spec.broker, self._spec.node_id)
-        self._replica = Replica(hosted, self._propose, joins.add)
+        self._care = DamageCare(hosted, self._stand_down)
+        hosted.room.stays_full = lambda: self._stays_full(hosted)
+        self._replica = Replica(hosted, self._propose, joins.add, self._care)
         server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
         hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._ask_broker)).run())
         hosted.start(self._keep_broker(hosted, endpoints))
@@ -169,8 +187,26 @@ class ReplicaProcess:
         if isinstance(message, KeepSecrets):
             self._env.keys.adopt(message.secrets)
             return None
+        if isinstance(message, SuspectBatch) and self._hosted is not None:
+            return self._care.suspect(message.offset)
         kind, version, _ = pack(message)
         raise MessageUnknown(kind, version)
+
+    def _stays_full(self, hosted: HostedLog) -> None:
+        if hosted.is_leading:
+            _log.warning("%s: its disk stays full, so another one is to lead.", self._spec)
+            hosted.start(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        try:
+            await self._stand_down(False, "its disk stays full")
+        except (EligibleLeadersNotAvailable, StreamError) as error:
+            _log.warning("%s: it leads on with a full disk: %s", self._spec, error)
+
+    async def _stand_down(self, is_damaged: bool, reason: str) -> None:
+        spec = self._spec
+        asked = StandDown(spec.topic_id, spec.partition, spec.broker_id, spec.incarnation, is_damaged, reason)
+        await self._ask_broker(asked)
 
     async def _propose(self, proposal: ProposeIsr) -> None:
         broker = self._broker

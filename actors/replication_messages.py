@@ -171,6 +171,19 @@ class OpenTransactions(Message):
     transactions: tuple[tuple[int, int, int, int, int], ...]
 
 
+@message(kind=35, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class SuspectBatch(Message):
+    """From whoever met a wrong CRC in the batch of `offset`: look into your own copy (rule 1).
+
+    Done: it is sound here, so the bytes were damaged on their way. InspectionUnderWay: ask again; another one may lead
+    by then. OnlyCopyDamaged: nobody else could lead. NO_EPOCH asks a replica in whatever role.
+    """
+
+    leader_epoch: int
+    offset: int
+
+
 # --- between replicas ---------------------------------------------------------------------------------------------
 
 

@@ -144,9 +144,9 @@ class ConsumerDesk:
         start = self.positions[partition].start()
         self._tell(lambda fetcher: fetcher.seek(partition, start))
 
-    def refetch(self, partition: TopicPartition) -> None:
+    def refetch(self, partition: TopicPartition, suspicions: int = 0) -> None:
         """See `record_handout.Fetching`."""
-        start = replace(self.positions[partition].start(), avoids_files=True)
+        start = replace(self.positions[partition].start(), suspicions=suspicions)
         self._tell(lambda fetcher: fetcher.seek(partition, start))
 
     def halt(self, partition: TopicPartition) -> None:

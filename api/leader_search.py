@@ -16,6 +16,7 @@ from raylog.api.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
     CorruptBatch,
+    InspectionUnderWay,
     NotLeader,
     OffsetNotAvailable,
     PeerNotAdmitted,
@@ -34,7 +35,7 @@ _SAYS_SOMETHING_SECONDS: Final = 1.0
 _FINAL: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
 _FIRST_PAUSE_SECONDS: Final = 0.005
 # The leader itself says that it is the right one, and busy: newer metadata would not help.
-_SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch)
+_SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch, InspectionUnderWay)
 
 
 async def leader_of(link: ClusterLink, partition: TopicPartition, timeout: float) -> PartitionLeader | None:

@@ -10,6 +10,8 @@ What must stay true:
   been fetched for the old one is never handed over.
 - A fetch carries the leader's epoch and the epoch of the last batch before the offset (rule 11, KIP-320).
 - Every failure is retried, after a pause or newer metadata; those that only people can mend are told too.
+- What arrives damaged is told to the leader, and fetched again from it or from the next one (rule 1). Only where the
+  leader says that its copy is damaged and the only one, the reading ends, in RecordUnreadable.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import logging
 from typing import Final, Protocol
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched
+from raylog.actors.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched, SuspectBatch
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetched_chain import ChainEnd, check_chain
@@ -31,18 +33,23 @@ from raylog.api.positions import UNKNOWN, Start
 from raylog.api.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
+    CorruptBatch,
+    LogDamaged,
     LogTruncated,
     NoOffsetReset,
     OffsetOutOfRange,
+    OnlyCopyDamaged,
     PeerNotAdmitted,
     RaylogError,
+    RecordUnreadable,
     RemoteFailed,
     UnknownTopic,
 )
 from raylog.storage.record_batch import Bytes
 
+_SUSPICION_SECONDS: Final = 2.0  # the longest pause before a leader is told again
 _NO_FILES_SECONDS: Final = 10.0  # after a slice that was not what it should be
-_FINAL: Final = (NoOffsetReset, LogTruncated)
+_FINAL: Final = (NoOffsetReset, LogTruncated, RecordUnreadable)
 _TELL_AT_ONCE: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
 _BACKOFFS: Final = 10  # of retry_backoff_ms: the longest pause
 _PEOPLE_SECONDS: Final = 1.0  # the least pause where only people can help
@@ -82,7 +89,8 @@ class PartitionFetcher:
         self._outlet = outlet
         self._loop = asyncio.get_running_loop()
         self._topic_id = topic_id
-        self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.avoids_files else 0.0
+        self._suspicions = start.suspicions
+        self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.suspicions else 0.0
         self._failures = 0
         self._failing_since = 0.0
         self._timeout = options.request_timeout_ms / 1000
@@ -112,8 +120,13 @@ class PartitionFetcher:
         if self._offset == UNKNOWN:
             await self._locate(leader)
             return
+        if self._suspicions:
+            await self._tell_suspicion(leader)
         try:
             await self._fetch(leader, most)
+        except (CorruptBatch, LogDamaged):
+            self._suspicions = 1
+            raise
         except OffsetOutOfRange as error:
             reason = f"offset {error.offset} is not among {error.start} to {error.end}"
             self._reset(reason, self._options.reset_to)
@@ -157,6 +170,18 @@ class PartitionFetcher:
                 self._put(read.data, read.end, answer)
         elif response.payload:
             self._put(response.payload, check_chain(response.payload, self._offset), answer)
+
+    async def _tell_suspicion(self, leader: PartitionLeader) -> None:
+        """The leader looks into its own copy, and lets another one lead where that is damaged (rule 1)."""
+        if self._suspicions > 1:
+            await asyncio.sleep(pause_after(self._suspicions + 4, _SUSPICION_SECONDS, self._link.env.random.random()))
+        try:
+            await self._link.ask(leader, SuspectBatch(leader.epoch, self._offset), timeout=self._timeout)
+        except OnlyCopyDamaged as error:
+            raise RecordUnreadable(*self._partition, self._offset, error.next_offset, str(error)) from error
+        except OffsetOutOfRange as error:  # it was deleted meanwhile, and the fetch says so
+            _log.debug("%s: %s", self._partition, error)
+        self._suspicions = 0
 
     def _node_id(self, leader: PartitionLeader) -> str:
         """What lets the leader answer with a piece of a file."""

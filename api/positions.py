@@ -31,7 +31,7 @@ class Start:
     offset: int  # UNKNOWN: to be looked up
     epoch: int  # of the record before it; NO_EPOCH: unknown, nothing to compare the log with
     look_for: int | None  # EARLIEST, LATEST, or a time; None: nobody said where to begin
-    avoids_files: bool = False  # what was fetched before was damaged
+    suspicions: int = 0  # how often what was fetched from here was damaged: the leader is told
 
 
 @dataclass(slots=True)

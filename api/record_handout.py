@@ -31,15 +31,15 @@ from raylog.errors import BatchError, RecordUnreadable
 
 Interceptor: TypeAlias = Callable[[list[ConsumerRecord]], Sequence[ConsumerRecord]]
 
-_MOST_REFETCHES: Final = 3  # of one position, before its bytes are taken for damaged where they are stored
+_MOST_REFETCHES: Final = 8  # of one position, with growing pauses: some ten seconds
 _LIST_PIECE: Final = 256  # records made ahead of an iterating program where each has to be touched anyway
 
 
 class Fetching(Protocol):
     """What is asked of the fetcher. The positions have a new generation by then."""
 
-    def refetch(self, partition: TopicPartition) -> None:
-        """From its position on, anew."""
+    def refetch(self, partition: TopicPartition, suspicions: int = 0) -> None:
+        """From its position on, anew. `suspicions`: how often what came from there was damaged."""
 
     def halt(self, partition: TopicPartition) -> None:
         """Until it gets another position."""
@@ -377,21 +377,24 @@ class RecordHandout:
     # --- what cannot be read --------------------------------------------------------------------------------------
 
     def _give_up_bytes(self, partition: TopicPartition, held: _Held, error: BatchError) -> None:
-        """Damaged on their way, perhaps: fetched anew, a few times."""
+        """Fetched anew: a leader whose copy is damaged lets another one lead, and else it happened on their way.
+
+        Where nobody else could lead, the fetcher says so (`OnlyCopyDamaged`).
+        """
         position = self._positions[partition].offset
         times = held.refetches[1] if held.refetches[0] == position else 0
         if times >= _MOST_REFETCHES:
             self._stop(partition, self._unreadable(partition, error, position + 1))
             return
-        self._fetch_again(partition)
+        self._fetch_again(partition, times + 1)
         self._held[partition] = again = _Held()
         again.refetches = (position, times + 1)
 
-    def _fetch_again(self, partition: TopicPartition) -> None:
+    def _fetch_again(self, partition: TopicPartition, suspicions: int = 0) -> None:
         """All from its position on."""
         self._positions.refetch(partition)
         self._forget(partition)
-        self._fetching.refetch(partition)
+        self._fetching.refetch(partition, suspicions)
 
     def _stop(self, partition: TopicPartition, error: Exception) -> None:
         self._positions.refetch(partition)

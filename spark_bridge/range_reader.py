@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from raylog.spark_bridge.offset_ranges import OffsetRange
 
 _PATIENCE_SECONDS: Final = 60.0  # without anything new
+_MOST_SUSPICIONS: Final = 8  # of one position, with growing pauses
 _UNKNOWN_SECONDS: Final = 5.0  # in which brokers may hear of a topic
 _LOOK_SECONDS: Final = 30.0
 _FETCH_BYTES: Final = 4 * MIB
@@ -79,7 +80,7 @@ class RangeReading:
         return replace(self, access=replace(self.access, brokers=dict(brokers)))
 
     def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """SparkDataLoss, RangeNotRead, BatchError, PeerNotAdmitted."""
+        """SparkDataLoss, RangeNotRead, BatchError, RecordUnreadable, PeerNotAdmitted."""
         return _together(_RangeReader(self, piece).rows(), ROWS_WITH_HEADERS if self.includes_headers else ROWS)
 
 
@@ -91,23 +92,25 @@ class _RangeReader:
         self._channel = channel_to(reading.access)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        avoids_files = False
+        suspicions, suspect = 0, -1
         while self._position < self._piece.end:
-            inbox = self._channel.run(self._open(avoids_files))
+            inbox = self._channel.run(self._open(suspicions))
             try:
                 yield from self._from(inbox)
             except BatchError:
-                if avoids_files:
+                suspicions = suspicions + 1 if suspect == self._position else 1
+                suspect = self._position
+                if suspicions > _MOST_SUSPICIONS:
                     raise
-                avoids_files = True  # once more, over the stream
             except (NoOffsetReset, LogTruncated, UnknownTopic) as error:
                 self._lost(error)
             finally:
                 if self._channel.runtime.is_running:
                     self._channel.run(inbox.close())
 
-    async def _open(self, avoids_files: bool) -> _Inbox:
-        return _Inbox(self._channel, self._reading, self._piece, self._position, avoids_files)
+    async def _open(self, suspicions: int) -> _Inbox:
+        """`suspicions`: how often what came from the position was damaged; the leader is told (rule 1)."""
+        return _Inbox(self._channel, self._reading, self._piece, self._position, suspicions)
 
     def _from(self, inbox: _Inbox) -> Iterator[pa.RecordBatch]:
         while self._position < self._piece.end:
@@ -174,7 +177,7 @@ class _Inbox:
     """What has been fetched of one range, from one position on. It lives on the client's loop."""
 
     def __init__(
-        self, channel: Channel, reading: RangeReading, piece: OffsetRange, position: int, avoids_files: bool
+        self, channel: Channel, reading: RangeReading, piece: OffsetRange, position: int, suspicions: int
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = piece.end
@@ -192,7 +195,7 @@ class _Inbox:
                 "isolation_level": "read_committed" if reading.reads_committed else "read_uncommitted",
             }
         )
-        start = Start(0, position, NO_EPOCH, None, avoids_files)
+        start = Start(0, position, NO_EPOCH, None, suspicions)
         work = PartitionFetcher(channel.link, options, piece.place, start, self, piece.topic_id)
         self._task = self._loop.create_task(work.run())
         self._task.add_done_callback(self._over)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.config import TopicConfig
-from raylog.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, NullKey, OffsetsNotContiguous, StaleLeaderEpoch
+from raylog.errors import (
+    BatchError,
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidTimestamp,
+    NullKey,
+    OffsetsNotContiguous,
+    StaleLeaderEpoch,
+)
 from raylog.storage.batch_codec import has_null_key
 from raylog.storage.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.control_records import decode_marker
@@ -108,3 +116,13 @@ def check_replicated(
         arrived.append((header, batch))
         expected, latest_epoch = header.next_offset, header.leader_epoch
     return arrived
+
+
+def first_unsound(data: Bytes, offset: int) -> int:
+    """The offset of the first batch in `data` that is not as its writer made it; `offset`: where the first begins."""
+    try:
+        for batch in split_batches(data):
+            offset = check_batch(batch).next_offset
+    except BatchError:
+        return offset
+    return offset

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raylog.errors import BatchError, OnlyCopyDamaged
+from raylog.errors import BatchError, LogDamaged
 from raylog.storage.batch_scan import ChainBroken, scan_file
 from raylog.storage.disk import Disk, DiskFile
 from raylog.storage.leader_epochs import LeaderEpochs
@@ -32,6 +32,9 @@ class DamagedRange(NamedTuple):
     path: str
     position: int
     reason: str
+
+    def error(self) -> LogDamaged:
+        return LogDamaged(self.path, self.position, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def _first_broken(file: DiskFile, spot: Spot) -> Broken | None:
             if header.next_offset > spot.offset:
                 return None
     except ChainBroken as broken:
-        return Broken(place, _believable_end(file, place, spot.end), broken.reason)
+        return Broken(place, _believable_end(file, place, spot.end), broken.reason.rstrip("."))
     if place.base_offset <= spot.offset:
         return Broken(place, None, f"the file ends before offset {spot.offset}")
     return None
@@ -127,8 +130,7 @@ def range_of(segment: Segment, broken: Broken) -> DamagedRange:
 class DamagedRanges:
     """Of one log; nearly always none."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self._name = topic, partition
+    def __init__(self) -> None:
         self._ranges: list[DamagedRange] = []
 
     def __bool__(self) -> bool:
@@ -152,8 +154,8 @@ class DamagedRanges:
         self._ranges = [each for each in self._ranges if each.next_offset > offset]
 
     def readable_end(self, offset: int, end: int) -> int:
-        """How far a reader at `offset` may read. OnlyCopyDamaged where that is within a range."""
+        """How far a reader at `offset` may read. LogDamaged where that is within a range."""
         held = self.holding(offset)
         if held is not None:
-            raise OnlyCopyDamaged(*self._name, *held)
+            raise held.error()
         return min((each.first_offset for each in self._ranges if offset < each.first_offset < end), default=end)

@@ -141,7 +141,7 @@ def take_slice(log: PartitionLog, piece: FileSlice, data: bytes) -> FetchedBatch
 
 
 def _check_range(log: PartitionLog, offset: int, isolation: Isolation) -> int:
-    """The end of what the reader may have. An offset between it and the end of the log waits, it is not out of range."""
+    """The end of what the reader may have. One between it and the end of the log waits: it is not out of range."""
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRange(offset, log.log_start_offset, visible_end(log, isolation))
     end = visible_end(log, isolation)

@@ -188,7 +188,7 @@ class PartitionLog:
         self.opened_after = recovered.opened_after
         self.marks = LogMarks(directory, recovered.checkpoint)
         self.offline_because: RaylogError | None = None
-        self.damaged = DamagedRanges(directory.identity.topic, directory.identity.partition)
+        self.damaged = DamagedRanges()
         self.when_damaged: Callable[[LogDamaged], None] = self.go_offline  # an owner may know more (rule 14)
         self.disk = directory.disk
         self.flushes = LogFlushes(self)

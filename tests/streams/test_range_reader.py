@@ -12,7 +12,7 @@ from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.api.client_runtime import client_runtime
-from raylog.errors import BatchError, SparkDataLoss
+from raylog.errors import BatchError, RecordUnreadable, SparkDataLoss
 from raylog.spark_bridge import log_questions, range_reader
 from raylog.spark_bridge.cluster_channel import Channel
 from raylog.spark_bridge.log_questions import LogQuestions
@@ -125,7 +125,22 @@ def test_refusals_and_silent_leaders_cost_time_and_no_records(world: World) -> N
     assert world.read(0, 500) == numbers(0, 500)
 
 
-def test_what_is_damaged_on_its_way_is_fetched_once_more(world: World) -> None:
+def test_what_is_damaged_at_the_leader_is_read_from_the_next_one(world: World) -> None:
+    log = world.log(*[10] * 5)
+    log.is_rotten = True
+    assert world.read(0, 50) == numbers(0, 50)
+    assert not log.is_rotten
+
+
+def test_what_is_damaged_in_the_only_copy_ends_the_task_and_says_where(world: World) -> None:
+    log = world.log(10)
+    log.is_rotten = world.link.is_alone = True
+    with pytest.raises(RecordUnreadable, match=r"0\.log at byte 61"):
+        world.read(0, 10)
+
+
+def test_what_is_damaged_on_its_way_is_fetched_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_reader, "_MOST_SUSPICIONS", 2)
     world.log(*[10] * 5)
     world.link.faults.damage = 1.0
     with pytest.raises(BatchError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId
+from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId, StandDown
 from raylog.actors.environment import Environment
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.replica_process import Ending, ReplicaProcess
@@ -17,6 +17,7 @@ from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.config import NO_LIMIT
+from raylog.errors import EligibleLeadersNotAvailable
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.log_reader import Isolation
 from tests.simulation.clients import records_of, refuse
@@ -53,6 +54,7 @@ class Trio:
     catch_up_rate: int = NO_LIMIT
     members: dict[int, Member] = field(default_factory=dict)
     proposals: list[ProposeIsr] = field(default_factory=list)
+    stand_downs: list[StandDown] = field(default_factory=list)
     accepts_proposals: bool = True
     epoch: int = -1
     partition_epoch: int = 0
@@ -84,6 +86,8 @@ class Trio:
                 member.hello, member.stream = request.message, request.stream
             elif isinstance(request.message, ProposeIsr):
                 self._take_proposal(request.message)
+            elif isinstance(request.message, StandDown):
+                self._take_stand_down(request.message)
             return None
 
         _, endpoints = await env.listen(f"broker-{member.broker_id}", "broker", take)
@@ -108,6 +112,19 @@ class Trio:
             self.partition_epoch,
         ):
             self.world.after(0.001, lambda: self.assign(isr=tuple(broker_id for broker_id, _ in proposal.isr)))
+
+    def _take_stand_down(self, asked: StandDown) -> None:
+        """As the controller does it: only if somebody else in sync is alive."""
+        self.stand_downs.append(asked)
+        others = tuple(each for each in self.isr if each != asked.broker and self._is_alive(each))
+        if not others:
+            raise EligibleLeadersNotAvailable(self.topic, 0)
+        leader = others[0] if self.leader == asked.broker else self.leader
+        self.world.after(0.001, lambda: self.elect(leader, others if asked.is_damaged else self.isr))
+
+    def _is_alive(self, broker_id: int) -> bool:
+        process = self.members[broker_id].process
+        return process is not None and process.is_alive
 
     def elect(self, leader: int, isr: tuple[int, ...], *to: int) -> None:
         """A new epoch; `to`: only these hear of it."""

@@ -13,14 +13,24 @@ from typing import cast
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.environment import Environment
-from raylog.actors.messages import Message
-from raylog.actors.replication_messages import EARLIEST, LATEST, Fetch, Fetched, ListedOffset, ListOffset
+from raylog.actors.messages import Done, Message
+from raylog.actors.replication_messages import (
+    EARLIEST,
+    LATEST,
+    Fetch,
+    Fetched,
+    ListedOffset,
+    ListOffset,
+    SuspectBatch,
+)
 from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.errors import (
+    InspectionUnderWay,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
+    OnlyCopyDamaged,
     PeerUnreachable,
     RaylogError,
     RequestTimedOut,
@@ -50,6 +60,7 @@ class ModelLog:
     last_stable: int | None = None
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first, last
     knows_end: bool = True
+    is_rotten: bool = False  # the leader's copy: whatever is read of it is damaged
 
     @property
     def end(self) -> int:
@@ -137,6 +148,7 @@ class FakeLink:
         self.error: RaylogError | None = None  # what each question ends in
         self.asked: list[Message] = []
         self.files_read = 0
+        self.is_alone = False  # nobody else could lead where a leader's copy is rotten
         self.hides_until_others_are_heard: set[str] = set()  # topics that the first broker does not know of
         self._callbacks: list[Callable[[], None]] = []
         self._news = asyncio.get_running_loop().create_future()
@@ -217,6 +229,8 @@ class FakeLink:
             raise self._refusal(leader)
         if isinstance(message, ListOffset):
             return self._list(leader, message)
+        if isinstance(message, SuspectBatch):
+            return self._inspect(leader, message)
         assert isinstance(message, Fetch)
         return await self._fetch(leader, message)
 
@@ -271,11 +285,29 @@ class FakeLink:
                 break
             await asyncio.sleep(0.01)
             waited += 10
+        if data and log.is_rotten:
+            data = self._damaged(data)
         if data and message.node_id == NODE:
             return self._as_file(leader, log, message, first, data)
         if data and self.random.random() < self.faults.damage:
             data = self._damaged(data)
         return Response(self._fetched(log, message, message.offset), bytearray(data))
+
+    def _inspect(self, leader: PartitionLeader, message: SuspectBatch) -> Response:
+        """As a leader does whose log is rotten from that offset on: it asks to be relieved, or is alone."""
+        log = self._log(leader, message.leader_epoch)
+        if not log.is_rotten:
+            return Response(Done())
+        if self.is_alone:
+            place = (leader.topic, leader.partition, message.offset, message.offset + 1)
+            raise OnlyCopyDamaged(*place, "/data/topic-0/0.log", 61, "CRC")
+        asyncio.get_running_loop().call_later(0.05, self._relieve, log)
+        raise InspectionUnderWay(leader.topic, leader.partition)
+
+    def _relieve(self, log: ModelLog) -> None:
+        log.is_rotten = False
+        log.new_epoch()
+        self.publish()
 
     def _damaged(self, data: bytes) -> bytes:
         changed = bytearray(data)
@@ -283,7 +315,7 @@ class FakeLink:
         return bytes(changed)
 
     def _as_file(self, leader: PartitionLeader, log: ModelLog, message: Fetch, first: int, data: bytes) -> Response:
-        path = f"{leader.topic}-{leader.partition}-{first}-{len(data)}.log"
+        path = f"{leader.topic}-{leader.partition}-{log.epoch}-{first}-{len(data)}.log"
         inode = self._write(path, data)
         length = len(data)
         if self.random.random() < self.faults.wrong_files:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raylog.actors.replication_messages import EARLIEST, LATEST, Fetch
+from raylog.actors.replication_messages import EARLIEST, LATEST, Fetch, SuspectBatch
 from raylog.api.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
@@ -14,6 +14,7 @@ from raylog.errors import (
     NoOffsetReset,
     NotAssigned,
     PeerNotAdmitted,
+    RecordUnreadable,
     UnknownPartition,
     UnknownTopic,
 )
@@ -68,6 +69,62 @@ def test_latest_begins_at_the_end_and_committed_readers_at_the_last_stable_offse
         assert await c.values(1) == [b"open"]
 
     consuming(main, auto_offset_reset="latest", isolation_level="read_committed")
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_damaged_at_the_leader_is_read_from_the_next_one() -> None:
+    """The consumer tells the leader, and goes on by itself."""
+
+    async def main(c: Consuming) -> None:
+        (log,) = c.link.add_topic("t", 1)
+        for number in range(30):
+            log.append(b"%d" % number)
+        log.is_rotten = True
+        c.desk.assign([P0])
+        began = asyncio.get_running_loop().time()
+        assert await c.values(30) == [b"%d" % number for number in range(30)]
+        assert asyncio.get_running_loop().time() - began < 2.0
+        assert any(isinstance(each, SuspectBatch) for each in c.link.asked)
+
+    for _ in range(5):  # in the payload, in the header
+        consuming(main)
+        consuming(main, node_id=NODE)
+
+
+def test_what_is_damaged_in_the_only_copy_is_an_error_that_says_where() -> None:
+    async def main(c: Consuming) -> None:
+        (log,) = c.link.add_topic("t", 1)
+        log.append(b"0")
+        log.append(b"1")
+        log.is_rotten = c.link.is_alone = True
+        c.desk.assign([P0])
+        with pytest.raises(RecordUnreadable, match=r"0\.log at byte 61 .*raylog topic trim") as raised:
+            await c.values(2)
+        offset, next_offset = raised.value.offset, raised.value.next_offset
+        assert next_offset == offset + 1
+        log.is_rotten = False
+        c.desk.seek(P0, next_offset)
+        log.append(b"2")
+        assert (await c.values(2 - offset))[-1] == b"2"
+
+    consuming(main)
+
+
+def test_what_is_always_damaged_on_its_way_is_an_error_after_a_while() -> None:
+    async def main(c: Consuming) -> None:
+        (log,) = c.link.add_topic("t", 1)
+        log.append(b"0" * 5_000)  # its header is hit hardly ever
+        c.link.faults.damage = 1.0
+        c.desk.assign([P0])
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RecordUnreadable, match="CRC"):
+            await c.values(1)
+        assert 2.0 < asyncio.get_running_loop().time() - began < 30.0
+        assert len(c.link.asked) < 100
+
+    consuming(main)
 
 
 def test_aborted_records_and_markers_are_passed_over() -> None:

@@ -29,6 +29,7 @@ class Desk:
     ) -> None:
         self.positions = Positions()
         self.refetched: list[TopicPartition] = []
+        self.suspicions: list[int] = []
         self.halted: list[TopicPartition] = []
         values = None if value is None else Deserializer(value, takes_context=False)
         self.handout = RecordHandout(self.positions, self, None, values, interceptors)
@@ -36,7 +37,8 @@ class Desk:
         for partition in (P0, P1):
             self.positions.seek(partition, 0)
 
-    def refetch(self, partition: TopicPartition) -> None:
+    def refetch(self, partition: TopicPartition, suspicions: int = 0) -> None:
+        self.suspicions.append(suspicions)
         self.refetched.append(partition)
 
     def halt(self, partition: TopicPartition) -> None:
@@ -272,10 +274,11 @@ def test_damaged_bytes_are_fetched_again_and_then_an_error() -> None:
     desk.put(P0, log, data=bytes(damaged))
     assert values(desk.handout.poll(9)[P0]) == [b"0", b"1", b"2"]
     assert desk.refetched == [P0]
-    for turn in (2, 3):
+    for turn in range(2, 9):
         desk.put(P0, log, position=3, data=bytes(damaged)[len(log.batches[0]) :])
         assert desk.handout.poll(9) == {}
         assert desk.refetched == [P0] * turn
+    assert desk.suspicions == [*range(1, 9)]  # the leader is told, after longer and longer pauses
     desk.put(P0, log, position=3, data=bytes(damaged)[len(log.batches[0]) :])
     for _ in range(2):
         with pytest.raises(RecordUnreadable) as raised:

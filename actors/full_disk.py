@@ -1,0 +1,50 @@
+"""Since when a replica's disk has no room for what it is to append.
+
+    room ──an append is refused──► full ──an append succeeds, or nothing is refused for a while──► room
+                                     └── for so long that a leader asks to be relieved (rule 14)
+
+What must stay true: a disk counts as full only while it goes on refusing. Where nobody appends, nobody is helped by
+another leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from raylog.config import MIB
+
+STAYS_FULL_SECONDS: Final = 10.0
+FULL_BELOW_BYTES: Final = 16 * MIB  # free: a disk with less is as good as full, though nothing was refused yet
+_FORGOTTEN_SECONDS: Final = 3.0  # more than producers, or followers, wait before they try again
+_ASK_AGAIN_SECONDS: Final = 5.0
+
+
+class FullDisk:
+    """Of one replica. `stays_full` is called, now and then, while an append is refused that long after the first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.stays_full: Callable[[], None] = lambda: None
+        self._now = now
+        self._since: float | None = None
+        self._last = 0.0
+        self._asked = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        return self._since is not None and self._now() - self._last < _FORGOTTEN_SECONDS
+
+    def refused(self) -> None:
+        now = self._now()
+        if not self.is_full:
+            self._since = now
+        self._last = now
+        assert self._since is not None
+        if now - self._since >= STAYS_FULL_SECONDS and now - self._asked >= _ASK_AGAIN_SECONDS:
+            self._asked = now
+            self.stays_full()
+
+    def took(self) -> None:
+        """An append has succeeded."""
+        if self._since is not None:
+            self._since = None
