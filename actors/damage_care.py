@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -115,8 +116,9 @@ class DamageCare:
         """A wrong length shows later than where it stands: then all of the segment is looked through."""
         try:
             for position in (damage.position, 0):
-                if await self._inspect(self._log.spot_from(base_offset, position)):
-                    return
+                with suppress(LogDamaged):  # an index has to be made again, and cannot be
+                    if await self._inspect(self._log.spot_from(base_offset, position)):
+                        return
             _log.warning("%s: damage was met that is not there any more: %s", self._hosted.name, damage)
         except (OffsetOutOfRange, LogOffline, DiskError) as error:
             _log.info("%s: %s is not looked into: %s", self._hosted.name, damage.path, error)

@@ -63,8 +63,8 @@ def spot_of(segment: Segment, offset: int, epochs: LeaderEpochs) -> Spot:
 
 
 def spot_from(segment: Segment, position: int, epochs: LeaderEpochs) -> Spot:
-    """All of the segment from `position` on."""
-    start = segment.boundary_before(min(position, segment.size))
+    """All of the segment from `position` on. From its beginning on needs no index, which may not be to be had."""
+    start = segment.boundary_before(min(position, segment.size)) if position else Place(0, segment.base_offset)
     return _spot(segment, start, segment.next_offset - 1, epochs)
 
 
@@ -121,10 +121,15 @@ def _believable_end(file: DiskFile, place: Place, file_end: Place) -> int | None
 def range_of(segment: Segment, broken: Broken) -> DamagedRange:
     """Without a header to believe, all is given up that lies before the next batch that the index knows."""
     position, base_offset = broken.place
-    end = broken.next_offset
-    if end is None:
-        end = segment.indexed_after(position)
+    end = _next_indexed(segment, position) if broken.next_offset is None else broken.next_offset
     return DamagedRange(base_offset, max(end, base_offset + 1), segment.path(LOG_SUFFIX), position, broken.reason)
+
+
+def _next_indexed(segment: Segment, position: int) -> int:
+    try:
+        return segment.indexed_after(position)
+    except LogDamaged:  # the index has to be made again too, and cannot be
+        return segment.next_offset
 
 
 class DamagedRanges:

@@ -494,14 +494,14 @@ class PartitionLog:
         """
         return log_reader.inspect(self, offset)
 
-    @_while_open
+    @_reading
     def spot_of(self, offset: int) -> Spot:
         """The same in steps: what `inspect_spot` is to look into on any thread, for `range_of`."""
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         return spot_of(self.segments.containing(offset), offset, self.epochs)
 
-    @_while_open
+    @_reading
     def spot_from(self, base_offset: int, position: int) -> Spot:
         """Likewise for all from `position` on in the segment that holds `base_offset`."""
         return spot_from(self.segments.containing(max(base_offset, self.log_start_offset)), position, self.epochs)

@@ -22,6 +22,7 @@ from typing import Final
 
 from raylog.actors.control_messages import GetMetadata, Metadata
 from raylog.actors.environment import Environment
+from raylog.actors.messages import Message
 from raylog.actors.replication_messages import (
     EARLIEST,
     LATEST,
@@ -34,9 +35,11 @@ from raylog.actors.replication_messages import (
     ListedOffset,
     ListOffset,
     RecordsDeleted,
+    SuspectBatch,
 )
 from raylog.actors.stream_interface import Endpoint, Request, Response, Stream
-from raylog.errors import OffsetOutOfRange, OutOfOrderSequence, RaylogError, RemoteFailed, UnknownPartition
+from raylog.errors import BatchError, OffsetOutOfRange, OutOfOrderSequence, RaylogError, RemoteFailed, UnknownPartition
+from raylog.storage.append_checks import first_unsound
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import read_header, split_batches
 from tests.simulation.history import PartitionHistory
@@ -79,7 +82,7 @@ class PartitionClient:
             await stream.close(0)
 
     def request(
-        self, stream: Stream, message: Append | Fetch | ListOffset | DeleteRecords, payload: bytes | bytearray = b""
+        self, stream: Stream, message: Message, payload: bytes | bytearray = b""
     ) -> asyncio.Future[Response]:
         return stream.request(
             message, payload, topic_id=self.topic_id, partition=self._partition, timeout=_ASK_SECONDS
@@ -274,9 +277,17 @@ class Reader:
         response = await self.client.request(stream, asked)
         assert isinstance(response.message, Fetched)
         if self.offset == asked.offset:  # else it has been told meanwhile to begin again
-            self._take(response.message, response.payload)
+            try:
+                self._take(response.message, response.payload)
+            except BatchError:
+                await self._tell_suspicion(stream, first_unsound(response.payload, self.offset))
+                raise
         if self.random.random() < 0.05:
             self.offset, self.last_epoch = 0, NO_EPOCH
+
+    async def _tell_suspicion(self, stream: Stream, offset: int) -> None:
+        """To the leader whose bytes are damaged (rule 1)."""
+        await self.client.request(stream, SuspectBatch(self.client.leader_epoch, offset))
 
     def _take(self, answer: Fetched, data: bytes | bytearray | memoryview) -> None:
         if answer.diverged is not None:

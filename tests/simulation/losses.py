@@ -19,11 +19,13 @@ from raylog.storage.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.plan import TOPIC, Plan
 from tests.simulation.races import Races, is_proposed, same_partition
+from tests.simulation.rot import Rot
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
 
 _NOTHING_ARRIVES_ANY_MORE = 3.9  # seconds after the last machine has lost its power
 _ALL_BOOT = (4.0, 5.0)
 _UNTIL_ELECTED = 10.0
+_CHANGES = ("create", "make_directory", "truncate", "write_at", "sync", "rename", "remove", "sync_directory")
 
 
 @dataclass
@@ -38,7 +40,11 @@ class Losses:
     _rotten: set[int] = field(default_factory=set)  # brokers with a flipped bit that may not have been found
     _quiet_until: float = 0.0
     _was_cut: bool = False
+    rot: Rot = field(init=False)
     _replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by partition, when all lost their power
+
+    def __post_init__(self) -> None:
+        self.rot = Rot(self.cluster, self.random, self.plan)
 
     def faults(self) -> list[tuple[int, Callable[[], bool]]]:
         plan = self.plan
@@ -55,7 +61,10 @@ class Losses:
             found += [(1, self._cut_all_power)]
         if plan.may_lose_last:
             found += [(30, self._lose_last)]
-        return found
+        # Nearly all of these are left to a theme of theirs, so that the other seeds stay what they are.
+        if plan.may_lose_copies:
+            found += [(0, self._turn_read_only)]
+        return [*found, (0, self._rot_bit), (0, self._rot_alone)]
 
     @property
     def are_being_counted(self) -> bool:
@@ -86,7 +95,7 @@ class Losses:
         Right after a crash the record still speaks of the ones that died.
         """
         controller = self.cluster.serving()
-        if controller is None or self.cluster.world.now < not_before:
+        if controller is None or self.cluster.world.now < not_before or self.rot.is_on(broker_id):
             return False
         state = controller._changes.state
         running = {
@@ -188,6 +197,50 @@ class Losses:
         place = self.random.choice((".log", f"{TOPIC}-", ""))
         home.machine.fail_disk(operation, place, seconds=seconds, error=DiskFailed("simulated"))
         return True
+
+    def _turn_read_only(self) -> bool:
+        """As a file system does after an error of its disk: what is there can be read, and nothing is written."""
+        up = self._up()
+        if not up or not self._may_hit():
+            return False
+        home = self.random.choice(up)
+        seconds = self.random.uniform(0.5, 4.0)
+        self._hits(home, seconds + 0.5)
+        for operation in _CHANGES:
+            home.machine.fail_disk(operation, seconds=seconds, error=DiskFailed("simulated: read-only file system"))
+        return True
+
+    def _rot_bit(self) -> bool:
+        """On a disk that is read meanwhile."""
+        if not self._may_hit():
+            return False
+        return self._rotted(self.rot.strike(self.cluster.replicas))
+
+    def _rotted(self, home: BrokerHome | None) -> bool:
+        if home is not None:
+            self._hits(home)
+            self._rotten.add(home.broker_id)
+        return home is not None
+
+    def _rot_alone(self) -> bool:
+        """A leader hears of its rot while it is the only one in sync, and has acknowledged more since."""
+        leader = self.races.leader()
+        if leader is None or leader.log is None or not self._may_hit() or not self._rotted(self.rot.strike([leader])):
+            return False
+        self.races.perhaps_alone(4.0)
+        for follower in self.races.followers(leader):
+            follower.process.pause()
+            self.cluster.world.after(3.0, follower.process.resume)
+        before = leader.log.high_watermark
+        self.races.when(lambda: self._is_alone(leader, before), self.rot.tell_all)
+        return True
+
+    def _is_alone(self, leader: RunningReplica, before: int) -> bool:
+        controller, log = self.cluster.serving(), leader.log
+        if controller is None or log is None or log.high_watermark <= before:
+            return False
+        partition = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
+        return partition is not None and partition.isr == (leader.spec.broker_id,)
 
     def _victim(self) -> RunningReplica | None:
         """One whose data goes while it is down: its broker, and with it the place to come back to, is there."""

@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from raylog.actors import standing_down
+from raylog.actors.control_messages import StandDown
+from raylog.actors.damage_care import DamageCare
+from raylog.actors.eligible_leavers import without_damaged
+from raylog.actors.follower_role import FollowerRole
+from raylog.actors.partition_decision import settle
+from raylog.actors.partition_state import PartitionState
+from raylog.actors.replica_process import ReplicaProcess
+from raylog.actors.situation import situation_of
 from raylog.storage import checkpoints, log_recovery, producer_replay, record_batch
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.disk import Disk
@@ -28,6 +37,26 @@ def crc_unchecked(patches: Patches) -> None:
 def epoch_not_stamped(patches: Patches) -> None:
     stamp = record_batch.stamp
     patches.function(stamp, lambda batch, base_offset, leader_epoch: stamp(batch, base_offset, 0))
+
+
+@mutation(1, "a leader that is told of a wrong CRC does not look into its own copy", where=theme("rot"))
+def suspicion_ignored(patches: Patches) -> None:
+    async def inspect(self: DamageCare, spot: Any) -> bool:
+        return False
+
+    patches.attribute(DamageCare, "_inspect", inspect)
+
+
+@mutation(
+    1,
+    "a follower that gets a wrong CRC tells nobody",
+    masked="by readers and by the scrubber, which meet the same batch",
+)
+def follower_tells_nobody(patches: Patches) -> None:
+    async def tell(self: FollowerRole, batches: Any) -> None:
+        return None
+
+    patches.attribute(FollowerRole, "_tell_suspicion", tell)
 
 
 # --- rule 7 ---------------------------------------------------------------------------------------------------------
@@ -75,6 +104,29 @@ def empty_epochs_kept(patches: Patches) -> None:
 
 
 # --- rule 14 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(14, "a damaged copy is thrown away, whoever else has its records", where=theme("rot"))
+def damaged_goes_unrelieved(patches: Patches) -> None:
+    async def stand_down(self: ReplicaProcess, is_damaged: bool, reason: str) -> None:
+        if not is_damaged:
+            await before(self, is_damaged, reason)
+
+    before = patches.attribute(ReplicaProcess, "_stand_down", stand_down)
+
+
+@mutation(14, "the last one alive in the ISR is relieved too", where=theme("rot"))
+def last_one_relieved(patches: Patches) -> None:
+    def leave(state: Any, live: Any, before: PartitionState, asked: StandDown, cause: str) -> list[Any]:
+        situation = situation_of(state, live, before, gone=asked.broker)
+        return [*settle(before, without_damaged(before, asked.broker, situation), situation, cause)]
+
+    patches.attribute(standing_down, "_leave", leave)
+
+
+@mutation(14, "a damaged copy goes on leading", where=theme("rot"))
+def damaged_leads_on(patches: Patches) -> None:
+    patches.attribute(DamageCare, "_take", lambda self, found: None)
 
 
 @mutation(14, "recovery leaves the tail in the file")

@@ -24,6 +24,7 @@ OTHER_TOPIC = "other"  # nobody writes to it; the operator makes it and deletes 
 THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")
 LAST_COPIES = "last copies"  # not among the themes: the seeds of others keep their meaning
 _EVERY = 32
+_ROT = 0.3  # of the seeds without a theme are about rot
 _MUCH = str(10**15)
 
 
@@ -67,7 +68,20 @@ class Plan:
             other_settings=other_settings,
             theme=random.choice(THEMES),
         )
-        return plan._suited(random)
+        return plan._suited(random)._perhaps_rotting(random)
+
+    def _perhaps_rotting(self, random: Random) -> Plan:
+        """Drawn from a copy, so that all other seeds stay what they are."""
+        own = Random()
+        own.setstate(random.getstate())
+        if self.theme or own.random() >= _ROT:
+            return self
+        copies = own.choice((2, 3, 3))
+        small = {"segment.bytes": own.choice(("700", "2000"))}
+        return replace(
+            self, theme="rot", replication=copies, min_insync=own.choice((1, 2)), is_unclean=False,
+            other_settings=small if own.random() < 0.8 else self.other_settings,
+        )  # fmt: skip
 
     def of_seed(self, seed: int) -> Plan:
         """One in so many has its last copies taken away."""

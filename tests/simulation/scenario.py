@@ -20,6 +20,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.history import InvariantBroken, PartitionHistory
 from tests.simulation.operator import Operator
 from tests.simulation.plan import TOPIC, Plan
+from tests.simulation.rot import Rot
 from tests.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.watcher import Watcher, unobserved
 from tests.simulation.world import World
@@ -91,6 +92,8 @@ class Scenario:
         chooser = Chooser(cluster, Random(world.seed), plan, self.histories, self._was_lost_from)
         chooser.begin()
         faults = Faults(cluster, self.random, plan, self._was_lost_from, chooser.last_copy_goes)
+        rot = faults.losses.rot
+        self.watcher.is_rotten = rot.is_in
         operator = Operator(cluster, self.random, plan)
         faults.begin()
         if plan.has_operator:
@@ -98,7 +101,7 @@ class Scenario:
         world.run_for(plan.fault_seconds, max_events=_MAX_EVENTS)
         faults.stop()
         operator.stop()
-        self._recover()
+        self._recover(rot)
         self._reckon()
         chooser.check_final()
         cluster.is_over = True
@@ -149,13 +152,13 @@ class Scenario:
 
     # --- liveness -----------------------------------------------------------------------------------------------
 
-    def _recover(self) -> None:
-        """Without faults everything is in sync and writable again in bounded time."""
+    def _recover(self, rot: Rot) -> None:
+        """Without faults everything is in sync, sound, and writable again in bounded time."""
         counts = [writer.acknowledged for writer in self.writers]
 
         def is_well() -> bool:
             goes_on = all(w.acknowledged > before for w, before in zip(self.writers, counts, strict=True))
-            return goes_on and self._is_in_sync()
+            return goes_on and not rot.is_anywhere and self._is_in_sync()
 
         if not self._wait_for(is_well):
             errors = [f"{writer.producer_id}: {writer.last_error}" for writer in self.writers]

@@ -139,6 +139,21 @@ def test_damage_is_looked_for_where_its_position_is_known() -> None:
     assert broken.place == (position, 30)
 
 
+def test_damage_is_found_where_the_index_is_gone_too() -> None:
+    log, disk = filled_log()
+    path, position, _ = batch_at(log, 6)
+    disk.flip_bit(path, 8 * (position + 11))
+    for suffix in (".index", ".timeindex"):
+        disk.remove(path.replace(".log", suffix))
+    log.segments[0].drop_indexes()
+    with pytest.raises(LogDamaged):
+        log.read(0, 100)
+    broken = inspect_spot(disk, log.spot_from(0, 0))
+    assert broken is not None
+    assert range_of(log.segments[0], broken)[:2] == (6, log.segments[0].next_offset)
+    assert log.offline_because is None
+
+
 def test_another_file_of_that_name_proves_nothing() -> None:
     log, disk = filled_log()
     spot = log.spot_of(0)
