@@ -37,7 +37,8 @@ def _leave(
     situation = situation_of(state, live, before, gone=asked.broker)
     if before.never_led or not situation.alive.intersection(before.isr):
         raise EligibleLeadersNotAvailable(state.name_of(before), before.partition)
-    return [*settle(before, without_damaged(before, asked.broker, situation), situation, cause)]
+    after = without_damaged(before, asked.broker, situation, asked.reason)
+    return [*settle(before, after, situation, cause)]
 
 
 def _hand_over(

@@ -119,7 +119,8 @@ def damaged_goes_unrelieved(patches: Patches) -> None:
 def last_one_relieved(patches: Patches) -> None:
     def leave(state: Any, live: Any, before: PartitionState, asked: StandDown, cause: str) -> list[Any]:
         situation = situation_of(state, live, before, gone=asked.broker)
-        return [*settle(before, without_damaged(before, asked.broker, situation), situation, cause)]
+        after = without_damaged(before, asked.broker, situation, asked.reason)
+        return [*settle(before, after, situation, cause)]
 
     patches.attribute(standing_down, "_leave", leave)
 
