@@ -27,7 +27,7 @@ from raylog.groups import group_messages, group_records  # noqa: F401
 _FOR_CLIENTS = {
     "Ping",
     # partitions
-    "Append", "AppendTransactional", "Fetch", "ListOffset", "ListOpenTransactions",
+    "Append", "AppendTransactional", "Fetch", "ListOffset", "ListOpenTransactions", "SuspectBatch",
     # brokers
     "AllocateProducerIds", "EnsureCoordinators", "GetMetadata",
     # coordinators of transactions
