@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
@@ -15,11 +15,14 @@ from raylog.actors.actor_names import namespace, replica_name
 from raylog.actors.actor_options import actor_options
 from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.lean_process import lean
-from raylog.actors.ray_nodes import living_nodes
+from raylog.actors.ray_nodes import RayNode, living_nodes
 from raylog.actors.real_environment import Place
 from raylog.actors.replica_actor import ReplicaActor
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.errors import ReplicaNotStarted
+
+_BEFORE_AND_AFTER: Final = 2
+_MOST_AT_ONCE: Final = 12
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class RayReplicaLauncher:
         self._cluster = cluster
         self._cluster_id = cluster_id
         self._keys = keys
-        self._hosts: dict[str, str] = {}  # of nodes; a node keeps its address as long as its id
+        self._nodes: dict[str, RayNode] = {}  # a node keeps its address and its CPUs as long as its id
         self._class = ray.remote(lean(ReplicaActor))
 
     async def start(self, spec: ReplicaSpec) -> None:
@@ -47,6 +50,11 @@ class RayReplicaLauncher:
         watch = asyncio.ensure_future(self._watch(spec, actor))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
+
+    def starts_at_once(self, node_id: str) -> int:
+        """Ray begins as many as the node has CPUs; others are then just being asked for, or open their logs."""
+        node = self._nodes.get(node_id)
+        return _MOST_AT_ONCE if node is None else min(_MOST_AT_ONCE, round(node.cpus) + _BEFORE_AND_AFTER)
 
     async def stop(self, spec: ReplicaSpec) -> None:
         try:
@@ -65,14 +73,14 @@ class RayReplicaLauncher:
         self._on_ended(spec)
 
     def _create(self, spec: ReplicaSpec) -> Any:
-        if spec.node_id not in self._hosts:
-            self._hosts.update((node.node_id, node.host) for node in living_nodes())
-        host = self._hosts.get(spec.node_id)
-        if host is None:
+        if spec.node_id not in self._nodes:
+            self._nodes.update((node.node_id, node) for node in living_nodes())
+        node = self._nodes.get(spec.node_id)
+        if node is None:
             raise ValueError(f"node {spec.node_id} is not alive")
         options = actor_options(self._cluster, self._name(spec), spec.node_id)
         return self._class.options(**options).remote(
-            self._cluster, spec, Place(self._cluster_id, self._keys.secrets, host, self._cluster)
+            self._cluster, spec, Place(self._cluster_id, self._keys.secrets, node.host, self._cluster)
         )
 
     def _kill(self, spec: ReplicaSpec) -> None:

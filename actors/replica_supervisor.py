@@ -27,10 +27,11 @@ from raylog.actors.control_messages import PrepareReplica
 from raylog.actors.incarnations import incarnation_of
 from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_spec import ReplicaSpec
+from raylog.actors.start_order import Rank, StartOrder, rank
 from raylog.actors.stream_interface import Endpoint, Stream
 from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
-_STARTS_AT_ONCE: Final = 4  # for each broker: Ray starts no more processes of a node at once than it has CPUs
+_FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
 _PREPARE_SECONDS: Final = 6.0
 _LAUNCH_SECONDS: Final = 15.0
 _REGISTER_SECONDS: Final = 30.0  # a process that ends is noticed at once; one that is slow is not to be begun anew
@@ -73,7 +74,7 @@ class ReplicaSupervisor:
         self._attempts: dict[ReplicaKey, _Attempts] = {}
         self._starting: dict[ReplicaKey, None] = {}
         self._waiting: dict[ReplicaKey, _Waiting] = {}
-        self._slots: dict[int, asyncio.Semaphore] = {}
+        self._order = StartOrder(self._rank, launcher.starts_at_once)
         self._counter = 0
         self._is_stopped = False
 
@@ -179,7 +180,8 @@ class ReplicaSupervisor:
             failures = self._attempts.setdefault(key, _Attempts()).failures
             if failures:
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
-            async with self._slots.setdefault(key[2], asyncio.Semaphore(_STARTS_AT_ONCE)):
+            gather = len(self._wanted_on.get(key[2], ())) > _FEW
+            async with self._order.turn(key, self._node_of(key), gather=gather):
                 if not self._is_missing(key):
                     break
                 try:
@@ -187,6 +189,14 @@ class ReplicaSupervisor:
                 except RaylogError as error:
                     self._failed(key, error)
         del self._starting[key]
+
+    def _node_of(self, key: ReplicaKey) -> str:
+        broker = self._changes.state.brokers.get(key[2])
+        return "" if broker is None else broker.node_id
+
+    def _rank(self, key: ReplicaKey) -> Rank:
+        lives, underway = self._changes.live.replicas, self._order.underway
+        return rank(self._changes.state, lambda other: other in lives or other in underway, key)
 
     async def _attempt(self, key: ReplicaKey) -> None:
         spec = self._spec(key)

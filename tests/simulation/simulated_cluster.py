@@ -366,6 +366,9 @@ class SimulatedLauncher:
         if world.random.random() >= _ORDER_LOST or not self._cluster.loses_orders:
             world.after(world.random.uniform(*_START_SECONDS), self._start, spec)
 
+    def starts_at_once(self, _node_id: str) -> int:
+        return 4
+
     async def stop(self, spec: ReplicaSpec) -> None:
         self._unwanted.add(spec.incarnation)
         for running in list(self._cluster.replicas):

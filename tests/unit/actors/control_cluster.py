@@ -148,6 +148,9 @@ class Launcher:
             raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "the test says so")
         self._cluster.world.after(START_SECONDS, self._cluster.start_replica, spec)
 
+    def starts_at_once(self, _node_id: str) -> int:
+        return 4
+
     async def stop(self, spec: ReplicaSpec) -> None:
         self.stopped.append(spec)
 
@@ -155,8 +158,10 @@ class Launcher:
 class ControlCluster:
     """Brokers 1 to n on a machine each, the controller on one of its own."""
 
-    def __init__(self, world: World, brokers: int = 3) -> None:
+    def __init__(self, world: World, brokers: int = 3, *, one_node: bool = False) -> None:
+        """`one_node`: Ray has all brokers on one node, though they are machines of their own here."""
         self.world = world
+        self._one_node = one_node
         self.head = world.add_machine("head")
         self.machines: dict[int, Machine] = {each: world.add_machine(f"m{each}") for each in range(1, brokers + 1)}
         self.brokers: dict[int, Broker] = {}
@@ -184,8 +189,9 @@ class ControlCluster:
     def start_broker(self, broker_id: int) -> None:
         self._runs += 1
         claim = Claim(f"directory-{self._runs}")
+        node = "node" if self._one_node else f"node-{broker_id}"
         spec = BrokerSpec(
-            CLUSTER_ID, broker_id, f"run-{self._runs}", f"node-{broker_id}", f"m{broker_id}", "", DIRECTORY, claim
+            CLUSTER_ID, broker_id, f"run-{self._runs}", node, f"m{broker_id}", "", DIRECTORY, claim
         )
         self.specs[broker_id] = spec
         self.processes[broker_id] = self.machines[broker_id].start(f"broker-{broker_id}", self._broker_main, spec)

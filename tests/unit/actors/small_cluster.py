@@ -57,11 +57,16 @@ class SmallCluster:
     # --- topics and replicas --------------------------------------------------------------------------------------
 
     def create(
-        self, name: str, *assignment: Sequence[int], start: bool = True, settings: dict[str, ConfigValue] | None = None
+        self,
+        name: str,
+        *assignment: Sequence[int],
+        start: bool = True,
+        settings: dict[str, ConfigValue] | None = None,
+        internal: bool = False,
     ) -> PartitionState:
         """A topic with these replicas, all of which run, and the first of which leads."""
         topic = NewTopic(name, assignment=assignment, settings=settings or {})
-        self.apply(create_topic(self.state, self.live, topic, topic_id_of(name)))
+        self.apply(create_topic(self.state, self.live, topic, topic_id_of(name), internal=internal))
         if start:
             for number, brokers in enumerate(assignment):
                 for broker in brokers:
