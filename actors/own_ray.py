@@ -26,6 +26,7 @@ from typing import IO, Final
 from raylog.actors.java_runtime import java_on_path
 from raylog.actors.own_notes import read_note, remove_note, write_note
 from raylog.actors.ray_runtime import named_address, one_process_at_a_time, running_ray
+from raylog.actors.ray_tokens import turn_tokens_on
 from raylog.errors import RayNotStarted
 
 START_SECONDS: Final = 60.0
@@ -94,6 +95,7 @@ def stop_own_ray(own: OwnRay) -> list[int]:
 
 
 def _start(mark: str, settings: RaySettings, timeout: float) -> None:
+    turn_tokens_on()
     # In a session of its own, so that neither Ctrl-C nor the end of the terminal reaches it. Its output goes to a
     # file: the processes it leaves behind would keep a pipe open.
     with tempfile.TemporaryFile("w+") as output, java_on_path():  # which a node has for as long as it lives, or never

@@ -19,13 +19,19 @@ from typing import Any, Final
 
 import ray
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-from ray._raylet import GcsClient  # type: ignore[attr-defined]  # it has no types
-from ray.exceptions import AuthenticationError, RayError
+from ray.exceptions import AuthenticationError
 from ray.util.client import ray as ray_client
 
 from raylog.actors.java_runtime import java_on_path
 from raylog.actors.lasting_thread import on_a_lasting_thread
 from raylog.actors.own_notes import open_lock, ray_folder, read_note, write_note
+from raylog.actors.ray_tokens import (
+    AUTH_MODE,
+    asks_for_token,
+    look_before_joining,
+    tell_if_tokens_are_off,
+    turn_tokens_on,
+)
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayNotStarted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
@@ -33,7 +39,6 @@ _OTHERS_START_SECONDS: Final = 120.0
 _LOOK_AGAIN_SECONDS: Final = 0.05
 _START_NEW: Final = "local"
 _ADDRESS: Final = "address"
-_AUTH_MODE: Final = "RAY_AUTH_MODE"
 _FOR_NEW_ONES: Final = ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "_system_config")
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
 
@@ -118,10 +123,13 @@ def named_address() -> str | None:
 def _init(address: str, settings: dict[str, Any]) -> None:
     if address != _START_NEW:
         settings = {name: value for name, value in settings.items() if name not in _FOR_NEW_ONES}
+        if _HOST_AND_PORT.fullmatch(address):
+            look_before_joining(address)
         _have_token(address)
     try:
         # A node has Java for as long as it lives, or never: Spark's executors are Java workers of Ray.
         if address == _START_NEW:
+            turn_tokens_on()
             with java_on_path():
                 on_a_lasting_thread(lambda: ray.init(address=address, **settings))
         else:
@@ -145,23 +153,20 @@ def _have_token(address: str) -> None:
     """
     if not _asks_for_token(address):
         return
-    if _AUTH_MODE not in os.environ:
+    if AUTH_MODE not in os.environ:
         maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     if _asks_for_token(address):
         raise RayNotAdmitted(address)
 
 
 def _asks_for_token(address: str) -> bool:
-    """Whether Ray's control store refuses this process for want of its token."""
-    if not _HOST_AND_PORT.fullmatch(address):
-        return False
-    try:
-        GcsClient(address=address)
-    except AuthenticationError:
-        return True
-    except RayError:
-        return False  # something else is wrong, and `ray.init` will say what
-    return False
+    """False also where that is no address."""
+    return bool(_HOST_AND_PORT.fullmatch(address)) and asks_for_token(address)
+
+
+def tell_if_open() -> None:
+    """Of the Ray that this process has joined: say once, and loudly, that it has no tokens."""
+    tell_if_tokens_are_off(str(ray.get_runtime_context().gcs_address))
 
 
 @contextmanager

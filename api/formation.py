@@ -42,7 +42,7 @@ from raylog.actors.data_directories import (
 )
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
-from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
+from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray, tell_if_open
 from raylog.api.cluster import Cluster
 from raylog.api.cluster_shutdown import cluster_names, end_actors
 from raylog.api.controller_calls import ControllerCalls, plain_error
@@ -87,6 +87,7 @@ def start(
     if is_none_to_join():
         check_writable(data_dir)
     join_or_start_ray(include_dashboard=False)
+    tell_if_open()
     return _Start(name, data_dir, brokers, timeout, deadline).run(form)
 
 
@@ -97,6 +98,7 @@ def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cl
     """
     namespace(name)
     join_ray()
+    tell_if_open()
     cluster = Cluster(name)
     cluster.wait_until_ready(timeout)
     return cluster

@@ -1,0 +1,90 @@
+"""Ray's tokens: on for every Ray that raylog starts, and told of where a Ray that is joined has none.
+
+Whoever reaches the ports of a Ray without tokens may run any program on it, and read what raylog keeps. Ray turns them
+on by itself only in some versions, and only for some ways to start it; so raylog says so each time (`RAY_AUTH_MODE`).
+Whoever has set that variable has decided, and is obeyed.
+
+Ray reads the variable when it is imported. So a change has to be told to Ray's own settings too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+from ray._raylet import Config, GcsClient  # type: ignore[attr-defined]  # they have no types
+from ray.exceptions import AuthenticationError, RayError
+
+AUTH_MODE: Final = "RAY_AUTH_MODE"
+_ON: Final = "token"
+_OFF: Final = "disabled"
+
+_log = logging.getLogger(__name__)
+_told: set[str] = set()
+_takes_strangers: list[bool] = []  # the Rays that were joined; the last is the one that this process is in
+
+
+def turn_tokens_on() -> None:
+    """For a Ray that this process is about to start, and its processes. A token is made for this user if there is none.
+
+    Nothing where `RAY_AUTH_MODE` says what the user wants.
+    """
+    _takes_strangers.clear()
+    if AUTH_MODE not in os.environ:
+        _set_mode(_ON)
+        ensure_token_if_auth_enabled(create_token_if_missing=True)
+
+
+def asks_for_token(address: str) -> bool:
+    """Whether the control store there refuses this process for want of its token."""
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        return True
+    except RayError:
+        return False  # something else is wrong, and `ray.init` will say what
+    return False
+
+
+def look_before_joining(address: str) -> None:
+    """Note whether the Ray there takes strangers: afterwards this process cannot come as one any more."""
+    with _without_token():
+        _takes_strangers.append(not asks_for_token(address))
+
+
+def tell_if_tokens_are_off(address: str) -> None:
+    """Say once in this process, and loudly, that the Ray that it has joined has no tokens.
+
+    A program that has joined it by itself has shown a token if its mode says so.
+    """
+    is_open = _takes_strangers[-1] if _takes_strangers else os.environ.get(AUTH_MODE, "").lower() != _ON
+    if is_open and address not in _told:
+        _told.add(address)
+        _log.warning(
+            "THE RAY AT %s ASKS NOBODY FOR A TOKEN. Whoever reaches its ports may run programs on it, and read and "
+            "change all that raylog keeps. Start Ray with RAY_AUTH_MODE=token on every node, or keep its ports where "
+            "only those are who may do that.", address,
+        )  # fmt: skip
+
+
+@contextmanager
+def _without_token() -> Iterator[None]:
+    """As a stranger would come."""
+    before = os.environ.get(AUTH_MODE)
+    _set_mode(_OFF)
+    try:
+        yield
+    finally:
+        _set_mode(before)
+
+
+def _set_mode(mode: str | None) -> None:
+    if mode is None:
+        del os.environ[AUTH_MODE]
+    else:
+        os.environ[AUTH_MODE] = mode
+    Config.initialize("")
