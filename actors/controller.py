@@ -172,9 +172,14 @@ class Controller:
         self._removal.begin(self._sessions)
         self._leadership.begin()
         self._admin = ControllerAdmin(
-            self._changes, self._sessions, self._writer, self._env.random, self._removal.broker_removed,
+            self._changes,
+            self._sessions,
+            self._writer,
+            self._env.random,
+            self._removal.broker_removed,
             self._coordinators.settings_changed,
-        )  # fmt: skip
+            self._coordinators.describe,
+        )
         self._tasks.start(self._leadership.run())
         self._tasks.start(VoterUpkeep(self._changes, self._writer, self._stop).run())
         self._is_serving = True

@@ -107,6 +107,7 @@ class ControllerActor:
         self._problem = "its controller has just been started"
         self._controller: Controller | None = None
         self._is_ending = False
+        self._attempts = 0
         self._is_in_use = _was_restarted()
         self._core = CoreThread(post.cluster_id)
         remove_dead_sockets(socket_directory(post.cluster_id, post.host))
@@ -194,9 +195,11 @@ class ControllerActor:
             # An interrupted formation is tried again, a completed one is recovered: one of the two works.
             controller = self._controller = self._new_controller(forms=not has_served and attempt % 2 == 0)
             attempt += 1
+            self._attempts += 1
             try:
                 await controller.start(_BEGIN_SECONDS)
                 has_served = True
+                self._attempts = 0
                 self._fleet.learn_registered(controller.admin.list_brokers())
                 self._problem = str(await controller.stopped or "its controller was closed")
             except RaylogError as error:
@@ -255,9 +258,9 @@ class ControllerActor:
     # --- what the calls do, on the core's loop --------------------------------------------------------------------
 
     def _admin(self) -> Any:
-        controller = self._controller
+        controller = self._serving()
         if controller is None:
-            raise ControllerNotReady("It has just been started.")
+            raise ControllerNotReady(f"Attempt {self._attempts} of its process: {self._problem.rstrip('.')}.")
         return controller.admin
 
     async def _ask(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:

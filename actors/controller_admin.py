@@ -22,6 +22,7 @@ from raylog.actors.copy_recovery import CopyRecovery
 from raylog.actors.descriptions import (
     BrokerDescription,
     ClusterDescription,
+    CoordinatorDescription,
     PartitionDescription,
     ReplicaDescription,
     Reports,
@@ -53,7 +54,10 @@ Records = Sequence[Message]
 
 
 class ControllerAdmin(CopyRecovery):
-    """`on_broker_removed` hears of brokers that will not come back, `on_settings` of new settings of the cluster."""
+    """`on_broker_removed` hears of brokers that will not come back, `on_settings` of new settings of the cluster.
+
+    `coordinators` describes them as they are.
+    """
 
     def __init__(
         self,
@@ -63,12 +67,14 @@ class ControllerAdmin(CopyRecovery):
         random: Random,
         on_broker_removed: Callable[[int], None],
         on_settings: Callable[[], None],
+        coordinators: Callable[[], tuple[CoordinatorDescription, ...]],
     ) -> None:
         super().__init__(changes, sessions)
         self._writer = writer
         self._random = random
         self._on_broker_removed = on_broker_removed
         self._on_settings = on_settings
+        self._coordinators = coordinators
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -248,6 +254,7 @@ class ControllerAdmin(CopyRecovery):
             metadata_version=self._changes.version,
             controller_epoch=self._changes.epoch,
             voters=self._writer.voting_brokers,
+            coordinators=self._coordinators(),
         )
 
     async def allocate_producer_ids(self, size: int = BLOCK_SIZE, *, timeout: float = ADMIN_SECONDS) -> tuple[int, int]:

@@ -20,15 +20,18 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.cluster_settings import allowed_assignors
+from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.coordinator_placement import coordinated_partitions, coordinator_reported, place_coordinator
 from raylog.actors.coordinator_state import COORDINATED_TOPICS, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.descriptions import CoordinatorDescription
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.silence_watch import SilenceWatch
 from raylog.actors.stream_interface import Stream
 from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError, StreamError
 
+_LOOK_SECONDS: Final = 5.0
 _LAUNCH_SECONDS: Final = 15.0
 _UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
 _ADOPTED_SECONDS: Final = 3.0  # for one that an earlier controller placed, and perhaps did not come to start
@@ -49,6 +52,11 @@ class _Watched:
         self.stream: Stream | None = None  # of its heartbeats
         self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
+
+    @property
+    def lives(self) -> bool:
+        """By its last sign of life."""
+        return self.is_up.done() and not self.lost.done()
 
     async def came_up(self, timeout: float) -> bool:
         """Whether it has sent a sign of life within that time, and was not lost before."""
@@ -86,6 +94,7 @@ class CoordinatorSupervisor:
         self._loop = asyncio.get_running_loop()
         self._watched: dict[PartitionId, _Watched] = {}
         self._kept: dict[PartitionId, None] = {}
+        self._trouble: dict[PartitionId, tuple[int, str]] = {}  # attempts that failed in a row, and why the last did
         self._leases: SilenceWatch[PartitionId] = SilenceWatch(timers, lambda key: self._lost(key, "it was silent"))
         self._is_stopped = False
 
@@ -125,6 +134,7 @@ class CoordinatorSupervisor:
             self._leases.heard(key)
         if records:
             _log.info("The coordinator of %s serves under epoch %d.", self._name(key), beat.epoch)
+            self._trouble.pop(key, None)
             await asyncio.shield(self._changes.submit(records))
 
     def settings_changed(self) -> None:
@@ -133,6 +143,22 @@ class CoordinatorSupervisor:
             topic = self._changes.state.topics.get(key[0])
             if topic is not None and topic.name == OFFSETS_TOPIC and watched.is_up.done():
                 self._lost(key, "the cluster's settings have changed")
+
+    def describe(self) -> tuple[CoordinatorDescription, ...]:
+        """All that there should be, and why those do not serve that do not."""
+        return tuple(self._describe(key) for key in coordinated_partitions(self._changes.state))
+
+    def _describe(self, key: PartitionId) -> CoordinatorDescription:
+        state = self._changes.state
+        topic, placed = state.topics[key[0]].name, state.coordinators.get(key)
+        attempts, reason = self._trouble.get(key, (0, ""))
+        watched = self._watched.get(key)
+        if placed is not None and watched is not None and watched.lives and placed.is_serving:
+            return CoordinatorDescription(topic, key[1], placed.broker_id, placed.epoch, True, 0, "")
+        if state.partitions[key].leader == NO_LEADER:
+            reason = "its partition has no leader"
+        broker, epoch = (-1, -1) if placed is None else (placed.broker_id, placed.epoch)
+        return CoordinatorDescription(topic, key[1], broker, epoch, False, attempts, reason or "it is being started")
 
     def process_ended(self, spec: CoordinatorSpec) -> None:
         """From the shell, which notices earlier than a lease."""
@@ -154,15 +180,26 @@ class CoordinatorSupervisor:
         if placed is not None:
             await self._until_lost(self._watch(key, placed))
         while self._is_wanted(key):
+            await self._until_led(key)
             begun = self._loop.time()
             try:
                 await self._run_once(key)
             except RaylogError as error:
                 _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), failures + 1, error)
+                self._trouble[key] = failures + 1, error.describe().rstrip(".")
             failures = 0 if self._loop.time() - begun > _STEADY_SECONDS else failures + 1
             if failures:
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
         del self._kept[key]
+        self._trouble.pop(key, None)
+
+    async def _until_led(self, key: PartitionId) -> None:
+        """Without a leader it could not even claim its partition, and its process would only delay the replicas'."""
+        while self._is_wanted(key) and self._changes.state.partitions[key].leader == NO_LEADER:
+            await self._changes.until(lambda: self._is_led_or_unwanted(key), _LOOK_SECONDS)
+
+    def _is_led_or_unwanted(self, key: PartitionId) -> bool:
+        return not self._is_wanted(key) or self._changes.state.partitions[key].leader != NO_LEADER
 
     async def _run_once(self, key: PartitionId) -> None:
         """Place it, start it, and wait until it is lost."""

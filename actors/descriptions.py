@@ -113,6 +113,17 @@ class BrokerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorDescription:
+    topic: str
+    partition: int
+    broker: int  # beside which it was placed last
+    epoch: int
+    serving: bool
+    attempts: int  # that have failed in a row
+    reason: str  # why it does not serve, as far as is known
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     cluster_id: str
     formed_at_ms: int
@@ -127,6 +138,7 @@ class ClusterDescription:
     under_replicated: int
     under_min_isr: int
     reassigning: int
+    coordinators: tuple[CoordinatorDescription, ...] = ()
 
 
 def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDescription:
@@ -169,6 +181,7 @@ def describe_cluster(
     metadata_version: int,
     controller_epoch: int,
     voters: tuple[int, ...],
+    coordinators: tuple[CoordinatorDescription, ...] = (),
 ) -> ClusterDescription:
     partitions = [_describe_partition(state, reports, each) for each in state.partitions.values()]
     return ClusterDescription(
@@ -189,6 +202,7 @@ def describe_cluster(
         under_replicated=sum(each.is_under_replicated for each in partitions),
         under_min_isr=sum(each.is_under_min_isr for each in partitions),
         reassigning=len(state.reassigning()),
+        coordinators=coordinators,
     )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from raylog.actors.cluster_state import ClusterState, Liveness
 from raylog.actors.control_messages import NO_LEADER
+from raylog.actors.leaderless import why_nobody_leads
 from raylog.actors.partition_state import PartitionState
 
 
@@ -27,7 +28,7 @@ def prospects(state: ClusterState, live: Liveness) -> Prospects:
         name = f"{state.name_of(partition)}-{partition.partition}"
         candidates = _candidates(state, partition)
         if live.brokers.isdisjoint(candidates):
-            found.stuck.append(f"{name} ({_why(candidates)})")
+            found.stuck.append(f"{name} ({why_nobody_leads(partition, state.name_of(partition))})")
         else:
             found.expected.append(name)
     return found
@@ -45,10 +46,3 @@ def _candidates(state: ClusterState, partition: PartitionState) -> tuple[int, ..
     if partition.never_led or state.config_of(partition).unclean_leader_election_enable:
         return partition.replicas
     return partition.last_members or partition.doubtful_brokers
-
-
-def _why(candidates: tuple[int, ...]) -> str:
-    if not candidates:
-        return "no copy is there that may lead"
-    brokers = ", ".join(map(str, candidates))
-    return f"waits for broker {brokers}" if len(candidates) == 1 else f"waits for one of the brokers {brokers}"

@@ -14,6 +14,8 @@ import click
 from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json
 from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
+from raylog.api.cluster_health import problems
+from raylog.errors import ClusterNotReady
 
 if TYPE_CHECKING:
     from raylog.actors.descriptions import ClusterDescription, PartitionDescription
@@ -121,7 +123,7 @@ def stop(session: Session, with_ray: bool, output_format: str) -> None:
 
 
 @click.command()
-@click.option("--healthy", is_flag=True, help="Fail unless all brokers are alive and all replicas in sync.")
+@click.option("--healthy", is_flag=True, help="Fail unless all brokers, replicas and coordinators are well.")
 @click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="With --healthy: wait so long for it.")
 @formatted
 @connects
@@ -131,27 +133,40 @@ def status(session: Session, healthy: bool, wait: float | None, output_format: s
     if wait is not None and not healthy:
         raise click.UsageError("--wait goes with --healthy.")
     deadline = time.monotonic() + (wait or 0.0)
-    description = session.cluster.describe_cluster(timeout=session.timeout)
-    while healthy and not _is_healthy(description) and time.monotonic() < deadline:
+    description = _described(session, deadline)
+    while healthy and problems(description) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-        description = session.cluster.describe_cluster(timeout=session.timeout)
+        description = _described(session, deadline)
     if output_format == JSON:
         show_json(status_document(session.name, description))
     else:
         show_facts(_facts(session.name, description))
         _tell_waiting(description)
-    if healthy and not _is_healthy(description):
-        raise click.ClickException("The cluster is not healthy.")
+    if healthy and (found := problems(description)):
+        raise click.ClickException(f"The cluster is not healthy: {'; '.join(found)}.")
+
+
+def _described(session: Session, deadline: float) -> ClusterDescription:
+    """A cluster without a controller may have one before the deadline."""
+    while True:
+        try:
+            return session.cluster.describe_cluster(timeout=session.timeout)
+        except ClusterNotReady:
+            if time.monotonic() >= deadline:
+                raise
 
 
 def status_document(name: str, description: ClusterDescription) -> dict[str, object]:
     return {
         "cluster": name,
         "cluster_id": description.cluster_id,
-        "healthy": _is_healthy(description),
+        "healthy": not problems(description),
+        "problems": problems(description),
         "controller_epoch": description.controller_epoch,
         "brokers": len(description.brokers),
         "brokers_alive": sum(each.alive for each in description.brokers),
+        "coordinators": len(description.coordinators),
+        "coordinators_serving": sum(each.serving for each in description.coordinators),
         "topics": description.topics,
         "partitions": description.partitions,
         "offline": description.offline,
@@ -174,17 +189,16 @@ def _tell_waiting(description: ClusterDescription) -> None:
         click.echo(f"and {more} more partitions wait for a person")
 
 
-def _is_healthy(description: ClusterDescription) -> bool:
-    is_whole = not (description.offline or description.under_replicated or description.under_min_isr)
-    return is_whole and bool(description.brokers) and all(each.alive for each in description.brokers)
-
-
 def _facts(name: str, description: ClusterDescription) -> list[tuple[str, object]]:
     alive = sum(each.alive for each in description.brokers)
+    found = problems(description)
+    serving = sum(each.serving for each in description.coordinators)
     return [
         ("cluster", f"{name} ({description.cluster_id})"),
-        ("health", "good" if _is_healthy(description) else "not good"),
+        ("health", "not good" if found else "good"),
+        *(("", each) for each in found),
         ("brokers", f"{alive} of {len(description.brokers)} alive"),
+        ("coordinators", f"{serving} of {len(description.coordinators)} serve"),
         ("topics", description.topics),
         ("partitions", description.partitions),
         ("under-replicated", description.under_replicated),

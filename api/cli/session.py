@@ -48,9 +48,11 @@ class Session:
         """RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady."""
         if self._cluster is None:
             self.join_ray()
-            from raylog.api.formation import connect
+            from raylog.api.cluster import Cluster
 
-            self._cluster = connect(self.name, self.timeout)
+            cluster = Cluster(self.name)
+            cluster.wait_until_ready(self.timeout)
+            self._cluster = cluster
         return self._cluster
 
     def join_ray(self) -> None:

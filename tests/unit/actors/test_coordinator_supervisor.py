@@ -12,6 +12,7 @@ from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.coordinator_placement import place_coordinator
 from raylog.actors.coordinator_records import CoordinatorPlaced
 from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.descriptions import CoordinatorDescription
 from raylog.actors.messages import Message
 from raylog.actors.requests_held import refuse_all
 from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
@@ -237,6 +238,39 @@ def test_the_controller_alone_says_that_a_topic_is_gone(cluster: ControlCluster)
     assert asked_at_a_broker(cluster, question) == TopicFoundById("clicks")
     cluster.ask(cluster.admin.delete_topic("clicks"))
     assert asked_at_a_broker(cluster, question) == TopicFoundById("")
+
+
+def test_one_that_does_not_come_up_is_described_with_the_reason_and_the_attempts(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert all(each.serving for each in cluster.admin.describe_cluster().coordinators)
+    cluster.coordinators.refuses = True
+    kill(cluster.coordinators.newest(0))
+    cluster.until(lambda: described(cluster).attempts >= 3, 30.0)
+    assert not described(cluster).serving
+    assert "the test says so" in described(cluster).reason
+    assert described(cluster).epoch >= 2
+    cluster.coordinators.refuses = False
+    cluster.until(lambda: described(cluster).serving)
+    assert (described(cluster).attempts, described(cluster).reason) == (0, "")
+
+
+def test_one_whose_partition_has_no_leader_is_not_started_and_says_so(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.launcher.refuses = True
+    for replica in list(cluster.replicas.values()):
+        cluster.kill(replica)
+    for stand_in in cluster.coordinators.all:
+        kill(stand_in)
+    cluster.until(lambda: "no leader" in described(cluster).reason)
+    before = len(cluster.coordinators.all)
+    cluster.world.run_for(5.0)
+    assert len(cluster.coordinators.all) == before
+    cluster.launcher.refuses = False
+    cluster.until(lambda: all(each.serving for each in cluster.admin.describe_cluster().coordinators), 40.0)
+
+
+def described(cluster: ControlCluster) -> CoordinatorDescription:
+    return cluster.admin.describe_cluster().coordinators[0]
 
 
 def kill(stand_in: CoordinatorStandIn) -> None:

@@ -45,8 +45,8 @@ def test_a_partition_whose_last_members_are_away_is_waited_for_in_vain() -> None
     cluster.create("two", [2, 3])
     cluster.lose_broker(3, 2)
     assert of(cluster)[0] == []
-    assert of(cluster)[1][0] == "one-0 (waits for broker 3)"
-    assert of(cluster)[1][1].startswith("two-0 (waits for ")
+    assert of(cluster)[1][0] == "one-0 (what was acknowledged is on broker 3, whose replica does not run: start it)"
+    assert of(cluster)[1][1].startswith("two-0 (what was acknowledged is on broker")
 
 
 def test_where_anybody_may_lead_a_living_broker_is_enough() -> None:
@@ -64,4 +64,4 @@ def test_one_that_no_copy_may_lead_is_stuck() -> None:
     cluster.create("t", [1, 2], start=False)
     cluster.lose_broker(1)
     cluster.lose_broker(2)
-    assert of(cluster) == ([], ["t-0 (waits for one of the brokers 1, 2)"])
+    assert of(cluster) == ([], ["t-0 (none of its replicas has started yet)"])

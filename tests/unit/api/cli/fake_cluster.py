@@ -14,6 +14,7 @@ from raylog.actors.copies import CopyDescription, PartitionCopies, SetAsideDescr
 from raylog.actors.descriptions import (
     BrokerDescription,
     ClusterDescription,
+    CoordinatorDescription,
     PartitionDescription,
     ReplicaDescription,
     TopicDescription,
@@ -63,6 +64,7 @@ class FakeCluster:
         self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
+        self.coordinators: tuple[CoordinatorDescription, ...] = ()
         self.starts: dict[TopicPartition, int] = {}
         self.hanging = HangingTransactions(
             [HangingTransaction(TopicPartition("clicks", 1), 9, 2, 40, 1_700_000_000_000, -1)]
@@ -196,7 +198,10 @@ class FakeCluster:
                               sum(number in held for held in self.replicas.values()), 0, 1 << 30, 1 << 31)
             for number in range(self.brokers)
         )  # fmt: skip
-        return ClusterDescription("id", 0, 9, 1, (0,), brokers, len(self.settings), len(self.logs), 0, (), 0, 0, 0)
+        topics, partitions = len(self.settings), len(self.logs)
+        return ClusterDescription(
+            "id", 0, 9, 1, (0,), brokers, topics, partitions, 0, (), 0, 0, 0, self.coordinators
+        )
 
     def reassign_partitions(
         self, targets: Mapping[tuple[str, int], Any], *, throttle: int | None, timeout: float

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raylog.actors.descriptions import CoordinatorDescription
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
 from raylog.api.group_descriptions import MemberDescription
@@ -354,6 +355,17 @@ def test_start_stop_and_status(cluster: FakeCluster) -> None:
     ]
     assert run_json(cluster, "status")["healthy"] is True
     assert run(cluster, "status", "--healthy").exit_code == 0
+
+
+def test_dead_coordinators_are_no_good_health(cluster: FakeCluster) -> None:
+    why = "another process listens at its socket"
+    cluster.coordinators = (CoordinatorDescription("__consumer_offsets", 0, 0, 18, False, 18, why),)
+    assert "0 of 1 serve" in run(cluster, "status").stdout
+    ill = run(cluster, "status", "--healthy")
+    assert ill.exit_code == 1
+    assert "coordinator of __consumer_offsets-0 does not serve (epoch 18, attempt 19)" in ill.stderr
+    assert why in ill.stderr
+    assert run_json(cluster, "status")["healthy"] is False
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
