@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol, TypeVar
 
+from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.storage.disk import Disk
@@ -25,6 +26,7 @@ class Server(Protocol):
 
 class Environment(Protocol):
     disk: Disk
+    answers: AnswerRoom  # how many bytes of them this process holds
     keys: KeyRing  # the secrets that streams are opened and admitted with
     random: Random  # for jitter; never for decisions that two processes have to agree on
 

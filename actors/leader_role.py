@@ -24,7 +24,7 @@ from raylog.actors.coordinator_claims import check_claimed
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.follower_pushes import FollowerPushes
 from raylog.actors.follower_sync import check_epoch, divergence
-from raylog.actors.hosted_log import HostedLog
+from raylog.actors.hosted_log import MAX_READ_BYTES, HostedLog
 from raylog.actors.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.messages import Done
 from raylog.actors.payload_checks import PayloadChecks
@@ -49,7 +49,7 @@ from raylog.actors.replication_messages import (
     RecordsDeleted,
     WriteMarker,
 )
-from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response
+from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response, Stream
 from raylog.actors.topic_names import is_internal
 from raylog.errors import (
     DeletionTimedOut,
@@ -113,6 +113,7 @@ class LeaderRole:
         self._transactions = LeaderTransactions(hosted, join)
         self._payloads = PayloadChecks(hosted, self._check_leading)
         self._fetches = FetchWaits(hosted.timers)
+        self._answer_room = hosted.env.answers
         self._followers = FollowerPushes(
             hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
         )
@@ -314,7 +315,7 @@ class LeaderRole:
 
     # --- reading ---
 
-    def fetch(self, message: Fetch) -> Answer | Awaitable[Answer]:
+    def fetch(self, stream: Stream, message: Fetch) -> Answer | Awaitable[Answer]:
         began = self._counters.clock()
         check_epoch(message.leader_epoch, self.epoch)
         end = self._log.log_end_offset
@@ -323,12 +324,12 @@ class LeaderRole:
             return Response(self._fetched(message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message))
         if visible and self._hosted.is_cold(message.offset):
-            return self._show_cold(message, began) or self._fetch_cold(message, began)
+            return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
             self._counters.fetches.add(self._counters.clock() - began)
             return answer
-        return self._fetches.wait(partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
+        return self._fetches.wait(stream, partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
 
     def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
         isolation = _isolation(message)
@@ -341,6 +342,7 @@ class LeaderRole:
         shown = self._show(message, there) if self._reads_files(message) else None
         if shown is not None:
             return shown
+        self._answer_room.check(0)  # before anything is read (rule 31)
         read = self._hosted.read(message.offset, message.max_bytes, isolation)
         if not read.data and not must_answer:
             return None
@@ -382,9 +384,11 @@ class LeaderRole:
         """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
         return bool(message.node_id) and message.node_id == self._hosted.node_id
 
-    async def _fetch_cold(self, message: Fetch, began: float) -> Answer:
-        isolation = _isolation(message)
-        read = await self._hosted.read_cold(message.offset, message.max_bytes, isolation, self._check_leading)
+    async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
+        isolation, size = _isolation(message), min(message.max_bytes, MAX_READ_BYTES)
+        async with self._answer_room.reading(stream, size):
+            self._check_leading()
+            read = await self._hosted.read_cold(message.offset, size, isolation, self._check_leading)
         self._counters.fetches.add(self._counters.clock() - began)
         return self._give(message, read)
 

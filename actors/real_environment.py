@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
+from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
 from raylog.actors.environment import Server
 from raylog.actors.own_processes import kill_own
@@ -43,6 +44,7 @@ class RealEnvironment:
         self.disk: Disk = LocalDisk()
         self.random = Random()
         self.keys = KeyRing(place.secrets, self._keys_changed)
+        self.answers = AnswerRoom()
         self._servers: set[StreamServer] = set()
         self._place = place
         self._tls = tls
@@ -76,9 +78,11 @@ class RealEnvironment:
         far = Endpoint(host=self._place.host)
         tls = None if self._tls is None else self._tls.accepting()
         keys = self.keys.keys
-        local = await StreamServer.start(near, handler, keys=keys, role=role, on_stream=on_stream)
+        local = await StreamServer.start(near, handler, keys=keys, role=role, on_stream=on_stream, room=self.answers)
         try:
-            remote = await StreamServer.start(far, handler, keys=keys, role=role, tls=tls, on_stream=on_stream)
+            remote = await StreamServer.start(
+                far, handler, keys=keys, role=role, tls=tls, on_stream=on_stream, room=self.answers
+            )
         except OSError:
             await local.close()
             raise

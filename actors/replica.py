@@ -79,7 +79,7 @@ class Replica:
             WriteMarker: lambda request: self._leader().write_marker(_as(WriteMarker, request)),
             Push: self._push,
             Pull: self._pull,
-            Fetch: lambda request: self._leader().fetch(_as(Fetch, request)),
+            Fetch: lambda request: self._leader().fetch(request.stream, _as(Fetch, request)),
             ListOpenTransactions: lambda _request: self._leader().open_transactions(),
             ListOffset: lambda request: self._leader().list_offset(_as(ListOffset, request)),
             FindEpochEnd: lambda request: self._leader().find_epoch_end(_as(FindEpochEnd, request)),

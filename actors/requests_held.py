@@ -5,6 +5,7 @@ What must stay true:
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run.
 - What only processes of the cluster may ask gets no further than here on a client's stream (rule 33).
+- What waits for an answer ends with its stream. A handler that is at work goes on: what it does may be half done.
 - No handler's error is lost: each goes to `answer`, and so does the loss of a handler that was cancelled.
 """
 
@@ -52,6 +53,7 @@ class RequestsHeld:
         self._read_on = read_on
         self._is_reading = True
         self._queued: deque[Request] = deque()
+        self._waiting_for_reads: deque[Callable[[], None]] = deque()
         self._running: set[asyncio.Future[Answer]] = set()
         self._owed: dict[LaterAnswer, Request] = {}
         self._nothing_owed: asyncio.Future[None] | None = None
@@ -73,7 +75,17 @@ class RequestsHeld:
         else:
             self._handle(request)
 
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """See `Stream.when_it_reads`."""
+        if self.is_congested:
+            self._waiting_for_reads.append(call)
+        else:  # that so much is unwritten shows before the transport has said so
+            asyncio.get_running_loop().call_soon(call)
+
     def handle_queued(self) -> None:
+        """The peer reads its answers again, or a handler is done."""
+        while self._waiting_for_reads and not self.is_congested:
+            self._waiting_for_reads.popleft()()
         while self._queued and not self._is_busy():
             self._handle(self._queued.popleft())
 
@@ -82,6 +94,17 @@ class RequestsHeld:
         for request in self._queued:
             self.bytes_held -= request.size
         self._queued.clear()
+
+    def stream_ended(self) -> None:
+        """Nobody waits for anything any more: what only waits is cancelled, what is being done goes on (rule 31)."""
+        self.forget_queued()
+        self._waiting_for_reads.clear()
+        for owed in list(self._owed):
+            self.bytes_held -= self._owed.pop(owed).size
+            owed.cancel()
+        for running in list(self._running):
+            if not isinstance(running, asyncio.Task):
+                running.cancel()
 
     async def end(self, timeout: float) -> None:
         """Wait so long for the handlers that run, cancel those that are not done, and let them end."""

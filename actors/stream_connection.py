@@ -29,6 +29,7 @@ from typing import Final, cast
 
 from raylog.actors import messages
 from raylog.actors.admission import Admission, Key, Standing
+from raylog.actors.answer_room import COUNTED_BYTES, AnswerRoom
 from raylog.actors.frame_reader import FrameReader
 from raylog.actors.frames import (
     ERROR,
@@ -92,13 +93,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         peer: str,
         on_admitted: Callable[[StreamConnection], None] | None = None,
         on_connected: Callable[[StreamConnection, str], None] | None = None,
+        room: AnswerRoom | None = None,
     ) -> None:
-        """`on_connected` hears of the peer's address: empty at a unix socket."""
+        """`on_connected` hears of the peer's address: empty at a unix socket. `room`: where its answers count."""
         self._loop = asyncio.get_running_loop()
         self._admission = admission
         self._limits = limits
         self._on_admitted = on_admitted
         self._on_connected = on_connected
+        self._room = room
         self._address = peer
         self.state = State.ADMITTING
         self.admitted: asyncio.Future[None] = self._loop.create_future()
@@ -131,6 +134,20 @@ class StreamConnection(asyncio.BufferedProtocol):
     def is_internal(self) -> bool:
         """See `Stream.is_internal`."""
         return self._held.is_internal
+
+    @property
+    def is_congested(self) -> bool:
+        """See `Stream.is_congested`."""
+        return self._held.is_congested or self.bytes_unsent > _WRITE_HIGH_BYTES
+
+    @property
+    def bytes_unsent(self) -> int:
+        """See `Stream.bytes_unsent`."""
+        return self._outbox_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """See `Stream.when_it_reads`."""
+        self._held.when_it_reads(call)
 
     @property
     def key(self) -> Key | None:
@@ -245,9 +262,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             raise StreamNotOpen(self.peer, self._why_closed())
 
     def _why_closed(self) -> str:
-        if isinstance(self._reason, StreamNotOpen):
-            return self._reason.reason
-        return str(self._reason or "it is not admitted yet")
+        reason = self._reason
+        return reason.reason if isinstance(reason, StreamNotOpen) else str(reason or "it is not admitted yet")
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -310,19 +326,18 @@ class StreamConnection(asyncio.BufferedProtocol):
         if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
         if self._on_connected is not None:
-            self._tell_address(self._on_connected)
+            self._on_connected(self, self._take_address(transport))
         if self._is_turned_away:
             self.turn_away()
         self._say(self._admission.opening())
 
-    def _tell_address(self, on_connected: Callable[[StreamConnection, str], None]) -> None:
-        assert self._transport is not None
-        name = self._transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self._address = f"{name[0]}:{name[1]}, {self._address}"
-            on_connected(self, name[0])
-        else:
-            on_connected(self, "")
+    def _take_address(self, transport: asyncio.BaseTransport) -> str:
+        """The peer's; empty at a unix socket."""
+        name = transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return ""
+        self._address = f"{name[0]}:{name[1]}, {self._address}"
+        return str(name[0])
 
     def turn_away(self) -> None:
         """It has not proved itself, and others want to: let it come again."""
@@ -349,16 +364,18 @@ class StreamConnection(asyncio.BufferedProtocol):
                 else:
                     self._take_request(frame)
         except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
-            (_log if self._admission.is_admitted else _of_strangers).warning(
-                "A stream with %s is closed: %s", self.peer, error
-            )
-            self.abort(error)
+            self._break_off(error)
         if not was_corked:
             self._is_corked = False
             if self._outbox:
                 self._flush()
         if reader.is_midway and self._stall_timer is None:
             self._watch_for_stall()
+
+    def _break_off(self, error: StreamError) -> None:
+        log = _log if self._admission.is_admitted else _of_strangers
+        log.warning("A stream with %s is closed: %s", self.peer, error)
+        self.abort(error)
 
     def eof_received(self) -> None:
         self.abort(StreamNotOpen(self.peer, "the other side closed it"))
@@ -367,7 +384,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         reason = self._reason = self._reason or exc or StreamNotOpen(self.peer, "the other side closed it")
         self.state = State.CLOSED
         self._asked.fail_all(str(reason))
-        self._held.forget_queued()
+        self._held.stream_ended()
         self._admission_timer.cancel()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
@@ -390,7 +407,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._held.handle_queued()
 
     def _read_on(self, yes: bool) -> None:
-        """Rule 31, as `RequestsHeld` finds it necessary."""
         self._is_reading = yes
         if self._transport is not None and self.state is not State.CLOSED:
             (self._transport.resume_reading if yes else self._transport.pause_reading)()
@@ -403,11 +419,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not self._reader.is_midway or self.state is State.CLOSED:
             return
         if self._received == received_then and self._is_reading:
-            error = FrameInvalid(f"A frame began and then nothing more came for {self._limits.stall_seconds:g} s.")
-            (_log if self._admission.is_admitted else _of_strangers).warning(
-                "A stream with %s is closed: %s", self.peer, error
-            )
-            self.abort(error)
+            seconds = self._limits.stall_seconds
+            self._break_off(FrameInvalid(f"A frame began and then nothing more came for {seconds:g} s."))
         else:
             self._watch_for_stall()
 
@@ -476,9 +489,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         if failure is None:
             try:
                 sent = answer or Response(Done())
-                parts, _ = self._encode(sent.message, sent.payload, RESPONSE, correlation_id)
+                parts, size = self._encode(sent.message, sent.payload, RESPONSE, correlation_id)
             except Exception as error:  # noqa: BLE001 (an answer that cannot be sent is a failure of its handler)
                 failure = error
         if failure is not None:
-            parts, _ = self._encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
+            parts, size = self._encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
         self._write(parts)
+        if self._room is not None and size >= COUNTED_BYTES:
+            self._room.answered(self)

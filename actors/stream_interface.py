@@ -111,13 +111,14 @@ AnswerTaker: TypeAlias = Callable[[Response | Exception], None]
 class LaterAnswer:
     """An answer that a handler owes. It goes out in the very moment in which it is given, which no task could do."""
 
-    __slots__ = ("_answer", "_error", "_is_over", "_taken")
+    __slots__ = ("_answer", "_cancelled", "_error", "_is_over", "_taken")
 
     def __init__(self) -> None:
         self._is_over = False
         self._answer: Answer = None
         self._error: BaseException | None = None
         self._taken: Callable[[Answer, BaseException | None], None] | None = None
+        self._cancelled: Callable[[], None] | None = None
 
     def done(self) -> bool:
         """It has been given, or nobody waits for it any more."""
@@ -132,6 +133,12 @@ class LaterAnswer:
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self._is_over, self._taken = True, None
+        if self._cancelled is not None:
+            self._cancelled()
+
+    def when_cancelled(self, cancelled: Callable[[], None]) -> None:
+        """Call this when nobody waits for it any more, so that what it keeps goes too."""
+        self._cancelled = cancelled
 
     def when_over(self, taken: Callable[[Answer, BaseException | None], None]) -> None:
         """Call `taken` with the answer, or what became of it. At once, if it is there already."""
@@ -196,6 +203,17 @@ class Stream(Protocol):
     @property
     def is_internal(self) -> bool:
         """Whether the other side is a process of the cluster, as it has proved; otherwise a client (rule 33)."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other side does not take what it is answered: nothing large is to be read for it now."""
+
+    @property
+    def bytes_unsent(self) -> int:
+        """What was written and has not left this process."""
+
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """Call this once it is not congested any more; never, where it ends before that."""
 
     @property
     def bytes_in_flight(self) -> int:

@@ -17,6 +17,7 @@ from ssl import SSLContext
 from typing import Final, TypeAlias
 
 from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, Key, check_role
+from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.socket_directory import listening_socket, private_directory
 from raylog.actors.stream_connection import StreamConnection
@@ -38,12 +39,14 @@ class StreamServer:
         role: str,
         limits: StreamLimits,
         on_stream: Callable[[StreamConnection], None] | None,
+        room: AnswerRoom | None,
     ) -> None:
         self._handler = handler
         self._keys = keys
         self._role = check_role(role)
         self._limits = limits
         self._on_stream = on_stream
+        self._room = room
         self._endpoints: set[str] = set()
         self._connections: set[StreamConnection] = set()
         self._door: Door[StreamConnection] = Door()
@@ -63,14 +66,15 @@ class StreamServer:
         tls: SSLContext | None = None,
         limits: StreamLimits = _DEFAULT_LIMITS,
         on_stream: Callable[[StreamConnection], None] | None = None,
+        room: AnswerRoom | None = None,
     ) -> StreamServer:
         """Listen. Port 0 lets the system choose; `endpoint` says what it chose.
 
         `keys` is asked at each connection: they change (`cluster_secrets.py`). `advertised` are the endpoints, beside
         this one, under which others are told to connect. `on_stream` is called with each stream that has been admitted,
-        so that this side can ask over it too.
+        so that this side can ask over it too. `room`: where the answers of all of them count.
         """
-        server = cls(handler, keys, role, limits, on_stream)
+        server = cls(handler, keys, role, limits, on_stream, room)
         await server._listen(listen, tls)
         server._endpoints = {str(server.endpoint), *map(str, advertised)}
         return server
@@ -120,7 +124,13 @@ class StreamServer:
         nonce = secrets.token_bytes(NONCE_BYTES)
         admission = Acceptor(self._keys(), self._role, self._endpoints, nonce, "a stranger")
         connection = StreamConnection(
-            admission, self._handler, self._limits, f"a peer of {self.endpoint}", self._admitted, self._has_address
+            admission,
+            self._handler,
+            self._limits,
+            f"a peer of {self.endpoint}",
+            self._admitted,
+            self._has_address,
+            self._room,
         )
         self._connections.add(connection)
         connection.closed.add_done_callback(lambda _: self._forget(connection))
@@ -142,6 +152,8 @@ class StreamServer:
 
     def _forget(self, connection: StreamConnection) -> None:
         self._connections.discard(connection)
+        if self._room is not None:
+            self._room.ended(connection)
         self._door.left(connection)
 
     def _remove_socket_file(self) -> None:

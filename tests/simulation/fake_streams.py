@@ -118,6 +118,20 @@ class FakeStream:
         return self._held.is_internal
 
     @property
+    def is_congested(self) -> bool:
+        """See `Stream.is_congested`."""
+        return self._held.is_congested or (self.out is not None and self.out.is_congested)
+
+    @property
+    def bytes_unsent(self) -> int:
+        """See `Stream.bytes_unsent`: what the other side has not read."""
+        return 0 if self.out is None else self.out.bytes_unread
+
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """See `Stream.when_it_reads`."""
+        self._held.when_it_reads(call)
+
+    @property
     def held_bytes(self) -> int:
         return self._held.bytes_held
 
@@ -214,7 +228,7 @@ class FakeStream:
         self.state = State.CLOSED
         self.is_over = True
         self._fail_all(str(reason))
-        self._held.forget_queued()
+        self._held.stream_ended()
         self._admission_timer.cancel()
         if self.out is not None:
             self.out.end("the other side closed it")

@@ -25,6 +25,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
 from raylog.actors.stream_interface import Endpoint, Handler, Stream
 from raylog.errors import DiskFailed
@@ -359,6 +360,7 @@ class SimEnvironment:
         self.disk: Disk = process.disk
         held = _SECRETS if process.machine.is_of_cluster else _SECRETS.for_clients()
         self.keys = KeyRing(held)
+        self.answers = AnswerRoom()
         self.random = Random(process.machine.world.random.getrandbits(64))
         self.process = process
         self._machine = process.machine

@@ -463,11 +463,11 @@ def end_offset_at_once(patches: Patches) -> None:
 def fetch_above_high_watermark_refused(patches: Patches) -> None:
     fetch = LeaderRole.fetch
 
-    def refused(self: LeaderRole, message: Any) -> Any:
+    def refused(self: LeaderRole, stream: Any, message: Any) -> Any:
         log = self._log
         if message.offset > log.high_watermark:
             raise OffsetOutOfRange(message.offset, log.log_start_offset, log.high_watermark)
-        return fetch(self, message)
+        return fetch(self, stream, message)
 
     patches.attribute(LeaderRole, "fetch", refused)
 

@@ -143,6 +143,14 @@ class Pipe:
         """Parcels on their way."""
         return len(self._parcels)
 
+    @property
+    def is_congested(self) -> bool:
+        return self._is_congested
+
+    @property
+    def bytes_unread(self) -> int:
+        return self._bytes
+
     # --- what the source does -------------------------------------------------------------------------------------
 
     def send(self, parcel: Parcel) -> None:

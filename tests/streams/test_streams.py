@@ -22,11 +22,14 @@ import uvloop
 
 from raylog.actors import stream_connection, stream_door
 from raylog.actors.admission import NONCE_BYTES, Dialer, Key, Standing
+from raylog.actors.answer_room import AnswerRoom
+from raylog.actors.clock import Timers
+from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
 from raylog.actors.messages import Done, DoorFull, Hello, Message, Ping, message, pack
 from raylog.actors.replication_messages import Pull
 from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, Endpoint, Handler, LaterAnswer, Request, Response, StreamLimits
 from raylog.actors.streams import StreamServer, connect
 from raylog.config import KIB, MIB
 from raylog.errors import (
@@ -550,6 +553,44 @@ def test_streams_of_a_secret_that_is_not_valid_any_more_end(run: Run, place: Pla
         for each in (present, still):
             assert (await each.request(Ping())).message == Done()
             await each.close()
+        await server.close()
+
+    run(test())
+
+
+def test_a_client_that_stops_reading_has_little_read_for_it(run: Run, place: Place) -> None:
+    """60 fetches of 8 MiB wait, and their client takes no answer: that were 480 MiB."""
+
+    async def test() -> None:
+        waits, there, room = FetchWaits(Timers(asyncio.get_running_loop())), [False], AnswerRoom()
+
+        def wait(request: Request) -> LaterAnswer:
+            return waits.wait(
+                request.stream, lambda _: Response(Done(), bytes(8 * MIB)) if there[0] else None, 600_000
+            )
+
+        accepted: list[StreamConnection] = []
+        server = await serve(place, wait, on_stream=accepted.append, room=room)
+        client = await dial(server)
+        asked = [client.request(Number(number), timeout=60.0) for number in range(60)]
+        await eventually(lambda: len(waits) == 60)
+        client._read_on(False)
+        there[0] = True
+        for _ in range(20):  # appends
+            waits.wake()
+            await asyncio.sleep(0.01)
+        assert accepted[0].bytes_unsent < 24 * MIB
+        assert room.held < 24 * MIB
+        assert len(waits) > 50
+        client._read_on(True)
+        for each in asked:
+            assert len((await each).payload) == 8 * MIB
+        forgotten = [client.request(Number(number), timeout=60.0) for number in range(60)]
+        there[0] = False
+        await client.close(0.0)
+        await asyncio.wait(forgotten)
+        await eventually(lambda: len(waits) == 0)
+        await eventually(lambda: room.held == 0)
         await server.close()
 
     run(test())
