@@ -328,8 +328,7 @@ class GroupShard:
     def patterns_due(self) -> PatternWork | None:
         """What to match next, so that it is known which topics the members want."""
         self.has_new_pattern = False
-        members = (member for group in self.state.groups.values() for member in group.members.values())
-        patterns = {member.profile.pattern for member in members} - {""}
+        patterns = {pattern for group in self.state.groups.values() for pattern in group.patterns}
         return self._patterns.due(patterns, self._topics.by_name()) if patterns else None
 
     def patterns_matched(self, work: PatternWork, found: Sequence[frozenset[str]]) -> None:

@@ -13,7 +13,8 @@ under "heard", is lost with the coordinator and begins anew with the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,6 +98,8 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     unknown: dict[str, Member] = field(default_factory=dict)  # on recovery: other records came before their own
     by_instance: dict[str, str] = field(default_factory=dict)
+    named: Counter[str] = field(default_factory=Counter)  # topics, by how many members name them
+    patterns: Counter[str] = field(default_factory=Counter)  # likewise
     owners: dict[PartitionId, str] = field(default_factory=dict)
     offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
     staged: dict[PartitionId, dict[int, StagedValue]] = field(default_factory=dict)  # by producer id
@@ -204,7 +207,9 @@ class GroupsState:
             assert member is not None
             group.unknown.pop(key.member, None)
             group.members[key.member] = member
+        _count_subscription(group, member.profile, -1)
         member.profile = Profile(*value.profile)
+        _count_subscription(group, member.profile, 1)
         member.joined_at_ms = value.joined_at_ms
         if member.profile.instance_id:
             group.by_instance[member.profile.instance_id] = key.member
@@ -284,11 +289,25 @@ def _release(group: Group, member: Member) -> None:
     member.assigned, member.revoking, member.owned = {}, {}, ()
 
 
+def _count_subscription(group: Group, profile: Profile, by: int) -> None:
+    """So that what a group wants is known without a look at each of its members."""
+    _count(group.named, profile.topics, by)
+    _count(group.patterns, (profile.pattern,) if profile.pattern else (), by)
+
+
+def _count(counts: Counter[str], names: Iterable[str], by: int) -> None:
+    for name in names:
+        counts[name] += by
+        if not counts[name]:
+            del counts[name]
+
+
 def _take_out(group: Group, member_id: str) -> None:
     group.unknown.pop(member_id, None)
     member = group.members.pop(member_id, None)
     if member is not None:
         _release(group, member)
+        _count_subscription(group, member.profile, -1)
         instance_id = member.profile.instance_id
         if group.by_instance.get(instance_id) == member_id:
             del group.by_instance[instance_id]

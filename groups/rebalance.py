@@ -49,15 +49,16 @@ def subscribed(profile: Profile, topics: Mapping[str, KnownTopic], patterns: Pat
 
 
 def wanted_topics(group: Group, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> dict[str, KnownTopic]:
-    """All that some member wants. Members with equal subscriptions are looked at once."""
-    distinct = {(member.profile.topics, member.profile.pattern): member.profile for member in group.members.values()}
-    names = {name for profile in distinct.values() for name in subscribed(profile, topics, patterns)}
+    """All that some member wants."""
+    names = {name for name in group.named if name in topics}
+    for pattern in group.patterns:
+        names.update(name for name in patterns.means(pattern) if name in topics)
     return {name: topics[name] for name in sorted(names)}
 
 
 def knows_patterns(group: Group, patterns: PatternTopics) -> bool:
     """Whether it can be told which topics its members want."""
-    return all(patterns.knows(member.profile.pattern) for member in group.members.values())
+    return all(map(patterns.knows, group.patterns))
 
 
 def topic_changes(group: Group, topics: Topics, patterns: PatternTopics) -> str:

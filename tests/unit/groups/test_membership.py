@@ -559,6 +559,20 @@ def test_a_pattern_that_is_in_the_log_and_not_taken_any_more_means_no_topics() -
         old.join()
 
 
+def test_what_a_group_wants_is_counted_as_members_come_change_and_go() -> None:
+    machine = Machine(t=1, u=1, logs=1)
+    Client(machine, "a", "t", "u", instance="one").join()
+    second = Client(machine, "b", "t", pattern="lo.*").join()
+    assert (machine.group().named, machine.group().patterns) == ({"t": 2, "u": 1}, {"lo.*": 1})
+    second.beat(profile=second.profile._replace(topics=("u",), pattern=""))
+    assert (machine.group().named, machine.group().patterns) == ({"t": 1, "u": 2}, {})
+    Client(machine, "a2", "t", instance="one").join()
+    assert machine.group().named == {"t": 1, "u": 1}
+    assert machine.successor().group().named == {"t": 1, "u": 1}
+    second.leave()
+    assert machine.group().named == {"t": 1}
+
+
 def test_a_group_has_room_for_so_many() -> None:
     machine = Machine(GroupSettings(max_members=1), t=1)
     Client(machine, "a", "t").join()
