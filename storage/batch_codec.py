@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import add
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from raylog.errors import InvalidBatch
@@ -236,18 +237,18 @@ def moments(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Iterator[tu
     if header.record_count == 0:
         return iter(())
     payload = unpacked(header, batch, unpack_limit)
-    timestamps: Sequence[int]
+    timestamps: Iterator[int]
     deltas: Sequence[int]
     if header.magic == MAGIC_COLUMNS:
         raw = RawColumns.take_apart(payload, header.record_count)
         timestamps, deltas = raw.moments(header.base_timestamp, header.last_offset_delta)
     else:
         records = kafka_records.parse_records(payload, header)
-        timestamps = [header.base_timestamp + record.timestamp_delta for record in records]
+        timestamps = (header.base_timestamp + record.timestamp_delta for record in records)
         deltas = [record.offset_delta for record in records]
     if header.is_log_append_time:
-        timestamps = [header.max_timestamp] * header.record_count
-    return zip(timestamps, (header.base_offset + delta for delta in deltas), strict=True)
+        timestamps = repeat(header.max_timestamp, header.record_count)
+    return zip(timestamps, map(add, repeat(header.base_offset), deltas), strict=True)
 
 
 def opens_quickly(header: BatchHeader, batch: Bytes) -> bool:

@@ -194,14 +194,14 @@ class RawColumns(NamedTuple):
         """Looks at the keys' lengths, and at nothing else of the records."""
         return not _none_negative(_lengths("key", self.key_lengths, len(self.keys)))
 
-    def moments(self, base_timestamp: int, last_offset_delta: int) -> tuple[Sequence[int], Sequence[int]]:
+    def moments(self, base_timestamp: int, last_offset_delta: int) -> tuple[Iterator[int], Sequence[int]]:
         """The timestamps, and the offsets as deltas, with nothing else looked at."""
         deltas = machine_order("q", self.timestamp_deltas)
         if not _sums_fit(base_timestamp, deltas):
             raise InvalidBatch("A timestamp does not fit 64 bits.")
         offsets = None if self.offset_deltas is None else machine_order("i", self.offset_deltas)
         _check_offsets(offsets, self.record_count, last_offset_delta)
-        timestamps = [base_timestamp + delta for delta in deltas]
+        timestamps = map(add, repeat(base_timestamp), deltas)
         return timestamps, range(self.record_count) if offsets is None else offsets
 
     def headers(self) -> list[Headers]:
