@@ -24,14 +24,14 @@ _FIND_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 
 
-@message(kind=250)
+@message(kind=250, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Put(Message):
     name: str
     number: int
 
 
-@message(kind=251)
+@message(kind=251, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Look(Message):
     name: str
