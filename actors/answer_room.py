@@ -10,8 +10,10 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from raylog.actors.stream_interface import Stream
@@ -32,6 +34,7 @@ class AnswerRoom:
         self._process_bytes = process_bytes
         self._unsent: dict[Stream, int] = {}  # as of the last look
         self._read_for: dict[Stream, int] = {}
+        self._queued: dict[Stream, deque[asyncio.Future[None]]] = {}
         self._total = 0
         self._looked_at = 0.0
 
@@ -54,6 +57,7 @@ class AnswerRoom:
     def ended(self, asker: Stream) -> None:
         """Its stream has ended."""
         self._note(asker, 0)
+        self._queued.pop(asker, None)
 
     @asynccontextmanager
     async def reading(self, asker: Stream, size: int) -> AsyncIterator[None]:
@@ -61,13 +65,15 @@ class AnswerRoom:
 
         StreamNotOpen: its stream has ended. TooManyBytesInFlight.
         """
-        while self._is_full(asker, size):
-            if asker.closed.done():
-                raise StreamNotOpen(asker.peer, "it ended before it was answered")
-            await asyncio.wait([asker.closed], timeout=_LOOK_SECONDS)
+        while True:
+            await until_it_reads(asker)
+            if not self._is_full(asker, size):
+                break
+            await self._until_something_is_read(asker)
         self.check(size)
         self._read_for[asker] = self._read_for.get(asker, 0) + size
         self._total += size
+        self._wake_next(asker)
         try:
             yield
         finally:
@@ -77,10 +83,25 @@ class AnswerRoom:
                 self._read_for[asker] = left
             else:
                 del self._read_for[asker]
+            self._wake_next(asker)
 
     def _is_full(self, asker: Stream, size: int) -> bool:
         reading = self._read_for.get(asker, 0)
-        return asker.is_congested or (reading > 0 and reading + size > self._stream_bytes)
+        return reading > 0 and reading + size > self._stream_bytes
+
+    async def _until_something_is_read(self, asker: Stream) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queued.setdefault(asker, deque()).append(turn)
+        await asyncio.wait([turn, asker.closed], return_when=asyncio.FIRST_COMPLETED)
+        _check_open(asker)
+
+    def _wake_next(self, asker: Stream) -> None:
+        """It looks for itself whether there is room, and wakes the next in its turn."""
+        queued = self._queued.get(asker)
+        if queued:
+            _wake(queued.popleft())
+        if not queued:
+            self._queued.pop(asker, None)
 
     def _note(self, asker: Stream, unsent: int) -> None:
         self._total += unsent - self._unsent.pop(asker, 0)
@@ -94,3 +115,23 @@ class AnswerRoom:
             self._looked_at = now
             for asker in list(self._unsent):
                 self._note(asker, 0 if asker.closed.done() else asker.bytes_unsent)
+
+
+async def until_it_reads(asker: Stream) -> None:
+    """At once, where the other side takes what it is answered. StreamNotOpen: it has ended."""
+    while asker.is_congested:
+        _check_open(asker)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asker.when_it_reads(partial(_wake, turn))
+        await asyncio.wait([turn, asker.closed], return_when=asyncio.FIRST_COMPLETED)
+    _check_open(asker)
+
+
+def _check_open(asker: Stream) -> None:
+    if asker.closed.done():
+        raise StreamNotOpen(asker.peer, "it ended before it was answered")
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

@@ -140,7 +140,7 @@ class Broker:
             DropSetAside: self._on_drop_aside,
             RestoreSetAside: self._on_restore_aside,
             StopBroker: self._on_stop,
-            GetMetadata: lambda _, message: self._service.answer(message),
+            GetMetadata: lambda request, message: self._service.answer(message, request.stream),
             AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
             HousekeeperHello: self._on_housekeeper,
             FindHousekeeper: lambda _, __: self._housekeeper.find(),

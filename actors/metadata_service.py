@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from raylog.actors.answer_room import until_it_reads
 from raylog.actors.assignments import broker_metadata_of, coordinator_metadata_of, metadata_of
 from raylog.actors.clock import Timers
 from raylog.actors.control_messages import GetMetadata, Metadata
 from raylog.actors.metadata_fold import MetadataFold
-from raylog.actors.stream_interface import Response
+from raylog.actors.stream_interface import Response, Stream
 from raylog.errors import MetadataNotReady
 
 _MAX_WAITING: Final = 4096
@@ -33,11 +34,12 @@ class MetadataService:
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._latest: Metadata | None = None  # of all topics: many ask for it at once after a change
 
-    async def answer(self, request: GetMetadata) -> Response:
-        """MetadataNotReady."""
+    async def answer(self, request: GetMetadata, stream: Stream) -> Response:
+        """MetadataNotReady. StreamNotOpen: nobody waits for it any more."""
         is_known = self._is_ready and request.newer_than < self._fold.version
         if not is_known and request.max_wait_ms > 0 and len(self._waiting) < _MAX_WAITING:
             await self._newer(min(request.max_wait_ms, _MAX_WAIT_MS))
+            await until_it_reads(stream)  # a change wakes all that it waits for at once
         if not self._is_ready:
             raise MetadataNotReady(self._broker_id)
         return Response(self._metadata(request.topics))

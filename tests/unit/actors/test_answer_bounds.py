@@ -232,12 +232,39 @@ def test_reads_of_one_stream_wait_for_each_other_and_for_their_client() -> None:
         reader.is_congested = True
         await asyncio.sleep(3.0)
         assert begun == [20 * MIB]
-        reader.is_congested = False
+        reader.reads()
         await asyncio.sleep(0.5)
         assert len(begun) == 3
         assert room.held == 8 * MIB
         await asyncio.gather(*reading)
         assert room.held == 0
+
+    run(test)
+
+
+def test_a_thousand_reads_of_a_stream_take_turns_without_looking_again_and_again() -> None:
+    async def test(_: SimEnvironment) -> None:
+        room, reader = AnswerRoom(stream_bytes=10 * MIB), Reader()
+        most, looks = 0, 0
+
+        def is_full(asker: Stream, size: int) -> bool:
+            nonlocal looks
+            looks += 1
+            return AnswerRoom._is_full(room, asker, size)
+
+        room._is_full = is_full  # type: ignore[method-assign]
+
+        async def read() -> None:
+            nonlocal most
+            async with room.reading(reader.stream, 4 * MIB):
+                most = max(most, room.held)
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(read() for _ in range(1_000)))
+        assert most == 8 * MIB
+        assert room.held == 0
+        assert not room._queued
+        assert looks < 5_000
 
     run(test)
 
