@@ -53,7 +53,7 @@ from raylog.actors.controller_link import ControllerLink, FindController
 from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.environment import Environment, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
-from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
+from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.local_replicas import LocalReplicas, ReplicaSession
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_fold import MetadataFold
@@ -64,15 +64,24 @@ from raylog.actors.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, 
 from raylog.actors.producer_id_block import ProducerIdBlock
 from raylog.actors.replica_directories import ReplicaDirectories
 from raylog.actors.replica_turnover import ReplicaTurnover
+from raylog.actors.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.secret_keeping import SecretKeeping
 from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
-from raylog.errors import DiskError, InvalidRequest, MessageUnknown, RaylogError, ReplicaNotFree
+from raylog.errors import (
+    DiskError,
+    InvalidRequest,
+    MessageUnknown,
+    RaylogError,
+    RemoteFailed,
+    ReplicaNotFree,
+)
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
 from raylog.storage.set_aside_logs import SetAsideLog
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
+_SUSPICION_SECONDS: Final = 10.0
 _USAGE_SECONDS: Final = 5.0
 _SWEEP_AGAIN_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
@@ -143,6 +152,7 @@ class Broker:
             GetMetadata: lambda request, message: self._service.answer(message, request.stream),
             AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
             HousekeeperHello: self._on_housekeeper,
+            SuspectReplica: self._on_suspicion,
             FindHousekeeper: lambda _, __: self._housekeeper.find(),
             EnsureCoordinators: lambda _, message: self._link.ask(message),
             FindTopicById: lambda _, message: self._link.ask(message),
@@ -307,6 +317,16 @@ class Broker:
         if session is None or session.process != (asked.topic_id, asked.partition, asked.incarnation):
             raise InvalidRequest("A replica stands down for itself, after its hello.")
         return await self._link.ask(asked)
+
+    async def _on_suspicion(self, _: Request, found: SuspectReplica) -> Answer:
+        """Its replica looks itself. One that does not run is looked at when it is opened."""
+        session = self._replicas.get((found.topic_id, found.partition))
+        if session is not None:
+            try:
+                await session.stream.request(SuspectBatch(NO_EPOCH, found.offset), timeout=_SUSPICION_SECONDS)
+            except RemoteFailed as error:
+                raise error.error or error from None
+        return None
 
     async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
         await self._link.check_order(request.stream)

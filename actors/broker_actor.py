@@ -101,7 +101,7 @@ class BrokerActor:
         broker = Broker(env, spec, find, partial(keep_secrets, post.directory))
         await broker.start()
         sign(post.directory, post.cluster)
-        housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory)
+        housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory, post.cluster)
         housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place, env.keys)
         self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
         return broker

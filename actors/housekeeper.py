@@ -1,4 +1,4 @@
-"""The housekeeping process of one broker: it compacts the logs of the broker's replicas, one at a time.
+"""The housekeeping process of one broker: it compacts the logs of its replicas, one at a time, and scrubs them.
 
     replica ──CompactLog──► waiting (bounded, first come first served) ──► off the loop ──► LogCompacted
     broker  ◄──HousekeeperHello──  until one of them ends
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,10 +26,13 @@ from raylog.actors.housekeeping_messages import (
     CompactLog,
     HousekeeperHello,
     StopHousekeeper,
+    SuspectReplica,
     log_compacted,
     plan_of,
 )
 from raylog.actors.messages import pack
+from raylog.actors.metric_definitions import Reading
+from raylog.actors.scrubber import Scrubber
 from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
 from raylog.errors import (
@@ -39,6 +42,7 @@ from raylog.errors import (
     InvalidRequest,
     MessageUnknown,
     RaylogError,
+    StreamNotOpen,
 )
 from raylog.storage import plan_files
 from raylog.storage.compaction import CompactionReport, run_compaction
@@ -47,6 +51,7 @@ from raylog.storage.key_map import DEFAULT_BUDGET_BYTES, MemoryBudget
 MAX_WAITING: Final = 64
 _REDIAL_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0
+_SUSPICION_SECONDS: Final = 15.0
 _LONELY_SECONDS: Final = 60.0  # without a broker; whoever starts that again starts this again
 
 _log = logging.getLogger(__name__)
@@ -59,6 +64,7 @@ class HousekeeperSpec:
     broker_id: int
     broker: Endpoint
     directory: str  # of the broker: nothing outside of it is touched
+    cluster: str = ""  # its name, for metrics
     budget_bytes: int = DEFAULT_BUDGET_BYTES
 
 
@@ -89,11 +95,14 @@ class Housekeeper:
         self._budget = MemoryBudget(spec.budget_bytes)
         self._waiting: deque[_Job] = deque()
         self._arrived = asyncio.Event()
+        self._stream: Stream | None = None  # to the broker
+        self._scrubber = Scrubber(env, spec.directory, self._tell_suspicion)
 
     async def run(self) -> str:
         """Live until the broker says that it is over, or is gone for long. Returns why."""
         server, endpoints = await self._env.listen(f"housekeeper-{self._spec.broker_id}", "housekeeper", self.handle)
         self._tasks.start(self._work())
+        self._tasks.start(self._scrubber.run())
         self._tasks.start(self._keep_broker(endpoints))
         reason = await self._over
         await self._tasks.close()
@@ -174,12 +183,22 @@ class Housekeeper:
             try:
                 stream = await self._env.dial(self._spec.broker, "housekeeper", self._from_broker)
                 await stream.request(hello, timeout=_ASK_SECONDS)
+                self._stream = stream
                 await stream.closed
                 last_seen = self._loop.time()
             except RaylogError as error:
                 _log.info("The housekeeping of broker %d is without it: %s", self._spec.broker_id, error)
             await asyncio.sleep(_REDIAL_SECONDS * (1 + self._env.random.random()))
         self._end("its broker is gone")
+
+    async def _tell_suspicion(self, topic_id: bytes, partition: int, offset: int) -> None:
+        if self._stream is None:
+            raise StreamNotOpen("the broker", "it is looked for again")
+        await self._stream.request(SuspectReplica(topic_id, partition, offset), timeout=_SUSPICION_SECONDS)
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics."""
+        return self._scrubber.readings()
 
     def _from_broker(self, request: Request) -> Answer:
         if isinstance(request.message, KeepSecrets):

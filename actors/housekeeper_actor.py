@@ -11,11 +11,14 @@ import ctypes
 import logging
 import os
 import platform
+from collections.abc import Iterable
 from typing import Final
 
 from raylog.actors.actor_exit import end_process
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
+from raylog.actors.metric_definitions import Reading
+from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 
@@ -34,7 +37,9 @@ class HousekeeperActor:
         give_way()
         env = RealEnvironment(place, RayTls.from_environment())
         self._core = CoreThread(place.cluster_id)
-        self._core.start(_live(env, spec), self._over)
+        self._housekeeper: Housekeeper | None = None
+        self._core.start(self._live(env), self._over)
+        RayMetrics(self._core, self._readings, {"cluster": spec.cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
         """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
@@ -43,16 +48,19 @@ class HousekeeperActor:
     def __repr__(self) -> str:
         return f"housekeeper of broker {self._spec.broker_id}"
 
+    async def _live(self, env: RealEnvironment) -> str:
+        self._housekeeper = Housekeeper(env, self._spec, os.getpid())
+        return await self._housekeeper.run()
+
+    def _readings(self) -> Iterable[Reading]:
+        return () if self._housekeeper is None else self._housekeeper.readings()
+
     def _over(self, task: asyncio.Task[str]) -> None:
         if task.exception() is not None:
             _log.critical("%r: it ends after a mistake of its own.", self, exc_info=task.exception())
         else:
             _log.info("%r: it ends: %s.", self, task.result())
         end_process()
-
-
-async def _live(env: RealEnvironment, spec: HousekeeperSpec) -> str:
-    return await Housekeeper(env, spec, os.getpid()).run()
 
 
 def give_way() -> None:

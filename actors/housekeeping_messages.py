@@ -1,7 +1,7 @@
 """What replicas, their broker and its housekeeping process tell each other. Kinds 70 to 79.
 
 The housekeeping process dials its broker and says where it is; replicas ask the broker for it, and then send it their
-plans themselves.
+plans themselves. What it finds damaged in their files gets to them by way of the broker.
 """
 
 from __future__ import annotations
@@ -79,6 +79,16 @@ class LogCompacted(Message):
     records_after: int
     keys: int
     map_bytes: int
+
+
+@message(kind=59)  # 76 and on are the coordinators'
+@dataclass(frozen=True, slots=True)
+class SuspectReplica(Message):
+    """From the housekeeping process to its broker, for a replica: `SuspectBatch`, and its answers."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
 
 
 def compact_log(plan: CompactionPlan) -> CompactLog:

@@ -116,6 +116,12 @@ DISK_FREE_BYTES: Final = _gauge("raylog_disk_free_bytes", _PROCESS, "Free space 
 DISK_TOTAL_BYTES: Final = _gauge("raylog_disk_total_bytes", _PROCESS, "Size of the disk of the broker's directory")
 REPLICAS: Final = _gauge("raylog_replicas", _PROCESS, "Replica processes that this broker hears of")
 
+SCRUB_BYTES: Final = _counter("raylog_scrub_bytes", _PROCESS, "Bytes of sealed segments that the scrubber has read")
+SCRUB_SUSPECTS: Final = _counter("raylog_scrub_suspects", _PROCESS, "Segments in which the scrubber has met damage")
+SCRUB_AGE_SECONDS: Final = _gauge(
+    "raylog_scrub_age_seconds", _PROCESS, "Since the scrubber began to read the replica that waits the longest for it"
+)
+
 # --- the controller ------------------------------------------------------------------------------------------------
 
 CONTROLLER_SERVING: Final = _gauge("raylog_controller_serving", _CLUSTER, "1 while the controller serves, else 0")

@@ -214,6 +214,18 @@ class TopicConfig:
         _integer(NO_LIMIT, INT64_MAX),
         "Delete segments whose newest record is older than this; -1: no limit.",
     )
+    scrub_bytes_per_second: int = _setting(
+        "scrub.bytes.per.second",
+        10 * MIB,
+        _integer(NO_LIMIT, INT64_MAX),
+        "How fast a broker's scrubber reads this topic's sealed segments, of all replicas one at a time; -1: no limit.",
+    )
+    scrub_interval_ms: int = _setting(
+        "scrub.interval.ms",
+        7 * DAY_MS,
+        _integer(NO_LIMIT, INT64_MAX),
+        "How often every replica reads all its sealed segments to find what has rotted on its disk; -1: never.",
+    )
     segment_bytes: int = _setting(
         "segment.bytes", GIB, _integer(14, INT32_MAX), "Start a new segment file at this size."
     )

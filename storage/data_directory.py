@@ -109,9 +109,7 @@ class DataDirectory:
         return f"{self.path}/{topic}-{partition}"
 
     def replicas(self) -> list[tuple[str, int]]:
-        """(topic, partition) of each replica's directory, whether it can be opened or not."""
-        matches = [_REPLICA_NAME.fullmatch(name) for name in self.disk.list_directory(self.path)]
-        return [(match[1], int(match[2])) for match in matches if match]
+        return replica_names(self.disk, self.path)
 
     def set_aside(self, topic: str, partition: int, why: str, now_ms: int) -> str:
         """Move a closed replica out of the way, so that another may take its place; returns where to."""
@@ -135,6 +133,12 @@ class DataDirectory:
 
     def close(self) -> None:
         self._lock.release()
+
+
+def replica_names(disk: Disk, path: str) -> list[tuple[str, int]]:
+    """(topic, partition) of each replica's directory in a data directory, whether it can be opened or not."""
+    matches = [_REPLICA_NAME.fullmatch(name) for name in disk.list_directory(path)]
+    return [(match[1], int(match[2])) for match in matches if match]
 
 
 def _parse_identity(body: Body) -> DirectoryIdentity:

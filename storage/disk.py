@@ -53,6 +53,9 @@ class DiskFile(Protocol):
     def read_at(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
 
+    def drop_cached(self, length: int, position: int) -> None:
+        """Let the next read of this come from the disk, as far as that is possible. What is not synced stays."""
+
     def size(self) -> int: ...
     def inode(self) -> int: ...
     def links(self) -> int:
@@ -181,6 +184,11 @@ class LocalFile:
             parts.append(part)
             got += len(part)
         return b"".join(parts)
+
+    def drop_cached(self, length: int, position: int) -> None:
+        if sys.platform != "darwin":
+            with contextlib.suppress(OSError):  # it is advice, and not every file system takes it
+                os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         return self._status().st_size

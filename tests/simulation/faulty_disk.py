@@ -83,6 +83,10 @@ class FaultyFile:
         self._disk.observe("read_at", self.path)
         return self._image.read(length, position)
 
+    def drop_cached(self, length: int, position: int) -> None:
+        """There is one content, in the cache and on the disk."""
+        self._check_usable("drop_cached", min(length, position))
+
     def size(self) -> int:
         self._check_usable("size")
         self._disk.observe("size", self.path)

@@ -785,3 +785,19 @@ def test_a_directory_that_cannot_be_closed_to_others_is_told_and_used(
     monkeypatch.setattr(os, "chmod", failing(errno.EPERM))
     LocalDisk().lock_directory(str(directory)).release()
     assert f"{directory} is open to other users" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such advice")
+def test_what_is_dropped_from_the_cache_is_asked_for_by_place(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice: list[tuple[int, int, int]] = []
+    file = LocalDisk().open(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fadvise", lambda fd, position, length, kind: advice.append((position, length, kind)))
+        file.drop_cached(2, 1)
+    assert advice == [(1, 2, os.POSIX_FADV_DONTNEED)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fadvise", failing(errno.EINVAL))
+        file.drop_cached(2, 1)
+    file.drop_cached(2, 1)
+    assert file.read_at(3, 0) == b"abc"
+    file.close()

@@ -897,6 +897,9 @@ class LateFile:
     def read_at(self, length: int, position: int) -> bytes:
         return self._file.read_at(max(0, min(length, self._sizes[0] - position)), position)
 
+    def drop_cached(self, length: int, position: int) -> None:
+        raise NotImplementedError
+
     def inode(self) -> int:
         return self._file.inode()
 
