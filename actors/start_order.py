@@ -21,10 +21,11 @@ from typing import Final, NamedTuple
 
 from raylog.actors.cluster_state import ClusterState, ReplicaKey
 
-# Losses that one event has caused are heard of one after the other. Where a broker has many replicas, the first is
-# started when none was heard of for so long, and after the longer time in any case.
-_QUIET_SECONDS: Final = 0.05
-_LONGEST_SECONDS: Final = 0.25
+# Losses that one event has caused are heard of one after the other: a broker reports what is new when its last report
+# is committed. So where it has many replicas, a slot is given when none was heard of for so long, and after the longer
+# time in any case; at once to what is wanted so much that nothing could come before it.
+_QUIET_SECONDS: Final = 0.15
+_LONGEST_SECONDS: Final = 0.5
 
 
 class Rank(NamedTuple):
@@ -33,6 +34,10 @@ class Rank(NamedTuple):
     is_spare: bool  # the partition has what acknowledgements need without it
     is_internal: bool
     there: int  # replicas that live already, or are being started
+
+    @property
+    def is_highest(self) -> bool:
+        return not (self.is_spare or self.is_internal or self.there)
 
 
 def rank(state: ClusterState, is_present: Callable[[ReplicaKey], bool], key: ReplicaKey) -> Rank:
@@ -69,7 +74,9 @@ class StartOrder:
         granted: asyncio.Future[None] = self._loop.create_future()
         waiting = self._waiting.setdefault(node, {})
         waiting[key] = granted
-        if gather:
+        if gather and self._rank_of(key).is_highest and self._taken[node] < self._slots(node):
+            self._give(node, key)
+        elif gather:
             self._grant_later(node)
         else:
             self._grant(node)
@@ -97,9 +104,11 @@ class StartOrder:
     def _grant(self, node: str) -> None:
         waiting = self._waiting.get(node, {})
         while node not in self._gathering and waiting and self._taken[node] < self._slots(node):
-            key = min(waiting, key=self._rank_of)
-            granted = waiting.pop(key)
-            if not granted.done():
-                self._taken[node] += 1
-                self.underway.add(key)
-                granted.set_result(None)
+            self._give(node, min(waiting, key=self._rank_of))
+
+    def _give(self, node: str, key: ReplicaKey) -> None:
+        granted = self._waiting[node].pop(key)
+        if not granted.done():
+            self._taken[node] += 1
+            self.underway.add(key)
+            granted.set_result(None)

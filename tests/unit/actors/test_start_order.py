@@ -92,7 +92,7 @@ class Starts:
         self.order: StartOrder = self.one.make(lambda: StartOrder(self._rank, lambda _: slots))
 
     def _rank(self, key: ReplicaKey) -> Rank:
-        return Rank(False, False, key[1])
+        return Rank(key[1] > 0, False, key[1])
 
     def ask(self, partition: int, broker: int = 1, *, gather: bool = False) -> asyncio.Task[None]:
         return self.one.begin(self._start((b"t", partition, broker), gather))
@@ -107,7 +107,7 @@ class Starts:
         self.one.make(self.ends[b"t", partition, broker].set)
 
     def settle(self) -> None:
-        self.one.world.run_for(0.1)
+        self.one.world.run_for(0.6)
 
     @property
     def partitions(self) -> list[int]:
@@ -141,6 +141,17 @@ def test_losses_that_are_heard_of_one_by_one_are_gathered(world: World) -> None:
         starts.ask(partition, gather=True)
     starts.settle()
     assert starts.partitions == [3]
+
+
+def test_what_is_wanted_most_of_all_waits_for_nobody(world: World) -> None:
+    starts = Starts(world, 2)
+    starts.ask(5, gather=True)
+    starts.ask(0, gather=True)
+    starts.one.world.run_for(0.01)
+    assert starts.partitions == [0]
+    starts.ask(3, gather=True)
+    starts.settle()
+    assert starts.partitions == [0, 3]
 
 
 def test_whoever_is_cancelled_leaves_its_slot_or_its_place(world: World) -> None:
