@@ -15,7 +15,8 @@ What must stay true:
   error that nobody expected, in a request or a timer.
 - No assignor is run and no pattern matched on the loop (rule 34).
 - Nobody is removed for the coordinator's own absence: sessions begin anew after a takeover, and a timer that goes off
-  late leaves the members time to be heard.
+  late leaves the members time to be heard. An absent log is the same: while it cannot be reached, heartbeats wait for
+  it, unheard. So a member whose time is over is removed only after an append of a later moment has been committed.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from raylog.groups.pattern_topics import PatternWork, match_patterns
 log = logging.getLogger(__name__)
 
 _LATE_MS: Final = 300
+_LOOK_AGAIN_MS: Final = 20
 _RECORDS_A_TURN: Final = 500  # replayed before others have their turn
 _READS: Final = (FetchOffsets, DescribeGroup, ListGroups, ListStaged)
 
@@ -376,14 +378,29 @@ class GroupCoordinator:
         if self._ended.done():
             return
         at = self._now()
-        if due_ms is not None and at.now_ms - due_ms > _LATE_MS:
-            next_ms: int | None = at.now_ms + self._settings.heartbeat_interval_ms  # it was we who were absent
-        else:
-            next_ms = self._shard.look_at(group, member, at)
+        if due_ms is not None and self._shard.is_over(group, member, at):
+            if int(self._line.confirmed_at * 1000) < due_ms:
+                self._look_once_confirmed(group, member, due_ms, at)
+                return
+            if at.now_ms - due_ms > _LATE_MS:  # it was we who were absent, or the log
+                self._look_in(group, member, self._settings.heartbeat_interval_ms, at)
+                return
+        next_ms = self._shard.look_at(group, member, at)
         if next_ms is not None:
-            look = partial(self._whole, partial(self._look, group, member, next_ms))
-            self._sessions[group, member] = self._timers.after(next_ms - at.now_ms, look)
+            self._look_in(group, member, next_ms - at.now_ms, at)
         self._took_turn(group)
+
+    def _look_in(self, group: str, member: str, delay_ms: int, at: Moment) -> None:
+        look = partial(self._whole, partial(self._look, group, member, at.now_ms + delay_ms))
+        self._sessions[group, member] = self._timers.after(delay_ms, look)
+
+    def _look_once_confirmed(self, group: str, member: str, due_ms: int, at: Moment) -> None:
+        """Ever later, as long as the log cannot be reached."""
+        if self._line.is_idle:
+            self._confirmation()
+        delay_ms = min(max(_LOOK_AGAIN_MS, at.now_ms - due_ms), self._settings.heartbeat_interval_ms)
+        look = partial(self._whole, partial(self._look, group, member, due_ms))
+        self._sessions[group, member] = self._timers.after(delay_ms, look)
 
     def _confirmation(self) -> int:
         """The ticket of an append that nobody can have made who was replaced before this moment (rule 25)."""

@@ -360,20 +360,22 @@ class GroupShard:
         if member is not None:
             member.heard_at_ms = at.now_ms
 
+    def is_over(self, group_id: str, member_id: str, at: Moment) -> bool:
+        """Whether `look_at` would remove the member."""
+        group = self.state.groups.get(group_id)
+        member = group.members.get(member_id) if group is not None else None
+        return member is not None and min(_ends(member)) <= at.now_ms
+
     def look_at(self, group_id: str, member_id: str, at: Moment) -> int | None:
         """Remove the member if its time is over. Returns when to look next; None: it is no member (any more)."""
         group = self.state.groups.get(group_id)
         member = group.members.get(member_id) if group is not None else None
         if group is None or member is None:
             return None
-        profile = member.profile
-        session_ends = member.heard_at_ms + profile.session_timeout_ms
-        revoking_ends = session_ends
-        if member.revoking_since_ms >= 0:
-            revoking_ends = member.revoking_since_ms + profile.rebalance_timeout_ms
+        session_ends, revoking_ends = _ends(member)
         if session_ends <= at.now_ms:
             silent = at.now_ms - member.heard_at_ms
-            allowed = f"session_timeout_ms {profile.session_timeout_ms}"
+            allowed = f"session_timeout_ms {member.profile.session_timeout_ms}"
             self._remove(group, member, f"was silent for {silent} ms ({allowed})", at)
             return None
         if revoking_ends <= at.now_ms:
@@ -395,6 +397,14 @@ class GroupShard:
         for member in group_admin.members_to_remove(group, request):
             self._remove(group, member, why, at)
         return Done()
+
+
+def _ends(member: Member) -> tuple[int, int]:
+    """When its session ends, and when it is to have given up what it was asked to."""
+    session_ends = member.heard_at_ms + member.profile.session_timeout_ms
+    if member.revoking_since_ms < 0:
+        return session_ends, session_ends
+    return session_ends, member.revoking_since_ms + member.profile.rebalance_timeout_ms
 
 
 def _changes_nothing(group: Group, member: Member, request: GroupHeartbeat) -> bool:

@@ -127,6 +127,7 @@ class SimulatedCluster:
     replicas: list[RunningReplica] = field(default_factory=list)  # whose processes live
     controllers: list[RunningController] = field(default_factory=list)  # whose processes live
     is_over: bool = False
+    has_head: bool = True  # as Ray's head, without which no controller is started
     has_housekeepers: bool = False
     loses_orders: bool = True  # to start a replica; each is repeated after half a minute
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
@@ -282,13 +283,23 @@ class SimulatedCluster:
 
     def _replace_controller(self) -> None:
         """Unless another one runs, healthy or not: Ray knows one process of the name."""
-        if self.is_over or self.controllers:
+        if self.is_over or self.controllers or not self.has_head:
             return
         up = [home.machine for home in self.homes.values() if home.machine.is_up]
         if up:
             self.start_controller(self.world.random.choice(up))
         else:
             self.world.after(1.0, self._replace_controller)
+
+    def lose_head(self) -> None:
+        """Its controller with it."""
+        self.has_head = False
+        for running in list(self.controllers):
+            running.process.kill()
+
+    def bring_head_back(self) -> None:
+        self.has_head = True
+        self._replace_controller()
 
     # --- machines -----------------------------------------------------------------------------------------------
 

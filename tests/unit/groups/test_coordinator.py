@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -301,6 +302,49 @@ def test_nobody_is_removed_because_the_coordinator_stood_still() -> None:
         assert (await world.beat("a", epoch, t(0))).epoch == epoch
 
     play(scene, t=1)
+
+
+def test_nobody_is_removed_because_the_log_was_out_of_reach() -> None:
+    """Heartbeats may have waited for it meanwhile, where the coordinator has not seen them."""
+    log = HandLog()
+
+    async def scene(world: World) -> None:
+        await world.start()
+        epoch = (await world.join("a", "t", session_ms=6_000)).epoch
+        await world.join("b", "t", session_ms=6_000)
+        log.is_held = True
+        await asyncio.sleep(20.0)
+        log.let_go()
+        await asyncio.sleep(1.0)
+        epoch = (await world.beat("a", epoch, t(0))).epoch
+        await asyncio.sleep(3.0)
+        assert (await world.beat("a", epoch, t(0))).epoch > epoch
+        with pytest.raises(UnknownMember, match="was silent for"):  # it is silent still
+            await world.beat("b", epoch, ())
+
+    play(scene, log=log, t=1)
+
+
+def test_a_log_out_of_reach_is_not_looked_at_all_the_time() -> None:
+    log = HandLog()
+
+    async def scene(world: World) -> None:
+        await world.start()
+        await world.join("a", "t", session_ms=6_000)
+        log.is_held = True
+        looks = 0
+        look = world.coordinator._look_once_confirmed
+
+        def count(*arguments: Any) -> None:
+            nonlocal looks
+            looks += 1
+            look(*arguments)
+
+        world.coordinator._look_once_confirmed = count  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(66.0)
+        assert 20 <= looks <= 40
+
+    play(scene, log=log, t=1)
 
 
 def test_sessions_begin_anew_with_a_new_coordinator() -> None:
