@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylog.actors.actor_names import namespace
+from raylog.actors.ray_nodes import HEAD_RESOURCE
+
+_RESOURCE_PIECE: Final = 0.001
 
 
 def actor_options(cluster: str, name: str, node_id: str, **more: Any) -> dict[str, Any]:
-    """Detached, named, on this node or nowhere, and without a claim on its CPUs.
+    """Detached, named, on this node or nowhere, and without a claim on its CPUs."""
+    bound = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return {**_common(cluster, name), "scheduling_strategy": bound, **more}
 
-    `max_task_retries=0` (rule 26): a call that Ray repeats behind our back might be carried out twice.
+
+def head_actor_options(cluster: str, name: str, **more: Any) -> dict[str, Any]:
+    """The same on Ray's head, whichever node that is.
+
+    A head that was lost comes back as another node. An actor bound to the id of the former one could never run again.
     """
+    return {**_common(cluster, name), "resources": {HEAD_RESOURCE: _RESOURCE_PIECE}, **more}
+
+
+def _common(cluster: str, name: str) -> dict[str, Any]:
+    """`max_task_retries=0` (rule 26): a call that Ray repeats behind our back might be carried out twice."""
     return {
         "name": name,
         "namespace": namespace(cluster),
@@ -21,6 +35,4 @@ def actor_options(cluster: str, name: str, node_id: str, **more: Any) -> dict[st
         "num_cpus": 0,
         "max_restarts": 0,
         "max_task_retries": 0,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
-        **more,
     }

@@ -22,7 +22,7 @@ from raylog.actors.actor_address import Address
 from raylog.actors.actor_exit import end_process
 from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.cluster_secrets import keep_secrets, read_secrets
-from raylog.actors.controller_search import find_controller
+from raylog.actors.controller_search import ControllerSearch
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.directory_holder import sign
 from raylog.actors.housekeeper import HousekeeperSpec
@@ -97,7 +97,7 @@ class BrokerActor:
         held = read_secrets(post.directory)
         if held is not None:
             env.keys.adopt(held)
-        find = partial(find_controller, post.cluster, post.node_id, env.keys)
+        find = ControllerSearch(post.cluster, post.node_id, env.keys).find
         broker = Broker(env, spec, find, partial(keep_secrets, post.directory))
         await broker.start()
         sign(post.directory, post.cluster)

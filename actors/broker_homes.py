@@ -51,6 +51,11 @@ def first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
     return tuple(voters if len(voters) != 2 else voters[:1])  # two are no safer than one
 
 
+def moved(homes: Iterable[BrokerHome], before: str, now: str) -> tuple[BrokerHome, ...]:
+    """The homes after the node `before` has come back under the id `now`."""
+    return tuple(replace(home, node_id=now) if home.node_id == before else home for home in homes)
+
+
 class BrokerHomes:
     """All homes that have been heard of."""
 

@@ -5,6 +5,7 @@
 What must stay true:
 - Ray keeps one actor of this name, and starts it again when its process dies. It is told the same then as the first
   time, and comes to the same numbers of brokers; so a formation that was interrupted is completed, not begun anew.
+- Where it runs it asks when it starts: a head that was lost comes back as another node of Ray, with its directories.
 - A core that is over is closed before the next one begins.
 - What comes through Ray waits for the core on Ray's own event loop, never on the core's.
 """
@@ -17,16 +18,17 @@ import os
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ray
 
 from raylog.actors.actor_address import Address
 from raylog.actors.broker_fleet import BrokerFleet
-from raylog.actors.broker_homes import BrokerHome
+from raylog.actors.broker_homes import BrokerHome, moved
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secrets import ClusterSecrets
+from raylog.actors.control_store import control_store
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
@@ -66,7 +68,6 @@ ADMIN_CALLS: Final = frozenset(
 )
 LOOKING_CALLS: Final = frozenset(
     {
-        "describe_cluster",
         "describe_cluster_settings",
         "describe_replicas",
         "describe_topic",
@@ -91,8 +92,7 @@ class ControllerPost:
     cluster: str  # its name
     cluster_id: str
     secrets: ClusterSecrets
-    node_id: str
-    host: str
+    head: str  # the head's node when the actor was made
     first_voters: tuple[int, ...]  # there was no data anywhere: begin a new cluster with these; else empty
     homes: tuple[BrokerHome, ...]
     later_data_dir: str
@@ -110,11 +110,13 @@ class ControllerActor:
         self._attempts = 0
         self._is_in_use = _was_restarted()
         self._core = CoreThread(post.cluster_id)
-        remove_dead_sockets(socket_directory(post.cluster_id, post.host))
-        place = Place(post.cluster_id, post.secrets, post.host, post.cluster, run=secrets.token_hex(4))
+        self._node_id: str = ray.get_runtime_context().get_node_id()
+        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        remove_dead_sockets(socket_directory(post.cluster_id, host))
+        place = Place(post.cluster_id, post.secrets, host, post.cluster, run=secrets.token_hex(4))
         self._env = RealEnvironment(place, RayTls.from_environment())
         self._fleet = BrokerFleet(post.cluster, post.cluster_id, self._env.keys, post.later_data_dir, post.first_voters)
-        self._fleet.learn(post.homes)
+        self._fleet.learn(moved(post.homes, post.head, self._node_id))
         self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, self._env.keys, self._replica_ended)
         self._coordinator_launcher = RayCoordinatorLauncher(
             post.cluster, post.cluster_id, self._env.keys, post.coordinators, self._coordinator_ended
@@ -136,7 +138,7 @@ class ControllerActor:
         controller = self._controller
         if controller is None or not controller.endpoints:
             raise ControllerNotReady("It has just been started.")
-        address = Address(self._post.node_id, tuple(map(str, controller.endpoints)))
+        address = Address(self._node_id, tuple(map(str, controller.endpoints)))
         return address, self._env.keys.secrets
 
     async def access(self) -> ClusterAccess:
@@ -173,7 +175,7 @@ class ControllerActor:
 
     async def end_hanging(self, hanging: Hanging, timeout: float) -> None:
         """End a transaction that hangs, where it hangs. See `hanging_transactions.end_over`."""
-        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
+        brokers = [address.nearest_to(self._node_id) for address in self._fleet.addresses.values()]
         await self._core.call(end_hanging(self._env, brokers, hanging, timeout))
 
     async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
@@ -224,8 +226,7 @@ class ControllerActor:
             os._exit(1)
 
     async def _find_brokers(self) -> Mapping[int, Endpoint]:
-        node_id = self._post.node_id
-        return {broker: address.nearest_to(node_id) for broker, address in self._fleet.addresses.items()}
+        return {broker: address.nearest_to(self._node_id) for broker, address in self._fleet.addresses.items()}
 
     def _replica_ended(self, spec: Any) -> None:
         controller = self._serving()
@@ -264,6 +265,8 @@ class ControllerActor:
         return controller.admin
 
     async def _ask(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
+        if call == "describe_cluster":
+            return replace(self._admin().describe_cluster(), control_store=control_store(os.environ))
         if call in LOOKING_CALLS:
             return getattr(self._admin(), call)(**arguments)
         if call not in ADMIN_CALLS:
@@ -316,8 +319,8 @@ class ControllerActor:
         admin = self._admin_if_serving()
         if admin is not None:
             admin.check_deletable(topic for topic, _ in before)
-        brokers = [address.nearest_to(self._post.node_id) for address in self._fleet.addresses.values()]
-        return await delete_records(self._env, brokers, before, self._post.node_id, timeout)
+        brokers = [address.nearest_to(self._node_id) for address in self._fleet.addresses.values()]
+        return await delete_records(self._env, brokers, before, self._node_id, timeout)
 
     async def _adopt(self, held: ClusterSecrets) -> None:
         self._env.keys.adopt(held)

@@ -10,11 +10,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable
-from functools import partial
 from importlib import import_module
 
 from raylog.actors.actor_exit import end_process
-from raylog.actors.controller_search import find_controller
+from raylog.actors.controller_search import ControllerSearch
 from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
 from raylog.actors.core_thread import CoreThread
@@ -50,7 +49,7 @@ class CoordinatorActor:
         return str(self._spec)
 
     async def _live(self, env: RealEnvironment, make: MakeCore) -> str:
-        find = partial(find_controller, self._cluster, self._spec.node_id, env.keys)
+        find = ControllerSearch(self._cluster, self._spec.node_id, env.keys).find
         self._process = CoordinatorProcess(env, self._spec, os.getpid(), find, make)
         return await self._process.run()
 

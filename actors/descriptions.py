@@ -139,6 +139,7 @@ class ClusterDescription:
     under_min_isr: int
     reassigning: int
     coordinators: tuple[CoordinatorDescription, ...] = ()
+    control_store: str = ""  # where Ray keeps its own (`control_store.py`)
 
 
 def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDescription:

@@ -10,7 +10,7 @@ import ray
 
 from raylog.actors.actor_names import BROKER_RESOURCE
 
-_HEAD: Final = "node:__internal_head__"
+HEAD_RESOURCE: Final = "node:__internal_head__"  # the head has one of it, and no other node has any
 _RACK_LABELS: Final = ("raylog-rack", "ray.io/availability-zone")
 
 
@@ -41,7 +41,7 @@ def _node(entry: dict[str, Any]) -> RayNode:
     return RayNode(
         node_id=entry["NodeID"],
         host=entry["NodeManagerAddress"],
-        is_head=_HEAD in resources,
+        is_head=HEAD_RESOURCE in resources,
         cpus=resources.get("CPU", 0.0),
         is_for_brokers=resources.get(BROKER_RESOURCE, 0) > 0,
         rack=next((labels[name] for name in _RACK_LABELS if labels.get(name)), ""),

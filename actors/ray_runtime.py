@@ -22,6 +22,7 @@ from ray._private.authentication.authentication_token_setup import maybe_enable_
 from ray.exceptions import AuthenticationError
 from ray.util.client import ray as ray_client
 
+from raylog.actors.control_store import PATIENCE, PATIENCE_SECONDS
 from raylog.actors.java_runtime import java_on_path
 from raylog.actors.lasting_thread import on_a_lasting_thread
 from raylog.actors.own_notes import open_lock, ray_folder, read_note, write_note
@@ -122,6 +123,7 @@ def named_address() -> str | None:
 
 def _init(address: str, settings: dict[str, Any]) -> None:
     if address != _START_NEW:
+        os.environ.setdefault(PATIENCE, str(PATIENCE_SECONDS))  # or Ray ends this process, whatever else it does
         settings = {name: value for name, value in settings.items() if name not in _FOR_NEW_ONES}
         if _HOST_AND_PORT.fullmatch(address):
             look_before_joining(address)

@@ -77,15 +77,11 @@ def _bootstrap(access: ClusterAccess, node_id: str) -> tuple[Endpoint, ...]:
 
 
 def _by_ray() -> tuple[str, str] | None:
-    """This process's node and the address of that, where it is connected to Ray."""
+    """This process's node and the address of that, where it is connected to Ray. Both are known without asking it."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None
-    from raylog.actors.ray_nodes import living_nodes
-
-    node_id: str = ray.get_runtime_context().get_node_id()
-    hosts = [node.host for node in living_nodes() if node.node_id == node_id]
-    return (node_id, hosts[0]) if hosts else None
+    return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
 
 def _by_own_addresses(access: ClusterAccess) -> tuple[str, str]:

@@ -27,7 +27,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from raylog.actors.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
-from raylog.actors.actor_options import actor_options
+from raylog.actors.actor_options import head_actor_options
 from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
 from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
@@ -197,15 +197,14 @@ class _Start:
             cluster=self._name,
             cluster_id=cluster_id or uuid.uuid4().hex,
             secrets=held or ClusterSecrets.draw(),
-            node_id=head.node_id,
-            host=head.host,
+            head=head.node_id,
             first_voters=planned,
             homes=tuple(homes),
             later_data_dir=self._data_dir,
             coordinators=_COORDINATORS,
             start_id=self._id,
         )
-        options = actor_options(self._name, CONTROLLER, head.node_id, max_restarts=-1, get_if_exists=True)
+        options = head_actor_options(self._name, CONTROLLER, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)
 
     def _check_has_no_other_name(self, cluster_id: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raylog.actors.control_store import what_it_means
 from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json
 from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
@@ -174,6 +175,7 @@ def status_document(name: str, description: ClusterDescription) -> dict[str, obj
         "under_replicated": description.under_replicated,
         "under_min_isr": description.under_min_isr,
         "reassigning": description.reassigning,
+        "control_store": description.control_store,
     }
 
 
@@ -205,4 +207,5 @@ def _facts(name: str, description: ClusterDescription) -> list[tuple[str, object
         ("below min.insync", description.under_min_isr),
         ("without a leader", description.offline),
         ("reassigning", description.reassigning),
+        ("Ray's control store", what_it_means(description.control_store)),
     ]

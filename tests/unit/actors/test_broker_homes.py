@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.broker_homes import UNNUMBERED, BrokerHome, BrokerHomes, first_voters, number_all
+from raylog.actors.broker_homes import UNNUMBERED, BrokerHome, BrokerHomes, first_voters, moved, number_all
 
 HERE = BrokerHome("node-a", "/data/broker-0")
 
@@ -140,3 +140,10 @@ def test_a_retired_broker_is_not_wanted_until_its_directory_is_named_with_its_nu
     assert known.wanted(["node-a"], []) == []
     known.learn(replace(HERE, broker_id=0))
     assert known.wanted(["node-a"], []) == [replace(HERE, broker_id=0)]
+
+
+def test_directories_come_back_with_the_node_that_has_come_back_under_another_id() -> None:
+    claimed = replace(HERE, broker_id=0, is_claimed=True)
+    elsewhere = BrokerHome("node-b", "/data/broker-0", 1)
+    assert moved([claimed, elsewhere], "node-a", "node-c") == (replace(claimed, node_id="node-c"), elsewhere)
+    assert moved([claimed, elsewhere], "node-a", "node-a") == (claimed, elsewhere)

@@ -10,6 +10,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from raylog.actors.control_store import MEMORY
 from raylog.actors.copies import CopyDescription, PartitionCopies, SetAsideDescription, SetAsideListing
 from raylog.actors.descriptions import (
     BrokerDescription,
@@ -200,7 +201,7 @@ class FakeCluster:
         )  # fmt: skip
         topics, partitions = len(self.settings), len(self.logs)
         return ClusterDescription(
-            "id", 0, 9, 1, (0,), brokers, topics, partitions, 0, (), 0, 0, 0, self.coordinators
+            "id", 0, 9, 1, (0,), brokers, topics, partitions, 0, (), 0, 0, 0, self.coordinators, MEMORY
         )
 
     def reassign_partitions(

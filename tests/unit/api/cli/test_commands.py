@@ -354,6 +354,8 @@ def test_start_stop_and_status(cluster: FakeCluster) -> None:
         ("stop ray",),
     ]
     assert run_json(cluster, "status")["healthy"] is True
+    assert run_json(cluster, "status")["control_store"] == "memory"
+    assert "in memory: losing Ray's head is a cold start" in run(cluster, "status").stdout
     assert run(cluster, "status", "--healthy").exit_code == 0
 
 
