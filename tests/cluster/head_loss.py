@@ -84,6 +84,10 @@ class Program:
     def end(self) -> None:
         kill_tree(self._process.pid)
         self._process.wait(timeout=10)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
 
 
 class HeadLossCluster:
@@ -206,7 +210,7 @@ def lose_head(cluster: HeadLossCluster, folder: Path, seconds: float) -> HeadLos
     """Kill the head for so long, while a writer and a group go on, and check all that they were told."""
     admin = cluster.run("administrate", WORKERS[0])
     admin.next()
-    admin.must("form", directory=str(folder / "unused"), nodes=len(WORKERS))
+    admin.must("form", directory=str(folder / f"h{WORKERS[0]}" / "data"), nodes=len(WORKERS))
     admin.must("create", topic=TOPIC, partitions=PARTITIONS)
     writer, *members = (cluster.run("write", WORKERS[0]), *(cluster.run("read", host) for host in WORKERS[1:]))
     for program in (writer, *members):
@@ -227,12 +231,13 @@ def lose_head(cluster: HeadLossCluster, folder: Path, seconds: float) -> HeadLos
     elected = _kill_leader(admin)
     admin.must("create", topic="later", partitions=1)
 
+    ended = time.monotonic()
     writer.finish()
     written = writer.next()
     for member in members:
         member.finish()
     read = [member.next() for member in members]
-    _check(written, read, killed, started)
+    _check(written, read, (killed, started, ended))
     return HeadLoss(
         away=started - killed,
         store_after=answered - started,
@@ -264,10 +269,12 @@ def _kill_leader(admin: Program) -> float:
     return time.monotonic() - began
 
 
-def _check(written: dict[str, Any], read: list[dict[str, Any]], killed: float, started: float) -> None:
-    assert [each["errors"] for each in (written, *read)] == [[], [], []]
-    moved = [(at - killed, *event) for each in read for at, *event in each["turnover"] if killed < at]
-    assert moved == []
+def _check(written: dict[str, Any], read: list[dict[str, Any]], moments: tuple[float, float, float]) -> None:
+    killed, started, ended = moments
+    errors = [error for each in (written, *read) for error in each["errors"]]
+    assert not errors, errors
+    moved = [(at - killed, *event) for each in read for at, *event in each["turnover"] if killed < at < ended]
+    assert not moved, moved
     assert sorted(int(value) for each in read for value in each["values"]) == list(range(len(written["values"])))
     quarters = [killed + (started - killed) * quarter / 4 for quarter in range(5)]
     for each in (written, *read):
