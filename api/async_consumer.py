@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer import Consumer
 from raylog.api.consumer_commits import Offset
-from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.consumer_options import ConsumerOptions, ConsumerSettings
 from raylog.api.consumer_questions import check_topics
+from raylog.api.option_help import lists_options
 from raylog.api.process_bound import ProcessBound
 from raylog.api.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from raylog.api.consumer_options import ConsumerSettings
 
 _NOT_STARTED: Final = "it was not started (`await consumer.start()`, or `async with`)"
 _T = TypeVar("_T")
 
 
+@lists_options(ConsumerSettings, ConsumerOptions)
 class AsyncConsumer(ProcessBound):
     """Reads records of topics, or of single partitions, in coroutines; also in asyncio actors of Ray.
 

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.api.bulk_send import BulkFuture
 from raylog.api.interceptors import ProducerRecord
 from raylog.api.kafka_habits import keywords_wanted
+from raylog.api.option_help import lists_options
 from raylog.api.process_bound import ProcessBound
 from raylog.api.producer import Producer
-from raylog.api.producer_options import ProducerOptions
+from raylog.api.producer_options import ProducerOptions, ProducerSettings
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import GroupMetadata, RecordMetadata
 from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
@@ -29,13 +30,13 @@ from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotRead
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
-    from raylog.api.producer_options import ProducerSettings
     from raylog.api.transaction_offsets import Offsets
 
 _NOT_STARTED: Final = "it was not started (`await producer.start()`, or `async with`)"
 _YIELD_EVERY: Final = 256  # records, after which others on the loop have a turn although nothing was waited for
 
 
+@lists_options(ProducerSettings, ProducerOptions)
 class AsyncProducer(ProcessBound):
     """Sends records from coroutines; also in asyncio actors of Ray.
 

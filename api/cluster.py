@@ -7,7 +7,7 @@ something and loses its controller on the way ends in ControllerLost or AdminTim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
@@ -157,7 +157,7 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
 
     def elect_leaders(
         self,
-        kind: str = "preferred",
+        kind: Literal["preferred", "unclean"] = "preferred",
         partitions: Sequence[tuple[str, int]] | None = None,
         *,
         timeout: float = CALL_SECONDS,

@@ -6,7 +6,7 @@ Every call has a time-out and ends in an answer or in one typed error. All may b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from raylog.api.group_descriptions import GroupDescription, GroupListing
 from raylog.api.link_calls import call_over_link
@@ -80,7 +80,7 @@ class ClusterGroups:
     def reset_group_offsets(
         self,
         group: str,
-        to: str | None = None,
+        to: Literal["earliest", "latest"] | None = None,
         *,
         offset: int | None = None,
         timestamp: int | None = None,

@@ -15,8 +15,9 @@ from raylog.actors.cluster_settings import CLUSTER_SETTINGS, alter_cluster_setti
 from raylog.actors.cluster_state import ClusterState
 from raylog.api.client_options import ClientOptions
 from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.option_help import in_units
 from raylog.api.producer_options import ProducerOptions
-from raylog.config import DAY_MS, GIB, HOUR_MS, INT32_MAX, INT64_MAX, KIB, MIB, TOPIC_SETTINGS, TopicConfig
+from raylog.config import INT32_MAX, INT64_MAX, TOPIC_SETTINGS, TopicConfig
 from raylog.errors import InvalidConfig
 
 _HEAD: Final = """\
@@ -58,7 +59,6 @@ _NAMED: Final = {
     2**40: "2⁴⁰",
     math.inf: "no end",
 }
-_UNITS: Final = {"bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")), "ms": ((DAY_MS, "d"), (HOUR_MS, "h"))}
 
 
 def page() -> str:
@@ -106,19 +106,10 @@ def _expected(check: Callable[[], object]) -> str:
 
 def _value(name: str, value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"`{value}`{_in_units(name, value)}" if value not in _NAMED else _NAMED[value]
+        return f"`{value}`{in_units(name, value)}" if value not in _NAMED else _NAMED[value]
     if value in ((), ""):
         return "none"
     return f"`{value}`"
-
-
-def _in_units(name: str, value: float) -> str:
-    """For people, where it is so much of a larger unit."""
-    units = _UNITS["ms"] if name.endswith("ms") else _UNITS["bytes"]
-    for size, unit in units:
-        if value >= size and value % size == 0:
-            return f" ({value // size:g} {unit})"
-    return ""
 
 
 if __name__ == "__main__":

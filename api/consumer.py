@@ -23,10 +23,11 @@ from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer_commits import ConsumerCommits
 from raylog.api.consumer_connection import CLOSE_SECONDS, begin_fetching, end_fetching, join_group, let_go, open_link
 from raylog.api.consumer_desk import ConsumerDesk
-from raylog.api.consumer_options import ConsumerOptions
+from raylog.api.consumer_options import ConsumerOptions, ConsumerSettings
 from raylog.api.consumer_questions import ConsumerQuestions, as_topic_name, check_topics
 from raylog.api.fetcher import Fetcher
 from raylog.api.group_desk import GroupDesk
+from raylog.api.option_help import lists_options
 from raylog.api.positions import UNKNOWN
 from raylog.api.process_bound import ProcessBound
 from raylog.api.rebalance_listener import ListensToRebalances, check_listener
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from raylog.api.consumer_options import ConsumerSettings
 
 _POLLING: Final = 0  # the entry of that
 _T = TypeVar("_T")
 
 
+@lists_options(ConsumerSettings, ConsumerOptions)
 class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
     """Reads records of topics, or of single partitions.
 

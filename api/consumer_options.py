@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from raylog.actors.replication_messages import EARLIEST, LATEST
 from raylog.api.client_options import (
@@ -24,11 +24,13 @@ from raylog.api.client_options import (
     text_or_empty,
     whole_number,
 )
-from raylog.api.deserializers import Deserializer, deserializer
+from raylog.api.deserializers import Deserializer, DeserializingObject, deserializer
 from raylog.config import INT32_MAX, KIB, MIB
 from raylog.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from raylog.actors.cluster_access import ClusterAccess
+    from raylog.api.cluster import Cluster
     from raylog.api.records import ConsumerRecord
 
 _LONGEST_MS: Final = INT32_MAX
@@ -114,12 +116,12 @@ class ConsumerOptions(ClientOptions):
 class ConsumerSettings(TypedDict, total=False):
     """The keywords of `Consumer(...)`, for type checkers. What each means stands at `ConsumerOptions`."""
 
-    cluster: Any
+    cluster: Cluster | ClusterAccess | str | None
     client_id: str
     group_id: str | None
     group_instance_id: str | None
-    key_deserializer: Any
-    value_deserializer: Any
+    key_deserializer: Callable[[bytes], Any] | DeserializingObject | None
+    value_deserializer: Callable[[bytes], Any] | DeserializingObject | None
     interceptors: Sequence[Callable[[list[ConsumerRecord]], list[ConsumerRecord]] | Any]
     fetch_max_wait_ms: int
     fetch_min_bytes: int
@@ -127,8 +129,8 @@ class ConsumerSettings(TypedDict, total=False):
     max_partition_fetch_bytes: int
     request_timeout_ms: int
     retry_backoff_ms: int
-    auto_offset_reset: str
-    isolation_level: str
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    isolation_level: Literal["read_uncommitted", "read_committed"]
     max_poll_records: int
     consumer_timeout_ms: float
     use_local_files: bool

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from raylog.errors import InvalidConfig
+
+
+class DeserializingObject(Protocol):
+    """kafka-python's kind of deserializer."""
+
+    def deserialize(self, topic: str, headers: Any, data: bytes, /) -> Any: ...
 
 
 @dataclass(frozen=True)

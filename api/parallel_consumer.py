@@ -23,9 +23,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.api.consumer import Consumer
+from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.dead_letters import DeadLetters
 from raylog.api.handler_crews import make_crew
-from raylog.api.parallel_options import ParallelOptions, parse
+from raylog.api.option_help import lists_options
+from raylog.api.parallel_options import ParallelOptions, ParallelSettings, parse
 from raylog.api.parallel_work import ParallelWork
 from raylog.api.process_bound import ProcessBound
 from raylog.api.rebalance_listener import RebalanceListener
@@ -43,7 +45,6 @@ from raylog.errors import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from raylog.api.parallel_options import ParallelSettings
 
 _CLOSE_SECONDS: Final = 30.0
 _LEAVE_SECONDS: Final = 5.0
@@ -53,6 +54,7 @@ _LOOK_SHARE: Final = 5  # that part of max_poll_interval_ms, where it is less
 _log = logging.getLogger(__name__)
 
 
+@lists_options(ParallelSettings, ParallelOptions, ConsumerOptions, without=("consumer", "enable_auto_commit"))
 class ParallelConsumer(ProcessBound):
     """Calls a handler for each record of a group's topics, for many records at once.
 

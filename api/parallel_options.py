@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from raylog.api.client_options import (
     ClientOptions,
@@ -104,13 +104,13 @@ class ParallelSettings(ConsumerSettings, total=False):
 
     handler: Handler
     workers: int
-    order: str
+    order: Literal["key", "partition", "unordered"]
     window: int
     pending_memory: int
     retries: int | None
     retry_pause_ms: float
     longest_retry_pause_ms: float
     dead_letter_topic: str | None
-    when_exhausted: str
+    when_exhausted: Literal["stop", "skip"]
     revoke_timeout_ms: int | None
     pattern: str | None

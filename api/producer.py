@@ -36,10 +36,11 @@ from raylog.api.client_access import LinkAddress, link_address
 from raylog.api.client_runtime import client_runtime
 from raylog.api.interceptors import Interceptors, ProducerRecord
 from raylog.api.kafka_habits import keywords_wanted
+from raylog.api.option_help import lists_options
 from raylog.api.pending_batch import PendingBatch
 from raylog.api.process_bound import ProcessBound
 from raylog.api.producer_metrics import ProducerMetrics
-from raylog.api.producer_options import ProducerOptions
+from raylog.api.producer_options import ProducerOptions, ProducerSettings
 from raylog.api.producer_transactions import ProducerTransactions
 from raylog.api.record_future import RecordFuture, refuse_on_serving_thread, wait_for
 from raylog.api.sender import Sender
@@ -53,7 +54,6 @@ from raylog.storage.columns import Headers
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
-    from raylog.api.producer_options import ProducerSettings
 
 _CONNECT_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 10.0
@@ -72,6 +72,7 @@ class PreparedRecord(NamedTuple):
     size: int
 
 
+@lists_options(ProducerSettings, ProducerOptions)
 class Producer(ProducerTransactions, ProcessBound):
     """Sends records to topics, from any thread.
 

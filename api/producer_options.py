@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from raylog.actors.identifiers import MAX_ID_BYTES, check_transactional_id
 from raylog.actors.transaction_state import MAX_TIMEOUT_MS
@@ -24,7 +24,7 @@ from raylog.api.client_options import (
     whole_number,
 )
 from raylog.api.partitioners import PARTITIONERS
-from raylog.api.serializers import Serialize, serializer
+from raylog.api.serializers import Serialize, SerializingObject, serializer
 from raylog.config import INT32_MAX, KIB, MIB
 from raylog.errors import InvalidConfig
 from raylog.storage.compression import CODECS
@@ -162,11 +162,11 @@ class ProducerSettings(TypedDict, total=False):
 
     cluster: Cluster | ClusterAccess | str | None
     client_id: str
-    key_serializer: Callable[[Any], bytes | None] | object | None
-    value_serializer: Callable[[Any], bytes | None] | object | None
-    acks: int | str
+    key_serializer: Callable[[Any], bytes | None] | SerializingObject | None
+    value_serializer: Callable[[Any], bytes | None] | SerializingObject | None
+    acks: Literal[0, 1, -1, "all", "0", "1", "-1"]
     enable_idempotence: bool | None
-    compression_type: str | None
+    compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None
     batch_size: int
     linger_ms: float
     max_in_flight: int
@@ -177,7 +177,10 @@ class ProducerSettings(TypedDict, total=False):
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
-    partitioner: str | Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+    partitioner: (
+        Literal["default", "round_robin", "random", "least_loaded", "source_hash"]
+        | Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+    )
     transactional_id: str | None
     transaction_timeout_ms: int
     interceptors: Sequence[object]

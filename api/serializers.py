@@ -12,12 +12,19 @@ since their owner may change them while they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.errors import InvalidConfig
 from raylog.storage.columns import Headers
 
 Serialize: TypeAlias = Callable[[str, Headers, Any], Any]
+
+
+class SerializingObject(Protocol):
+    """kafka-python's kind of serializer."""
+
+    def serialize(self, topic: str, headers: Any, data: Any, /) -> bytes | None: ...
+
 
 _INT64: Final = range(2**63)
 _WHAT_HELPS = "give bytes, or set {}_serializer"

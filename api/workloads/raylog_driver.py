@@ -29,7 +29,7 @@ class RaylogDriver:
         await asyncio.to_thread(self._cluster.delete_topic, topic)
 
     async def publisher(self, topic: str, workload: Workload) -> RaylogPublisher:
-        acks = workload.acks if workload.acks == "all" else int(workload.acks)
+        acks: Any = workload.acks
         producer = AsyncProducer(cluster=self._access, acks=acks, max_request_size=max(1 << 20, 2 * workload.size))
         await producer.start()
         return RaylogPublisher(producer, topic)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pytest
 from pyspark.sql import functions as f
@@ -38,7 +38,10 @@ pytestmark = pytest.mark.timeout(300)
 ROWS = 2000
 
 
-def read(cluster: Cluster, topic: str, isolation: str = "read_committed") -> list[ConsumerRecord]:
+_Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+
+
+def read(cluster: Cluster, topic: str, isolation: _Isolation = "read_committed") -> list[ConsumerRecord]:
     """All records up to the end that readers of this kind see now."""
     found: list[ConsumerRecord] = []
     with raylog.Consumer(cluster=cluster, isolation_level=isolation, auto_offset_reset="earliest") as consumer:
@@ -51,7 +54,7 @@ def read(cluster: Cluster, topic: str, isolation: str = "read_committed") -> lis
     return found
 
 
-def values(cluster: Cluster, topic: str, isolation: str = "read_committed") -> Counter[bytes | None]:
+def values(cluster: Cluster, topic: str, isolation: _Isolation = "read_committed") -> Counter[bytes | None]:
     return Counter(record.value for record in read(cluster, topic, isolation))
 
 

@@ -211,7 +211,7 @@ def test_stop_ends_a_wait(cluster: Cluster) -> None:
 
 def test_what_is_wrong_is_said_before_it_starts(cluster: Cluster) -> None:
     with pytest.raises(InvalidConfig):
-        AsyncConsumer(auto_offset_reset="smallest")
+        AsyncConsumer(auto_offset_reset="smallest")  # type: ignore[arg-type]
 
     async def main() -> None:
         consumer = AsyncConsumer("none")

@@ -383,4 +383,4 @@ def test_options_are_checked_at_once() -> None:
     with pytest.raises(UnknownConfig, match="auto_offset_reset"):
         Consumer("t", auto_offset_rest="earliest")  # type: ignore[call-arg]
     with pytest.raises(InvalidConfig, match="earliest"):
-        Consumer("t", auto_offset_reset="smallest")
+        Consumer("t", auto_offset_reset="smallest")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal, TypeAlias
 
 import pytest
 
@@ -16,9 +17,10 @@ from tests.cluster.clients.conftest import kill_coordinators
 
 pytestmark = pytest.mark.cluster
 _TOPIC = "accounts"
+_Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 
 
-def read(cluster: Cluster, isolation: str, count: int, topic: str = _TOPIC) -> list[bytes]:
+def read(cluster: Cluster, isolation: _Isolation, count: int, topic: str = _TOPIC) -> list[bytes]:
     """Values, sorted, once there are so many and no more come."""
     found: list[bytes] = []
     with raylog.Consumer(topic, cluster=cluster, auto_offset_reset="earliest", isolation_level=isolation) as consumer:

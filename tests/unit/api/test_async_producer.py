@@ -64,6 +64,6 @@ def test_no_room_and_no_answer_do_not_block_the_loop(monkeypatch: pytest.MonkeyP
 
 def test_it_has_to_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidConfig):
-        AsyncProducer(acks=5)
+        AsyncProducer(acks=5)  # type: ignore[arg-type]
     with pytest.raises(ProducerClosed, match="started"):
         asyncio.run(AsyncProducer().send(TOPIC, b"v"))

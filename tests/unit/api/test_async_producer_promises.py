@@ -183,7 +183,7 @@ def test_errors_come_where_one_waits_for_them(link: FakeLink) -> None:
 
     run(main())
     with pytest.raises(InvalidConfig):
-        AsyncProducer(acks=5)
+        AsyncProducer(acks=5)  # type: ignore[arg-type]
 
 
 def test_before_it_is_started_it_says_so(link: FakeLink) -> None:
