@@ -71,6 +71,10 @@ class Brokers:
         self._order = [endpoints for _, endpoints in told if endpoints] + rest
         return True
 
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
     def all(self) -> list[Endpoints]:
         return list(self._order)
 

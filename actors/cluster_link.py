@@ -91,6 +91,11 @@ class ClusterLink:
 
     # --- what is known --------------------------------------------------------------------------------------------
 
+    @property
+    def broker_count(self) -> int:
+        """Of brokers that are not fenced; 0: no metadata have come yet."""
+        return self._brokers.count
+
     def topic(self, name: str) -> TopicView | None:
         """What is known, without waiting."""
         return self._cache.topic(name)

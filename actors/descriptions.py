@@ -20,6 +20,7 @@ UNKNOWN: Final = -1
 LEADER: Final = "leader"
 FOLLOWER: Final = "follower"
 OFFLINE: Final = "offline"
+_SHOWN_PARTITIONS: Final = 16
 
 Marks: TypeAlias = Mapping[ReplicaKey, ReplicaMarks]
 
@@ -68,7 +69,7 @@ class PartitionDescription:
         return bool(self.adding or self.removing)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TopicDescription:
     name: str
     topic_id: bytes
@@ -76,6 +77,23 @@ class TopicDescription:
     replication_factor: int
     settings: tuple[Setting, ...]  # that are not the defaults
     partitions: tuple[PartitionDescription, ...]
+
+    def __repr__(self) -> str:
+        """A few lines, however many partitions there are."""
+        settings = "".join(f", {name}={value}" for name, value in self.settings)
+        head = f"<Topic {self.name!r}: {len(self.partitions)} partitions, {self.replication_factor} replicas{settings}"
+        lines = [head, *map(_shown, self.partitions[:_SHOWN_PARTITIONS])]
+        left = len(self.partitions) - _SHOWN_PARTITIONS
+        return "\n  ".join([*lines, f"and {left} more"] if left > 0 else lines) + ">"
+
+
+def _shown(partition: PartitionDescription) -> str:
+    leader = "none" if partition.is_offline else partition.leader
+    offsets = f"{partition.log_start_offset} to {partition.high_watermark}"
+    return (
+        f"{partition.partition}: leader {leader}, replicas {list(partition.replicas)}, "
+        f"in sync {list(partition.isr)}, offsets {offsets}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,9 @@ class AsyncConsumer(ProcessBound):
         await self._leave(error)
 
     def __repr__(self) -> str:
-        return f"Async{self._inner!r}" if self._inner is not None else "AsyncConsumer(not started)"
+        if self._inner is None:
+            return "<AsyncConsumer, not started>"
+        return repr(self._inner).replace("Consumer", "AsyncConsumer", 1)
 
     # --- what is read ---------------------------------------------------------------------------------------------
 

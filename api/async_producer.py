@@ -75,6 +75,11 @@ class AsyncProducer(ProcessBound):
     ) -> None:
         await self.stop()
 
+    def __repr__(self) -> str:
+        if self._inner is None:
+            return "<AsyncProducer, not started>"
+        return repr(self._inner).replace("Producer", "AsyncProducer", 1)
+
     # --- sending --------------------------------------------------------------------------------------------------
 
     async def send(

@@ -133,6 +133,11 @@ class BatchAccumulator:
     def queues(self) -> Iterator[PartitionQueue]:
         return iter(list(self._queues.values()))
 
+    def held_records(self) -> int:
+        """About how many were taken and are not delivered yet."""
+        sealed = sum(batch.count for batch in list(self.unresolved))
+        return sealed + sum(len(queue.records) >> 1 for queue in self.queues())
+
     # --- adding ---
 
     def append(

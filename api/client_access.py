@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raylog.actors.actor_address import Address
+from raylog.actors.actor_names import DEFAULT_CLUSTER
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.environment import Environment
 from raylog.actors.real_environment import Place
@@ -52,6 +53,15 @@ class LinkAddress:
             return _bootstrap(access, self.node_id)
 
         return find
+
+
+def name_of(cluster: Cluster | ClusterAccess | str | None) -> str:
+    """For people: what an option `cluster` means."""
+    if isinstance(cluster, ClusterAccess):
+        return cluster.cluster_id
+    if cluster is None or isinstance(cluster, str):
+        return cluster or DEFAULT_CLUSTER
+    return cluster.name
 
 
 def link_address(cluster: Cluster | ClusterAccess | str | None, timeout: float) -> LinkAddress:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
+from raylog.api.client_access import name_of
 from raylog.api.client_runtime import client_runtime
 from raylog.api.column_batches import ColumnBatch
 from raylog.api.consumer_commits import ConsumerCommits
@@ -123,8 +124,11 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         self._close(None, commit=error is None)
 
     def __repr__(self) -> str:
+        named = self._desk.subscription if self._group is None else self._group.topics
+        of = [repr(name_of(self._options.cluster)), *(f"topic {topic!r}" for topic in sorted(named))]
+        of += [] if self._group is None else [f"group {self._group.group!r}"]
         state = "closed" if self._is_closed else f"{len(self._desk.positions)} partitions"
-        return f"Consumer({', '.join(map(repr, sorted(self._desk.subscription)))}: {state})"
+        return f"<Consumer of {', '.join([*of, state])}>"
 
     # --- what is read ---------------------------------------------------------------------------------------------
 

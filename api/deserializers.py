@@ -26,15 +26,25 @@ class Deserializer:
     function: Callable[..., Any]
     takes_context: bool  # topic and headers before the bytes
 
-    def over(self, topic: str, headers: Sequence[Any], column: Sequence[bytes | None]) -> Iterator[Any]:
-        """One by one; what the function raises is raised when that item is asked for."""
+    def over(
+        self,
+        topic: str,
+        headers: Sequence[Any],
+        column: Sequence[bytes | None],
+        walked: Iterator[bytes | None] | None = None,
+    ) -> Iterator[Any]:
+        """One by one; what the function raises is raised when that item is asked for.
+
+        `walked`: an iterator of the column, which shows how far the function has come.
+        """
+        walked = iter(column) if walked is None else walked
         function = self.function
         if self.takes_context:
-            contexts = zip(headers, column, strict=True)
+            contexts = zip(headers, walked, strict=True)
             return (None if data is None else function(topic, around, data) for around, data in contexts)
         if None in column:
-            return (None if data is None else function(data) for data in column)
-        return map(function, column)
+            return (None if data is None else function(data) for data in walked)
+        return map(function, walked)
 
 
 def deserializer(name: str, value: object) -> Deserializer:

@@ -32,7 +32,7 @@ from raylog.actors.topic_names import is_internal
 from raylog.api.batch_accumulator import OPEN, RECORD_BYTES, BatchAccumulator, Clocks, PartitionQueue
 from raylog.api.buffer_room import BufferRoom
 from raylog.api.bulk_send import BulkFuture, BulkSend, check_columns
-from raylog.api.client_access import LinkAddress, link_address
+from raylog.api.client_access import LinkAddress, link_address, name_of
 from raylog.api.client_runtime import client_runtime
 from raylog.api.interceptors import Interceptors, ProducerRecord
 from raylog.api.kafka_habits import keywords_wanted
@@ -339,6 +339,11 @@ class Producer(ProducerTransactions, ProcessBound):
             self._runtime.run(self._release(), _CLOSE_SECONDS)
             self._stay()
             self._interceptors.close()
+
+    def __repr__(self) -> str:
+        brokers = f", {self._link.broker_count} brokers" if self._link.broker_count else ""
+        state = "closed" if self._closed is not None else f"{self._accumulator.held_records()} records buffered"
+        return f"<{type(self).__name__} of {name_of(self.options.cluster)!r}{brokers}, {state}>"
 
     def __enter__(self) -> Producer:
         return self

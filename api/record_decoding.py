@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar, cast
 
 from raylog.api.deserializers import Deserializer
 from raylog.api.records import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, TopicPartition
+from raylog.api.serializers import name_of
 from raylog.errors import RecordUnreadable
 from raylog.storage.batch_codec import walk_checked
 from raylog.storage.record_batch import BatchHeader, Bytes
@@ -135,15 +136,19 @@ def deserialize(
         return records, None
     topic = records[0].topic
     topics, partitions, offsets, times, types, raw_keys, raw_values, headers, epochs = zip(*records, strict=True)
-    made_keys = iter(raw_keys) if keys is None else keys.over(topic, headers, raw_keys)
-    made_values = iter(raw_values) if values is None else values.over(topic, headers, raw_values)
+    walked = iter(raw_values)
+    made_keys = iter(raw_keys) if keys is None else keys.over(topic, headers, raw_keys, iter(raw_keys))
+    made_values = walked if values is None else values.over(topic, headers, raw_values, walked)
     done: list[ConsumerRecord] = []
     rows = zip(topics, partitions, offsets, times, types, made_keys, made_values, headers, epochs, strict=True)
     try:
         done.extend(_made(rows))  # keeps what it has when an item raises
     except Exception as error:  # noqa: BLE001 (whatever the user's function raises; it becomes the cause)
         bad = records[len(done)]
-        reason = f"a deserializer raised {type(error).__name__}: {error}"
+        is_key = length_hint(walked) == len(records) - len(done)  # its value was not looked at
+        field, blamed = ("key", keys) if is_key else ("value", values)
+        name = "" if blamed is None else name_of(blamed.function)
+        reason = f"{field}_deserializer {name} raised {type(error).__name__}: {error}"
         unreadable = RecordUnreadable(topic, bad.partition, bad.offset, bad.offset + 1, reason)
         unreadable.__cause__ = error
         return done, unreadable

@@ -12,12 +12,23 @@ since their owner may change them while they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from raylog.errors import InvalidConfig
+from raylog.errors import InvalidConfig, RecordNotSerialized
 from raylog.storage.columns import Headers
 
 Serialize: TypeAlias = Callable[[str, Headers, Any], Any]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A function of the object alone."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, _topic: str, _headers: Headers, data: Any) -> Any:
+        return self.function(data)
 
 
 class SerializingObject(Protocol):
@@ -36,8 +47,7 @@ def serializer(name: str, value: object) -> Serialize:
     if callable(method):
         return method
     if callable(value):
-        function = value
-        return lambda _topic, _headers, data: function(data)
+        return _Plain(value)
     raise InvalidConfig(name, value, "a function, or an object with a method serialize(topic, headers, data)")
 
 
@@ -46,10 +56,28 @@ def to_bytes(what: str, topic: str, headers: Headers, data: Any, serialize: Seri
     if data is None:
         return None
     if serialize is not None:
-        data = serialize(topic, headers, data)
+        data = _serialized(what, topic, headers, data, serialize)
     if type(data) is bytes or data is None:
         return data
     return plain_bytes(what, data)
+
+
+def _serialized(what: str, topic: str, headers: Headers, data: Any, serialize: Serialize) -> Any:
+    try:
+        made = serialize(topic, headers, data)
+    except Exception as error:
+        reason = f"raised {type(error).__name__} on a {type(data).__name__}: {error}".rstrip(".")
+        raise RecordNotSerialized(topic, what, name_of(serialize), reason) from error
+    if made is None or isinstance(made, bytes | bytearray | memoryview):
+        return made
+    raise RecordNotSerialized(topic, what, name_of(serialize), f"returned a {type(made).__name__}, not bytes")
+
+
+def name_of(function: Any) -> str:
+    """What people call a serializer or deserializer: `json.dumps`, or the class of an object."""
+    function = function.function if isinstance(function, _Plain) else getattr(function, "__self__", function)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def plain_bytes(what: str, data: object) -> bytes:

@@ -64,7 +64,7 @@ What stays true here:
     │   ├── DeliveryTimedOut, RecordTooLarge, BulkSendFailed
     │   ├── ResultNotReady, WaitRefused
     │   ├── ProducerClosed, ConsumerClosed, ClientOfOtherProcess, ConsumerInUse
-    │   ├── NoOffsetReset, LogTruncated, RecordUnreadable
+    │   ├── NoOffsetReset, LogTruncated, RecordUnreadable, RecordNotSerialized
     │   ├── NotAssigned, ConflictingSubscription, GroupRequired, ListenerFailed, WakeupError
     │   └── HandlerFailed, HandlerTimedOut, DeadLetterFailed, WorkloadFailed
     ├── GroupError
@@ -2049,6 +2049,23 @@ class LogTruncated(ClientError):
     def describe(self) -> str:
         name = f"{self.topic}-{self.partition}"
         return f"The log of {name} is another one than was read up to {self.offset}: they part at {self.safe_offset}."
+
+
+class RecordNotSerialized(ClientError, TypeError):
+    """What was given to send cannot be made bytes."""
+
+    advice = "A serializer takes what is sent, and returns bytes or None."
+
+    def __init__(self, topic: str, field: str, serializer: str, reason: str) -> None:
+        super().__init__(topic, field, serializer, reason)
+        self.topic = topic
+        self.field = field  # key, value
+        self.serializer = serializer
+        self.reason = reason
+
+    def describe(self) -> str:
+        what = f"The {self.field} of a record for {self.topic!r}"
+        return f"{what}: {self.field}_serializer {self.serializer} {self.reason}."
 
 
 class RecordUnreadable(ClientError):

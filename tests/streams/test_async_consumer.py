@@ -215,7 +215,7 @@ def test_what_is_wrong_is_said_before_it_starts(cluster: Cluster) -> None:
 
     async def main() -> None:
         consumer = AsyncConsumer("none")
-        assert repr(consumer) == "AsyncConsumer(not started)"
+        assert repr(consumer) == "<AsyncConsumer, not started>"
         with pytest.raises(ConsumerClosed, match="not started"):
             await consumer.poll()
         await consumer.stop()  # nothing to stop

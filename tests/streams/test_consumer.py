@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import json
 import os
 import pickle
 import signal
@@ -31,6 +32,7 @@ from raylog.errors import (
     InvalidConfig,
     NoOffsetReset,
     NotAssigned,
+    RecordUnreadable,
     RequestTimedOut,
     UnknownConfig,
     UnknownPartition,
@@ -118,7 +120,7 @@ def test_a_topic_is_read_by_polling_and_by_iterating(cluster: Cluster) -> None:
         metrics = consumer.metrics()
         assert (metrics["records_consumed"], metrics["records_lag"]) == (101, {P0: 0})
         assert consumer.highwater(P0) == 101
-        assert "1 partitions" in repr(consumer)
+        assert repr(consumer) == "<Consumer of 'default', topic 't', 1 partitions>"
     assert cluster.released == 1
     consumer.close()
     assert cluster.released == 1
@@ -131,6 +133,18 @@ def test_one_is_refused_by_pickle_and_lets_ray_look_at_its_attributes(cluster: C
             pickle.dumps(consumer)
         inspect.getmembers(consumer)
     inspect.getmembers(consumer)
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_a_deserializer_that_fails_is_named_with_its_field(cluster: Cluster, field: str) -> None:
+    (log,) = cluster.add_topic("t")
+    cluster.do(lambda: log.append(b"1", b"{", keys=[b"1", b"{"]))
+    options: Any = {"key_deserializer": bytes, "value_deserializer": bytes, f"{field}_deserializer": json.loads}
+    with Consumer("t", auto_offset_reset="earliest", **options) as consumer:
+        found = consumer.poll(timeout_ms=5000)
+        assert len(found[P0]) == 1
+        with pytest.raises(RecordUnreadable, match=rf"offset 1 of t-0 .*{field}_deserializer json\.loads raised JSON"):
+            consumer.poll(timeout_ms=5000)
 
 
 def test_poll_waits_no_longer_than_told(cluster: Cluster) -> None:

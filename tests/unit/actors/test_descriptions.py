@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raylog.actors.control_messages import ReplicaMarks
@@ -52,6 +54,17 @@ def test_a_topic(cluster: SmallCluster, reports: Reports) -> None:
     assert (only.is_under_replicated, only.is_under_min_isr, only.is_offline) == (True, False, False)
     with pytest.raises(UnknownTopic):
         describe_topic(cluster.state, reports, "u")
+    assert repr(topic).splitlines() == [
+        "<Topic 't': 1 partitions, 3 replicas, retention.ms=5",
+        "  0: leader 1, replicas [1, 2, 3], in sync [1, 2], offsets 2 to 8>",
+    ]
+
+
+def test_a_topic_of_many_partitions_is_shown_on_one_screen(cluster: SmallCluster, reports: Reports) -> None:
+    topic = describe_topic(cluster.state, reports, "t")
+    shown = repr(replace(topic, partitions=topic.partitions * 100)).splitlines()
+    assert (len(shown), shown[-1]) == (18, "  and 84 more>")
+    assert max(map(len, shown)) <= 80
 
 
 def test_a_topic_without_a_leader(cluster: SmallCluster, reports: Reports) -> None:

@@ -50,6 +50,8 @@ class FakeLink:
         self.view = TopicView(TOPIC, b"t" * 16, tuple(leaders))
         self.batches += [[] for _ in range(partitions - len(self.batches))]
 
+    broker_count = 3
+
     def hold(self) -> None:
         self._hold = True
 

@@ -26,6 +26,7 @@ from raylog.errors import (
     InvalidTimestamp,
     NotEnoughReplicas,
     ProducerClosed,
+    RecordNotSerialized,
     RecordTooLarge,
     ResultNotReady,
     UnknownConfig,
@@ -86,6 +87,34 @@ def test_sizes_of_a_batch_that_went_in_halves(patch: pytest.MonkeyPatch) -> None
         link.errors.append(BatchTooLarge(900, 500))
         sent = [producer.send(TOPIC, bytes(size), partition=0) for size in range(8)]
         assert [future.result(10).serialized_value_size for future in sent] == list(range(8))
+
+
+def test_a_serializer_that_fails_is_named_with_field_and_topic(patch: pytest.MonkeyPatch) -> None:
+    class Upper:
+        def serialize(self, topic: str, headers: Any, data: Any) -> bytes:
+            raise KeyError(data)
+
+    with producer_of(patch, value_serializer=json.dumps, key_serializer=Upper()) as (producer, _link):
+        text = "The value of a record for 'clicks': value_serializer json.dumps returned a str, not bytes"
+        with pytest.raises(RecordNotSerialized, match=text):
+            producer.send(TOPIC, {"id": 1})
+        with pytest.raises(TypeError, match=r"value_serializer json\.dumps raised TypeError on a set: Object"):
+            producer.send(TOPIC, {1})
+        with pytest.raises(RecordNotSerialized, match=r"The key of .*key_serializer .*Upper raised KeyError on a str"):
+            producer.send(TOPIC, None, "alice")
+        with pytest.raises(RecordNotSerialized, match=r"value_serializer json\.dumps"):
+            producer.send_many(TOPIC, [1, 2])
+
+
+def test_what_it_is_shown_as(patch: pytest.MonkeyPatch) -> None:
+    with producer_of(patch) as (producer, link):
+        link.hold()
+        for _ in range(120):
+            producer.send(TOPIC, b"v")
+        producer.begin_flush()
+        assert repr(producer) == "<Producer of 'default', 3 brokers, 120 records buffered>"
+        client_runtime().run(link.release())
+    assert repr(producer) == "<Producer of 'default', 3 brokers, closed>"
 
 
 def test_after_its_end_nothing_of_it_stays_with_the_shared_link(patch: pytest.MonkeyPatch) -> None:
