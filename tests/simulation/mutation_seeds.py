@@ -70,4 +70,8 @@ SEEDS: Final[dict[str, int]] = {
     "checkpoint_directory_not_synced": 24,
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 0,
+    "blank_elected": 127,
+    "nothing_set_aside": 447,
+    "unclean_epoch_untold": 575,
+    "shared_file_cut": 1023,
 }

@@ -107,5 +107,5 @@ def switched_off(name: str) -> Iterator[None]:
         patches.undo()
 
 
-for _area in ("replication", "control", "logs"):
+for _area in ("replication", "control", "logs", "copies"):
     import_module(f"tests.simulation.mutations_of_{_area}")

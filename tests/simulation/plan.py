@@ -89,9 +89,9 @@ class Plan:
             return self
         random = Random(seed)
         return replace(
-            self, theme=LAST_COPIES, replication=random.choice((1, 2, 2, 3, 3)), min_insync=1, is_fsync=False,
+            self, theme=LAST_COPIES, replication=random.choice((1, 2, 3, 3, 3)), min_insync=1, is_fsync=False,
             is_unclean=False, may_delete=False, lag_ms=300, fault_seconds=random.uniform(8.0, 16.0), longest_pause=1.5,
-            has_operator=False,
+            has_operator=False, other_settings={"segment.bytes": "700"},
         )  # fmt: skip
 
     def _suited(self, random: Random) -> Plan:
