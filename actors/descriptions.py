@@ -15,6 +15,7 @@ from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness, Rep
 from raylog.actors.control_messages import NO_LEADER, ReplicaMarks, Setting
 from raylog.actors.leaderless import why_nobody_leads
 from raylog.actors.partition_state import PartitionState
+from raylog.config import readable
 
 UNKNOWN: Final = -1
 LEADER: Final = "leader"
@@ -80,7 +81,7 @@ class TopicDescription:
 
     def __repr__(self) -> str:
         """A few lines, however many partitions there are."""
-        settings = "".join(f", {name}={value}" for name, value in self.settings)
+        settings = "".join(f", {name}={readable(name, value)}" for name, value in self.settings)
         head = f"<Topic {self.name!r}: {len(self.partitions)} partitions, {self.replication_factor} replicas{settings}"
         lines = [head, *map(_shown, self.partitions[:_SHOWN_PARTITIONS])]
         left = len(self.partitions) - _SHOWN_PARTITIONS

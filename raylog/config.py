@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -32,6 +33,14 @@ FLUSH_POLICIES: Final = ("replicated", "fsync")
 
 ConfigValue: TypeAlias = str | int | float
 
+_TIMES: Final = {"ms": 1, "s": SECOND_MS, "m": 60 * SECOND_MS, "h": HOUR_MS, "d": DAY_MS}
+_SIZES: Final = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
+_UNITS: Final = {  # by the end of a setting's name: units, and what may be written beside numbers
+    ".ms": (_TIMES, ", or a time such as 30s, 1h or 7d"),
+    ".bytes": (_SIZES, ", or a size such as 64KiB or 512MiB"),
+}
+_WITH_UNIT: Final = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)\s*")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -44,16 +53,37 @@ class Setting:
 
 def _integer(low: int, high: int) -> Callable[[str, ConfigValue], int]:
     def read(name: str, value: ConfigValue) -> int:
-        expected = f"a whole number from {low} to {high}"
-        try:
-            number = int(str(value))
-        except ValueError:
-            raise InvalidConfig(name, value, expected) from None
+        written = next((example for ending, (_, example) in _UNITS.items() if name.endswith(ending)), "")
+        expected = f"a whole number from {low} to {high}{written}"
+        number = _number(name, str(value))
+        if number is None:
+            raise InvalidConfig(name, value, expected)
         if not low <= number <= high:
             raise InvalidConfig(name, value, expected)
         return number
 
     return read
+
+
+def _number(name: str, text: str) -> int | None:
+    """`7d` and `512MiB` are numbers too, of milliseconds and bytes. None: it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        found = _WITH_UNIT.fullmatch(text)
+    units = next((units for ending, (units, _) in _UNITS.items() if name.endswith(ending)), {})
+    unit = None if found is None else units.get(found[2])
+    return None if found is None or unit is None else int(found[1]) * unit
+
+
+def readable(name: str, value: ConfigValue) -> str:
+    """A setting's value as people write it: `7d`, `512MiB`; the number where it is of no larger unit."""
+    number = _number(name, str(value))
+    if number is None or number <= 0:
+        return str(value)
+    units = next((units for ending, (units, _) in _UNITS.items() if name.endswith(ending)), {})
+    unit, size = max(((u, s) for u, s in units.items() if number % s == 0), key=lambda each: each[1], default=("", 1))
+    return f"{number // size}{unit}" if size > 1 else str(value)
 
 
 def _fraction(name: str, value: ConfigValue) -> float:

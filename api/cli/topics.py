@@ -308,7 +308,9 @@ def leader_size(each: PartitionDescription, replicas: Sequence[ReplicaDescriptio
 
 
 def _show(found: TopicDescription, replicas: Sequence[ReplicaDescription], config: dict[str, Any]) -> None:
-    settings = [(f"  {name}", value) for name, value in sorted(config.items())]
+    from raylog.config import readable
+
+    settings = [(f"  {name}", readable(name, value)) for name, value in sorted(config.items())]
     facts = [("topic", found.name), ("partitions", len(found.partitions)), ("replicas", found.replication_factor)]
     show_facts([*facts, ("settings", "" if settings else "all are the defaults"), *settings])
     columns = ("partition", "leader", "epoch", "replicas", "isr", "start", "high-watermark", "size")

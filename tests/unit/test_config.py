@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
+from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig, readable
 from raylog.errors import InvalidConfig, UnknownConfig
 
 
@@ -24,6 +24,38 @@ def test_values_may_be_text_as_kafka_users_write_them() -> None:
     config = TopicConfig.parse({"retention.ms": "86400000", "min.cleanable.dirty.ratio": "0.1"})
     assert config.retention_ms == 86_400_000
     assert config.min_cleanable_dirty_ratio == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "number", "shown"),
+    [
+        ("retention.ms", "7d", 604_800_000, "7d"),
+        ("retention.ms", " 90 m ", 5_400_000, "90m"),
+        ("retention.ms", "1500", 1500, "1500"),
+        ("retention.ms", -1, -1, "-1"),
+        ("segment.bytes", "512MiB", 2**29, "512MiB"),
+        ("segment.bytes", "1000000", 1_000_000, "1000000"),
+        ("retention.bytes", "2TiB", 2**41, "2TiB"),
+        ("index.interval.bytes", 0, 0, "0"),
+        ("min.insync.replicas", 2, 2, "2"),
+        ("cleanup.policy", "compact", "compact", "compact"),
+    ],
+)
+def test_times_and_sizes_are_written_and_shown_as_people_do(
+    name: str, written: ConfigValue, number: ConfigValue, shown: str
+) -> None:
+    parsed = getattr(TopicConfig.parse({name: written}), name.replace(".", "_"))
+    assert parsed == number
+    assert readable(name, parsed) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("retention.ms", "7x"), ("retention.ms", "7MiB"), ("segment.bytes", "1h"), ("flush.messages", "1h")],
+)
+def test_other_units_are_refused(name: str, written: str) -> None:
+    with pytest.raises(InvalidConfig):
+        TopicConfig.parse({name: written})
 
 
 @pytest.mark.parametrize("written", ["compact,delete", "delete,compact", " delete , compact "])
