@@ -423,18 +423,17 @@ class LeaderRole:
             timestamp = max(segment.largest_timestamp for segment in log.segments)
         found = log.look_up_timestamp(timestamp, {})
         if isinstance(found, UnopenedBatch):
-            return self._look_up_beside(found, message)
+            return self._look_up_beside(timestamp, message)
         return self._listed_moment(found, message)
 
-    async def _look_up_beside(self, unopened: UnopenedBatch, message: ListOffset) -> Answer:
-        """A batch that unpacks to much is opened beside the loop (rule 34)."""
+    async def _look_up_beside(self, timestamp: int, message: ListOffset) -> Answer:
+        """A batch that unpacks to much is opened beside the loop, and none is held while others are (rule 34)."""
         opened: dict[UnopenedBatch, TimestampOffset | None] = {}
-        found: TimestampOffset | UnopenedBatch | None = unopened
-        while isinstance(found, UnopenedBatch):
-            async with self._hosted.opening:
-                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+        async with self._hosted.opening:
             self._check_leading()
-            found = self._log.look_up_timestamp(found.timestamp, opened)
+            while isinstance(found := self._log.look_up_timestamp(timestamp, opened), UnopenedBatch):
+                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+                self._check_leading()
         return self._listed_moment(found, message)
 
     def _listed_moment(self, found: TimestampOffset | None, message: ListOffset) -> Answer:

@@ -1,0 +1,117 @@
+"""What a client's stream takes, over real sockets (rule 34): less of each than a stream between processes does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from raylog.actors.admission import Key, Standing
+from raylog.actors.frames import CLIENT_MESSAGE_BYTES
+from raylog.actors.messages import Done, Message, Ping, message
+from raylog.actors.stream_connection import StreamConnection
+from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, StreamLimits
+from raylog.actors.streams import StreamServer, connect
+from raylog.config import KIB, MIB
+from raylog.errors import FrameTooLarge, MessageTooLarge, RemoteFailed, StreamClosed
+
+_INTERNAL = Key(Standing.INTERNAL, b"internal secret " * 2)
+_CLIENT = Key(Standing.CLIENT, b"secret of client" * 2)
+_LIMITS = StreamLimits(client_frame_bytes=MIB, client_held_bytes=2 * MIB)
+
+
+@message(kind=241, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class Words(Message):
+    value: str
+
+
+async def _serve(handler: Callable[[Request], Any], **options: Any) -> StreamServer:
+    return await StreamServer.start(
+        Endpoint(host="127.0.0.1"), handler, keys=lambda: (_INTERNAL, _CLIENT), role="server", limits=_LIMITS, **options
+    )
+
+
+async def _dial(server: StreamServer, key: Key = _CLIENT) -> StreamConnection:
+    return await connect(server.endpoint, key=key, role="somebody")
+
+
+def _done(_: Request) -> Answer:
+    return Response(Done())
+
+
+def _run(test: Any) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+def test_a_client_is_refused_a_long_message_before_it_is_read_and_its_stream_goes_on() -> None:
+    async def test() -> None:
+        server = await _serve(_done)
+        stream = await _dial(server)
+        long = Words("x" * CLIENT_MESSAGE_BYTES)
+        with pytest.raises(FrameTooLarge):  # one of ours does not even send it
+            await stream.request(long)
+        stream._max_message_bytes = 2 * CLIENT_MESSAGE_BYTES  # one that is not
+        with pytest.raises(RemoteFailed) as caught:
+            await stream.request(long)
+        assert isinstance(caught.value.error, MessageTooLarge)
+        assert (await stream.request(Ping())).message == Done()
+        internal = await _dial(server, _INTERNAL)
+        assert (await internal.request(long)).message == Done()
+        await stream.close()
+        await internal.close()
+        await server.close()
+
+    _run(test())
+
+
+def test_a_client_s_frame_is_bounded_unless_the_server_takes_larger_ones() -> None:
+    async def test() -> None:
+        widened: list[int] = []
+
+        def admitted(stream: StreamConnection) -> None:
+            for size in widened:
+                stream.take_frames_of(size)
+
+        server = await _serve(_done, on_stream=admitted)
+        internal = await _dial(server, _INTERNAL)
+        assert (await internal.request(Words(""), bytes(3 * MIB))).message == Done()
+        stream = await _dial(server)
+        assert (await stream.request(Words(""), bytes(MIB - KIB))).message == Done()
+        with pytest.raises(StreamClosed):
+            await stream.request(Words(""), bytes(2 * MIB))
+        widened.append(3 * MIB)
+        stream = await _dial(server)
+        assert (await stream.request(Words(""), bytes(2 * MIB))).message == Done()
+        await stream.close()
+        await internal.close()
+        await server.close()
+
+    _run(test())
+
+
+def test_what_a_client_s_unanswered_requests_hold_is_bounded() -> None:
+    async def test() -> None:
+        held: list[int] = []
+        go_on = asyncio.Event()
+
+        async def hold(request: Request) -> Response:
+            held.append(len(request.payload))
+            await go_on.wait()
+            return Response(Done())
+
+        server = await _serve(hold)
+        stream = await _dial(server)
+        asked = [stream.request(Words(""), bytes(MIB - KIB)) for _ in range(12)]
+        await asyncio.sleep(0.5)
+        assert sum(held) <= 4 * MIB  # the bound, a frame beyond it, and one that had arrived
+        go_on.set()
+        await asyncio.gather(*asked)
+        assert len(held) == 12
+        await stream.close()
+        await server.close()
+
+    _run(test())
