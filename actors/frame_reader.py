@@ -28,7 +28,7 @@ class FrameReader:
     """The receiving half of one stream."""
 
     def __init__(self, max_frame_bytes: int, buffer_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._buffer = memoryview(bytearray(buffer_bytes))
         self._buffer_bytes = buffer_bytes
         self._start = 0  # of the bytes in the receive buffer that no frame has taken
@@ -47,7 +47,7 @@ class FrameReader:
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
         self._window = self._buffer_bytes
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 (the loop's guess; this knows better)
         """Where the next bytes go. Never empty once `next_frame` has said None."""
@@ -72,7 +72,7 @@ class FrameReader:
         if have < HEADER_BYTES:
             self._make_room(HEADER_BYTES)
             return None
-        header = read_header(self._buffer, start, self._max_frame_bytes)
+        header = read_header(self._buffer, start, self.max_frame_bytes)
         size = header[0] + LENGTH_BYTES
         if size > have:
             self._wait_for_rest(header, size, size - have)

@@ -26,7 +26,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Final, TypeVar, Union
+from typing import Any, Final, NamedTuple, TypeVar, Union
 
 import msgpack
 
@@ -104,6 +104,16 @@ def message(kind: int, version: int = 1, *, for_clients: bool = False) -> Callab
 def is_for_clients(kind: type[Message]) -> bool:
     """Whether a client may ask this (rule 33)."""
     return kind in _for_clients
+
+
+class Numbers(NamedTuple):
+    kind: int
+    version: int
+
+
+def numbers_of(kind: type[Message]) -> Numbers:
+    """Under which it travels."""
+    return Numbers(_by_type[kind].kind, _by_type[kind].version)
 
 
 def all_messages() -> tuple[type[Message], ...]:

@@ -29,6 +29,7 @@ from raylog.actors.control_messages import (
 )
 from raylog.actors.damage_care import DamageCare
 from raylog.actors.environment import Environment, Server
+from raylog.actors.frames import CLIENT_MESSAGE_BYTES
 from raylog.actors.hosted_log import HostedLog, PartitionName
 from raylog.actors.housekeeper_calls import HousekeeperCalls
 from raylog.actors.log_upkeep import LogUpkeep
@@ -106,13 +107,20 @@ class ReplicaProcess:
         self._care = DamageCare(hosted, self._stand_down)
         hosted.room.stays_full = lambda: self._stays_full(hosted)
         self._replica = Replica(hosted, self._propose, joins.add, self._care)
-        server, endpoints = await self._env.listen(self._server_name(), "replica", self._replica.handle)
+        server, endpoints = await self._env.listen(
+            self._server_name(), "replica", self._replica.handle, self._has_stream
+        )
         hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._ask_broker)).run())
         hosted.start(self._keep_broker(hosted, endpoints))
         ending = await self._until_over(hosted)
         await self._end(hosted, server)
         await joins.close()
         return ending
+
+    def _has_stream(self, stream: Stream) -> None:
+        """Let a client send batches as large as the topic takes. Was that raised meanwhile, it has to dial again."""
+        if self._hosted is not None:
+            stream.take_frames_of(self._hosted.log.config.max_message_bytes + CLIENT_MESSAGE_BYTES)
 
     def stop(self, reason: str, *, delete: bool = False) -> None:
         """End cleanly."""

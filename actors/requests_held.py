@@ -47,6 +47,7 @@ class RequestsHeld:
         self.is_internal = False  # what the other side has proved to be; until then it asks nothing
         self.peer = ""
         self.is_congested = False  # the peer does not read its answers
+        self.most_bytes = limits.held_bytes
         self._handler = handler
         self._limits = limits
         self._answer = answer
@@ -67,7 +68,7 @@ class RequestsHeld:
                 self._answer(request.correlation_id, None, refused)
             return
         self.bytes_held += request.size
-        if self.bytes_held > self._limits.held_bytes and self._is_reading:
+        if self.bytes_held > self.most_bytes and self._is_reading:
             self._is_reading = False
             self._read_on(False)
         if self._queued or self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers:
@@ -167,6 +168,6 @@ class RequestsHeld:
     def _finish(self, request: Request, answer: Answer, failure: BaseException | None = None) -> None:
         self._answer(request.correlation_id, answer, failure)
         self.bytes_held -= request.size
-        if not self._is_reading and self.bytes_held * 2 <= self._limits.held_bytes:
+        if not self._is_reading and self.bytes_held * 2 <= self.most_bytes:
             self._is_reading = True
             self._read_on(True)

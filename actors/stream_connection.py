@@ -28,10 +28,11 @@ from enum import Enum
 from typing import Final, cast
 
 from raylog.actors import messages
-from raylog.actors.admission import Admission, Key, Standing
+from raylog.actors.admission import Acceptor, Admission, Key, Standing
 from raylog.actors.answer_room import COUNTED_BYTES, AnswerRoom
 from raylog.actors.frame_reader import FrameReader
 from raylog.actors.frames import (
+    CLIENT_MESSAGE_BYTES,
     ERROR,
     HEADER_BYTES,
     LENGTH_BYTES,
@@ -55,6 +56,7 @@ from raylog.actors.stream_interface import Answer, AnswerTaker, Handler, Request
 from raylog.config import KIB, MIB
 from raylog.errors import (
     FrameInvalid,
+    MessageTooLarge,
     MessageUnknown,
     PeerNotAdmitted,
     PeerUnreachable,
@@ -120,6 +122,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
         self._is_reading = True
         self._is_turned_away = False
+        self._max_message_bytes = MAX_MESSAGE_BYTES  # of what this side sends
         self._outbox: list[Bytes] = []
         self._outbox_bytes = 0
         self._is_corked = False
@@ -282,8 +285,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             payload = payload.cast("B")
         message_length, payload_length = len(packed), len(payload)
         size = HEADER_BYTES + message_length + payload_length
-        if size > self._limits.max_frame_bytes or message_length > MAX_MESSAGE_BYTES:
-            check_outgoing(message_length, payload_length, self._limits.max_frame_bytes)
+        if size > self._limits.max_frame_bytes or message_length > self._max_message_bytes:
+            check_outgoing(message_length, payload_length, self._limits.max_frame_bytes, self._max_message_bytes)
         header = encode_header(
             kind, version, flags, correlation_id, message_length, payload_length, topic_id, partition
         )
@@ -436,13 +439,31 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._say(self._admission.step(message))
         if self._admission.is_admitted and not self.admitted.done():  # cancelled: its dialler is about to give it up
             self._admission_timer.cancel()
-            self._reader.widen(self._limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
             self.state = State.OPEN
             self._asked.peer = self._held.peer = self.peer
             self._held.is_internal = self.key is not None and self.key.standing is Standing.INTERNAL
+            self._widen()
             self.admitted.set_result(None)
             if self._on_admitted is not None:
                 self._on_admitted(self)
+
+    def _widen(self) -> None:
+        """The peer is admitted: what it is decides how much it may send (rule 34)."""
+        limits = self._limits
+        if self._held.is_internal:
+            self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
+        elif isinstance(self._admission, Acceptor):
+            self._held.most_bytes = limits.client_held_bytes
+            self._reader.widen(min(limits.client_frame_bytes, limits.max_frame_bytes), _RECEIVE_BUFFER_BYTES)
+        else:
+            self._max_message_bytes = CLIENT_MESSAGE_BYTES
+            self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
+
+    def take_frames_of(self, size: int) -> None:
+        """See `Stream.take_frames_of`."""
+        if size > self._limits.client_frame_bytes:
+            self._reader.max_frame_bytes = min(size, self._limits.max_frame_bytes)
+            self._held.most_bytes = 2 * size
 
     def _say(self, message: Message | None) -> None:
         if message is not None:
@@ -470,10 +491,12 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _take_request(self, frame: Frame) -> None:
         header = frame.header
         try:
+            if header.message_length > CLIENT_MESSAGE_BYTES and not self._held.is_internal:
+                raise MessageTooLarge(header.message_length, CLIENT_MESSAGE_BYTES)
             message = messages.unpack(header.kind, header.message_version, frame.message)
             if self.state is State.CLOSING:
                 raise StreamNotOpen(self.peer, "it is being closed there")
-        except (MessageUnknown, StreamNotOpen) as error:
+        except (MessageUnknown, MessageTooLarge, StreamNotOpen) as error:
             self._answer(header.correlation_id, failure=error)
             return
         size = header.length + (LENGTH_BYTES + OVERHEAD_BYTES)

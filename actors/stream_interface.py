@@ -70,6 +70,10 @@ class StreamLimits:
     # same socket, so this stays above what a peer with the bounds above can have in flight; otherwise two sides could
     # wait for each other's answers for ever.
     held_bytes: int = 160 * MIB
+    # The same two on a stream that a client has opened (rule 34): a large batch, and another behind it. A leader whose
+    # topic takes larger ones says so (`Stream.take_frames_of`). A client is asked nothing, so any bound may stop it.
+    client_frame_bytes: int = 20 * MIB
+    client_held_bytes: int = 40 * MIB
     max_handlers: int = 1024  # that run at once; further requests wait in their order
     admission_seconds: float = 5.0
     stall_seconds: float = 10.0  # a frame that has begun and of which nothing more comes
@@ -218,6 +222,9 @@ class Stream(Protocol):
     @property
     def bytes_in_flight(self) -> int:
         """What the other side has not answered."""
+
+    def take_frames_of(self, size: int) -> None:
+        """Let a client send frames as large as this, where that is more than it may send anyway."""
 
     def request(
         self,

@@ -35,6 +35,7 @@ from raylog.groups.group_messages import (
     RemoveMembers,
     each_of,
     grouped,
+    portions,
 )
 from raylog.groups.group_messages import MemberDescription as DescribedMember
 from raylog.groups.group_settings import check_group_id
@@ -133,11 +134,12 @@ class GroupAdministration:
         for partition, end in (await self._look_up(offsets, LATEST)).items():
             if offsets[partition].offset > end:
                 raise OffsetBeyondEnd(group, str(partition), offsets[partition].offset, end)
-        entries = tuple(
+        entries = [
             (*self._id_of(partition), given.offset, given.leader_epoch, given.metadata)
             for partition, given in sorted(offsets.items())
-        )
-        _all_done(await self._ask(group, AlterOffsets(group, entries)))
+        ]
+        for portion in portions(entries):
+            _all_done(await self._ask(group, AlterOffsets(group, portion)))
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """UnknownGroup; GroupNotEmpty of topics that members read."""

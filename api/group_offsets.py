@@ -30,7 +30,9 @@ from raylog.groups.group_messages import (
     OffsetsFetched,
     OffsetToCommit,
     PartitionId,
+    Refusal,
     grouped,
+    portions,
 )
 from raylog.groups.member import GroupMember
 from raylog.groups.partition_refusals import error_of
@@ -76,17 +78,23 @@ class GroupOffsets:
             for partition, given in sorted(offsets.items()):
                 topic_id, number = await self._id_of(partition, deadline)
                 entries.append((topic_id, number, given.offset, given.leader_epoch, given.metadata))
-            request = self._request(entries, speaker)
-            try:
-                answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
-            except GroupError:
-                self._doubt()
-                raise
-        if not isinstance(answer, OffsetsCommitted):
-            raise unexpected(answer)
-        for refusal in answer.refused:
+            refused = [each for some in portions(entries) for each in await self._commit(some, speaker, deadline)]
+        for refusal in refused:
             self._doubt()
             raise error_of(refusal)
+
+    async def _commit(
+        self, entries: tuple[OffsetToCommit, ...], speaker: Speaker | None, deadline: float
+    ) -> tuple[Refusal, ...]:
+        request = self._request(entries, speaker)
+        try:
+            answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
+        except GroupError:
+            self._doubt()
+            raise
+        if not isinstance(answer, OffsetsCommitted):
+            raise unexpected(answer)
+        return answer.refused
 
     @contextlib.asynccontextmanager
     async def _in_turn(self, timeout: float) -> AsyncIterator[None]:
@@ -164,7 +172,7 @@ class GroupOffsets:
         view = await self._link.find_topic(partition.topic, max(0.0, deadline - self._loop.time()))
         return view.topic_id, partition.partition
 
-    def _request(self, entries: list[OffsetToCommit], speaker: Speaker | None) -> CommitOffsets:
+    def _request(self, entries: tuple[OffsetToCommit, ...], speaker: Speaker | None) -> CommitOffsets:
         """A commit that has waited is one of the member that the records were read by, at its epoch, or none: the
         partition may have been another's since, which has come further (rule 24).
         """
@@ -172,14 +180,14 @@ class GroupOffsets:
         if member is None:
             if speaker is not None:
                 raise UnknownMember(self._calls.group, *speaker, -1, "it has left")
-            return CommitOffsets(self._calls.group, "", NO_EPOCH, tuple(entries))
+            return CommitOffsets(self._calls.group, "", NO_EPOCH, entries)
         if not member.is_member:
             raise member.absence(int(self._loop.time() * 1000))
         if speaker is None:
             return member.commit(entries)
         if speaker[0] != member.member_id:
             raise UnknownMember(member.group, *speaker, -1, f"it has joined anew since, as {member.member_id!r}")
-        return CommitOffsets(member.group, member.member_id, min(speaker[1], member.epoch), tuple(entries))
+        return CommitOffsets(member.group, member.member_id, min(speaker[1], member.epoch), entries)
 
     def _doubt(self) -> None:
         member = self._member()

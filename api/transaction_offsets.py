@@ -37,7 +37,7 @@ from raylog.errors import (
     StaleTransaction,
     UnknownMember,
 )
-from raylog.groups.group_messages import NO_EPOCH, OffsetsCommitted, OffsetToCommit, StageOffsets
+from raylog.groups.group_messages import NO_EPOCH, OffsetsCommitted, OffsetToCommit, StageOffsets, portions
 from raylog.groups.group_settings import check_group_id
 from raylog.groups.partition_refusals import error_of
 
@@ -113,15 +113,16 @@ class TransactionOffsets:
             raise UnknownMember(group.group_id, "", group.member_epoch, -1, "it is not a member just now")
         await self._check_ends(given, call)
         entries = [await self._entry(each, at, call) for each, at in sorted(given.offsets.items())]
-        self._sequence += 1
-        request = StageOffsets(
-            group.group_id, group.member_id, group.member_epoch,
-            writer.producer_id, writer.epoch, self._sequence, tuple(entries),
-        )  # fmt: skip
-        answer = await GroupCalls(self._link, group.group_id).ask_until(request, call.left)
-        assert isinstance(answer, OffsetsCommitted), answer
-        for refusal in answer.refused:
-            raise error_of(refusal)
+        for portion in portions(entries):
+            self._sequence += 1
+            request = StageOffsets(
+                group.group_id, group.member_id, group.member_epoch,
+                writer.producer_id, writer.epoch, self._sequence, portion,
+            )  # fmt: skip
+            answer = await GroupCalls(self._link, group.group_id).ask_until(request, call.left)
+            assert isinstance(answer, OffsetsCommitted), answer
+            for refusal in answer.refused:
+                raise error_of(refusal)
 
     async def _check_ends(self, given: GivenOffsets, call: TransactionCall) -> None:
         """OffsetBeyondEnd. A log that is known to reach far enough is not asked again: ends do not go back."""

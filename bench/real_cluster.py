@@ -43,9 +43,13 @@ def topic(cluster: Cluster, name: str, replicas: int, partitions: int = 3) -> It
     cluster.delete_topic(name)
 
 
-def coordinator_pids(partition: int | None = None) -> list[int]:
-    """Of the groups' coordinators: all, or that of one partition of the offsets topic."""
-    prefix = f"coordinator-{OFFSETS_TOPIC}-" + ("" if partition is None else f"{partition}-")
+def coordinator_pids(partition: int | None = None, topic: str = OFFSETS_TOPIC) -> list[int]:
+    """Of the coordinators of this topic: all, or that of one partition."""
+    return actor_pids(f"coordinator-{topic}-" + ("" if partition is None else f"{partition}-"))
+
+
+def actor_pids(prefix: str) -> list[int]:
+    """The processes of all actors whose names begin so."""
     names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
     actors = [ray.get_actor(each["name"], namespace=each["namespace"]) for each in names]
     return [ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0) for actor in actors]

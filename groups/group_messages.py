@@ -16,6 +16,7 @@ own, and leaves (epoch −1, or −2 for a static member that will be back). Wha
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -26,6 +27,8 @@ LEAVING: Final = -1
 PAUSING: Final = -2
 NO_EPOCH: Final = -1  # the epoch of a commit without membership
 NO_OFFSET: Final = -1
+MOST_OFFSETS: Final = 1_000  # in one request
+_MOST_METADATA_BYTES: Final = 128 * 1024
 
 PartitionId: TypeAlias = tuple[bytes, int]  # topic id, partition
 Partitions: TypeAlias = tuple[tuple[bytes, tuple[int, ...]], ...]  # by topic id, both in ascending order
@@ -58,6 +61,20 @@ def grouped(partitions: object) -> Partitions:
     for topic_id, partition in sorted(partitions):  # type: ignore[call-overload]  # a collection of pairs
         by_topic.setdefault(topic_id, []).append(partition)
     return tuple((topic_id, tuple(numbers)) for topic_id, numbers in by_topic.items())
+
+
+def portions(entries: Sequence[OffsetToCommit]) -> Iterator[tuple[OffsetToCommit, ...]]:
+    """Cut to what one request may carry: a coordinator looks at all of it in one go (rule 34). At least one portion."""
+    portion: list[OffsetToCommit] = []
+    room = _MOST_METADATA_BYTES
+    for entry in entries:
+        size = 4 * len(entry[-1])  # of UTF-8 at most
+        if portion and (len(portion) == MOST_OFFSETS or size > room):
+            yield tuple(portion)
+            portion, room = [], _MOST_METADATA_BYTES
+        portion.append(entry)
+        room -= size
+    yield tuple(portion)
 
 
 def each_of(partitions: Partitions) -> frozenset[PartitionId]:

@@ -55,7 +55,7 @@ What stays true here:
     │                             CompactionAbandoned, HousekeeperBusy
     ├── StreamError
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
-    │   ├── MessageUnknown, InternalOnly, SocketInUse
+    │   ├── MessageUnknown, MessageTooLarge, InternalOnly, SocketInUse
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
     │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
     │   └── RemoteFailed
@@ -1683,6 +1683,20 @@ class FrameTooLarge(FrameInvalid):
 
     def describe(self) -> str:
         return f"A frame of {self.size} bytes is over the limit of {self.limit}."
+
+
+class MessageTooLarge(StreamError):
+    """A client's message is larger than anything that a client has to say (rule 34). The stream goes on."""
+
+    advice = "Ask for less at once. Clients of raylog cut long requests by themselves."
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size = size
+        self.limit = limit
+
+    def describe(self) -> str:
+        return f"A client's message of {self.size} bytes is over the limit of {self.limit}."
 
 
 class UnsupportedFrameVersion(FrameInvalid):

@@ -117,6 +117,9 @@ class FakeStream:
         """See `Stream.is_internal`."""
         return self._held.is_internal
 
+    def take_frames_of(self, size: int) -> None:
+        """See `Stream.take_frames_of`; here nobody looks at sizes on arrival."""
+
     @property
     def is_congested(self) -> bool:
         """See `Stream.is_congested`."""

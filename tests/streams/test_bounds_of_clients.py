@@ -23,7 +23,7 @@ _CLIENT = Key(Standing.CLIENT, b"secret of client" * 2)
 _LIMITS = StreamLimits(client_frame_bytes=MIB, client_held_bytes=2 * MIB)
 
 
-@message(kind=241, for_clients=True)
+@message(kind=243, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Words(Message):
     value: str
