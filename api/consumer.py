@@ -141,8 +141,9 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         """Read these topics, in place of those before. UnknownTopic, ClusterUnreachable, InvalidSubscription.
 
         Without a group it reads all their partitions. With one it reads its share: the members of the group divide the
-        partitions, and each begins where the group has committed last. `pattern` means all topics whose whole name
-        matches, also those that come later. `listener`, a `RebalanceListener`, hears which partitions come and go.
+        partitions, and each begins where the group has committed last. `pattern`, in RE2's syntax, means all topics
+        whose whole name matches, also those that come later. `listener`, a `RebalanceListener`, hears which partitions
+        come and go.
 
         >>> consumer.subscribe(["clicks", "views"])
         """
