@@ -91,7 +91,7 @@ class ConsumerOptions(ClientOptions):
     auto_commit_interval_ms: int = option(5_000, whole_number(1, _LONGEST_MS), "In a group: how often.")
     max_poll_interval_ms: int = option(300_000, whole_number(1, _LONGEST_MS), "In a group: longest time between polls.")
     group_remote_assignor: str = option(
-        "", text_or_empty, "In a group: who shares partitions out (range, roundrobin, sticky, one of `group.assignors`)."
+        "", text_or_empty, "In a group: its assignor (range, roundrobin, sticky, or one of `group.assignors`)."
     )
     client_rack: str = option(
         "", text_or_empty, "In a group: the rack this consumer is in; it is given partitions with a replica there."
