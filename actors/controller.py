@@ -322,7 +322,7 @@ class Controller:
         self._supervisor.stop()
         self._coordinators.stop()
         self._sessions.close()
-        await self._coordinators.end_all(_STOP_COORDINATOR_SECONDS)
+        await asyncio.gather(self._coordinators.end_all(_STOP_COORDINATOR_SECONDS), self._supervisor.give_up_all())
         self._changes.snapshot()
         stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
         for stop in await asyncio.gather(*stops, return_exceptions=True):

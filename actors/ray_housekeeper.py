@@ -25,7 +25,7 @@ from raylog.actors.housekeeper_actor import HousekeeperActor
 from raylog.actors.lean_process import lean
 from raylog.actors.real_environment import Place
 
-_FIRST_SECONDS: Final = 5.0  # after its broker's start, when replicas are started: theirs is of more hurry
+_FIRST_SECONDS: Final = 10.0  # after its broker's start, when replicas are started: theirs is of more hurry
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _STEADY_SECONDS: Final = 60.0

@@ -55,7 +55,7 @@ class _Attempts:
 class _Waiting:
     """For the registration of a process; its end is heard of too."""
 
-    incarnation: int
+    spec: ReplicaSpec
     registered: asyncio.Future[bool]
 
 
@@ -91,6 +91,10 @@ class ReplicaSupervisor:
         """Start nothing any more."""
         self._is_stopped = True
 
+    async def give_up_all(self) -> None:
+        """The clean stop of the cluster, after `stop`: processes that have not opened their logs yet are not needed."""
+        await asyncio.gather(*(self._give_up(waiting.spec) for waiting in list(self._waiting.values())))
+
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
         for change in changes:
             for broker_id in change.before:
@@ -121,7 +125,7 @@ class ReplicaSupervisor:
         self._wanted_on.get(key[2], {}).pop(key, None)
         self._attempts.pop(key, None)
         if key in self._waiting:
-            self._ended(key, self._waiting[key].incarnation)
+            self._ended(key, self._waiting[key].spec.incarnation)
 
     def _is_missing(self, key: ReplicaKey) -> bool:
         return (
@@ -156,7 +160,7 @@ class ReplicaSupervisor:
 
     def _ended(self, key: ReplicaKey, incarnation: int) -> None:
         waiting = self._waiting.get(key)
-        if waiting is not None and waiting.incarnation == incarnation and not waiting.registered.done():
+        if waiting is not None and waiting.spec.incarnation == incarnation and not waiting.registered.done():
             waiting.registered.set_result(False)
 
     def unwanted(self, key: ReplicaKey) -> None:
@@ -207,7 +211,7 @@ class ReplicaSupervisor:
         await stream.request(order, timeout=_PREPARE_SECONDS)
         if not self._is_missing(key):
             return
-        waiting = self._waiting[key] = _Waiting(spec.incarnation, self._loop.create_future())
+        waiting = self._waiting[key] = _Waiting(spec, self._loop.create_future())
         try:
             await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
             await asyncio.wait_for(waiting.registered, _REGISTER_SECONDS)

@@ -141,12 +141,14 @@ class Launcher:
         self.started: list[ReplicaSpec] = []
         self.stopped: list[ReplicaSpec] = []
         self.refuses = False
+        self.hangs = False  # what is asked for never begins
 
     async def start(self, spec: ReplicaSpec) -> None:
         self.started.append(spec)
         if self.refuses:
             raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "the test says so")
-        self._cluster.world.after(START_SECONDS, self._cluster.start_replica, spec)
+        if not self.hangs:
+            self._cluster.world.after(START_SECONDS, self._cluster.start_replica, spec)
 
     def starts_at_once(self, _node_id: str) -> int:
         return 4

@@ -74,5 +74,15 @@ def test_a_broker_that_is_fenced_has_to_register_again_to_count(cluster: Control
     cluster.until(lambda: cluster.live_brokers() == {1, 2, 3})
 
 
+def test_a_shutdown_gives_up_what_is_only_being_started(cluster: ControlCluster) -> None:
+    cluster.create_topic(replicas=((1, 2, 3),))
+    before = len(cluster.launcher.started)
+    cluster.launcher.hangs = True
+    cluster.kill(cluster.replica(3))
+    cluster.until(lambda: len(cluster.launcher.started) > before)
+    cluster.ask(cluster.controller.shutdown(), 5.0)
+    assert cluster.launcher.stopped == [cluster.launcher.started[before]]
+
+
 def name(spec: ReplicaSpec) -> str:
     return f"{spec.topic}-{spec.partition}"
