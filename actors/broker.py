@@ -51,6 +51,7 @@ from raylog.actors.control_messages import (
 )
 from raylog.actors.controller_link import ControllerLink, FindController
 from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
+from raylog.actors.directory_marks import DirectoryMarks
 from raylog.actors.environment import Environment, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
 from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
@@ -181,6 +182,9 @@ class Broker:
             raise
         self._tasks.start(self._register_and_beat())
         self._tasks.start(self._keep_usage())
+        own = self._spec.broker_id, self._directory_id
+        marks = DirectoryMarks(self._env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
+        self._tasks.start(marks.run())
 
     async def _open(self) -> None:
         env, spec = self._env, self._spec
@@ -394,6 +398,7 @@ class Broker:
             self._directory_id,
             self._boot_id,
             self._replicas.running(),
+            self._copy.mark,
         )
 
     async def _register_and_beat(self) -> None:

@@ -14,14 +14,21 @@ from collections.abc import Collection
 from typing import Final
 
 from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness
-from raylog.actors.control_messages import RegisterBroker, ReplicaLoss
+from raylog.actors.control_messages import MarkDirectory, RegisterBroker, ReplicaLoss
 from raylog.actors.eligible_leavers import without_dead
 from raylog.actors.incarnations import NO_INCARNATION
 from raylog.actors.messages import Message
-from raylog.actors.metadata_records import OWN_OFFSET, BrokerFenced, BrokerIdsUsed, BrokerRegistration, BrokerRemoved
+from raylog.actors.metadata_records import (
+    OWN_OFFSET,
+    BrokerFenced,
+    BrokerIdsUsed,
+    BrokerRegistration,
+    BrokerRemoved,
+    DirectoryMarked,
+)
 from raylog.actors.partition_decision import settle
 from raylog.actors.situation import situation_of
-from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, WrongCluster
+from raylog.errors import BrokerInUse, DirectoryOutdated, DuplicateBroker, StaleBrokerEpoch, WrongCluster
 
 NO_EPOCH: Final = -1
 
@@ -29,14 +36,16 @@ NO_EPOCH: Final = -1
 def register_broker(state: ClusterState, live: Liveness, request: RegisterBroker) -> list[Message]:
     """The broker's registration; none where this very run is registered and not fenced: it keeps its epoch.
 
-    WrongCluster, DuplicateBroker. Afterwards the caller hands each of `request.replicas` to `replica_registered`, and
-    each of `replicas_not_running` to `replica_lost`.
+    WrongCluster, DuplicateBroker, DirectoryOutdated. Afterwards the caller hands each of `request.replicas` to
+    `replica_registered`, and each of `replicas_not_running` to `replica_lost`.
     """
     if request.cluster_id != state.cluster_id:
         raise WrongCluster(request.directory, f"cluster {request.cluster_id}", f"cluster {state.cluster_id}")
     known = state.brokers.get(request.broker_id)
     if known is not None and _is_another(known, request) and request.broker_id in live.brokers:
         raise DuplicateBroker(known.id, f"on {known.host}, with directory {known.directory}")
+    if known is not None and known.directory_id == request.directory_id and request.mark < known.mark:
+        raise DirectoryOutdated(request.directory, known.id, request.mark, known.mark)
     registration = BrokerRegistration(
         broker_id=request.broker_id,
         broker_epoch=OWN_OFFSET,
@@ -52,6 +61,14 @@ def register_broker(state: ClusterState, live: Liveness, request: RegisterBroker
     if known is not None and not known.fenced and _says_the_same(known, request):
         return []
     return [registration]
+
+
+def mark_directory(state: ClusterState, request: MarkDirectory) -> list[Message]:
+    """Let the metadata log know of a directory's mark; none where it knows of this one, or the directory is another."""
+    known = state.brokers.get(request.broker_id)
+    if known is None or known.directory_id != request.directory_id or request.mark <= known.mark:
+        return []
+    return [DirectoryMarked(request.broker_id, request.directory_id, request.mark)]
 
 
 def allocate_broker_ids(state: ClusterState, count: int, above: int) -> tuple[int, list[Message]]:

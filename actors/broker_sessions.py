@@ -185,6 +185,12 @@ class BrokerSessions:
         if self._sessions.get(session.broker_id) is session:
             del self._sessions[session.broker_id]
 
+    def check_speaks_for(self, stream: Stream, broker_id: int) -> None:
+        """StaleBrokerEpoch unless this broker registered over this stream."""
+        session = self._by_stream.get(stream)
+        if session is None or session.broker_id != broker_id:
+            raise StaleBrokerEpoch(broker_id, _NO_BROKER, _NO_BROKER)
+
     def _checked(self, stream: Stream, broker_epoch: int) -> BrokerSession:
         session = self._by_stream.get(stream)
         if session is None:

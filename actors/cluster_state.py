@@ -28,6 +28,7 @@ from raylog.actors.metadata_records import (
     BrokerRemoved,
     ClusterFormed,
     ClusterSettings,
+    DirectoryMarked,
     PartitionChanged,
     ProducerIdBlock,
     ReassignmentThrottle,
@@ -75,6 +76,7 @@ class BrokerState:
     boot_id: str
     fenced: bool = False
     draining: bool = False
+    mark: int = 0  # that its directory has had
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,7 @@ class ClusterState:
             directory_id=record.directory_id,
             boot_id=record.boot_id,
             draining=before is not None and before.draining,
+            mark=before.mark if before is not None and before.directory_id == record.directory_id else 0,
         )
         self.next_broker_id = max(self.next_broker_id, record.broker_id + 1)
 
@@ -265,6 +268,11 @@ class ClusterState:
 
     def _apply_draining(self, record: BrokerDraining, _offset: int) -> None:
         self.brokers[record.broker_id] = replace(self.brokers[record.broker_id], draining=record.draining)
+
+    def _apply_marked(self, record: DirectoryMarked, _offset: int) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is not None and broker.directory_id == record.directory_id:
+            self.brokers[record.broker_id] = replace(broker, mark=record.mark)
 
     def _apply_broker_removed(self, record: BrokerRemoved, _offset: int) -> None:
         self.brokers.pop(record.broker_id, None)
@@ -373,6 +381,8 @@ def _broker_records(broker: BrokerState) -> list[Message]:
             boot_id=broker.boot_id,
         )
     ]
+    if broker.mark:
+        records.append(DirectoryMarked(broker.id, broker.directory_id, broker.mark))
     if broker.draining:
         records.append(BrokerDraining(broker.id, True))
     if broker.fenced:
@@ -386,6 +396,7 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     BrokerFenced: ClusterState._apply_fenced,
     BrokerDraining: ClusterState._apply_draining,
     BrokerRemoved: ClusterState._apply_broker_removed,
+    DirectoryMarked: ClusterState._apply_marked,
     TopicCreated: ClusterState._apply_created,
     TopicSettings: ClusterState._apply_settings,
     TopicDeleted: ClusterState._apply_deleted,

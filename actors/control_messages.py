@@ -178,7 +178,7 @@ ReplicaLoss: TypeAlias = tuple[bytes, int, int, str, bool]
 """topic id, partition, incarnation, why, damaged"""
 
 
-@message(kind=50)
+@message(kind=50, version=2)
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Message):
     """The first request on a stream to the controller. `replicas` are the processes that run on it already."""
@@ -194,6 +194,7 @@ class RegisterBroker(Message):
     directory_id: str
     boot_id: str
     replicas: tuple[ReplicaReport, ...]
+    mark: int = 0  # of its directory
 
 
 @message(kind=51)
@@ -273,6 +274,16 @@ class ProducerIdsAllocated(Message):
 # --- the metadata log ---------------------------------------------------------------------------------------------
 
 
+@message(kind=69)
+@dataclass(frozen=True, slots=True)
+class MarkDirectory(Message):
+    """From a broker to the controller: its directory has this mark on disk. Done once that is in the metadata log."""
+
+    broker_id: int
+    directory_id: str
+    mark: int
+
+
 @message(kind=60)
 @dataclass(frozen=True, slots=True)
 class Promise(Message):
@@ -282,7 +293,7 @@ class Promise(Message):
     controller: str  # for people: who asks
 
 
-@message(kind=61)
+@message(kind=61, version=2)
 @dataclass(frozen=True, slots=True)
 class Promised(Message):
     """Durably promised, or `promised_epoch` is higher than what was asked, and it was not.
@@ -298,6 +309,7 @@ class Promised(Message):
     start_offset: int
     end_offset: int
     voters: tuple[Voter, ...]
+    mark: int = 0  # of its directory
 
 
 @message(kind=62)

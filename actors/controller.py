@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.broker_membership import mark_directory
 from raylog.actors.broker_sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
@@ -28,6 +29,7 @@ from raylog.actors.control_counters import cluster_readings
 from raylog.actors.control_messages import (
     AllocateProducerIds,
     BrokerHeartbeat,
+    MarkDirectory,
     ProducerIdsAllocated,
     ProposeIsr,
     RegisterBroker,
@@ -46,7 +48,7 @@ from raylog.actors.coordinator_state import COORDINATED_TOPICS
 from raylog.actors.coordinator_supervisor import CoordinatorSupervisor
 from raylog.actors.environment import Environment, Server
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
-from raylog.actors.messages import Message, pack
+from raylog.actors.messages import Done, Message, pack
 from raylog.actors.metadata_records import BrokerIdsUsed, ClusterFormed
 from raylog.actors.metadata_writer import MetadataWriter, Recovered
 from raylog.actors.metric_definitions import Reading
@@ -124,6 +126,7 @@ class Controller:
             ProposeIsr: self._on_proposal,
             StandDown: lambda request, message: self._sessions.stand_down(message, request.stream),
             AllocateProducerIds: self._on_allocation,
+            MarkDirectory: self._on_mark,
             CoordinatorHeartbeat: self._on_coordinator,
             EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
             FindTopicById: lambda _, message: self._on_topic_sought(message),
@@ -278,6 +281,12 @@ class Controller:
 
     async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
         return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
+
+    async def _on_mark(self, request: Request, asked: MarkDirectory) -> Answer:
+        """Only the broker of this stream speaks for its directory."""
+        self._sessions.check_speaks_for(request.stream, asked.broker_id)
+        await self._changes.commit(mark_directory(self._changes.state, asked))
+        return Response(Done())
 
     async def _on_coordinator(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
         if self._is_shutting_down:

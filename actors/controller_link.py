@@ -93,6 +93,10 @@ class ControllerLink:
 
     # --- what others use ------------------------------------------------------------------------------------------
 
+    @property
+    def is_registered(self) -> bool:
+        return self.broker_epoch is not None
+
     def wake(self) -> None:
         """There is something new to report."""
         self._has_news.set()

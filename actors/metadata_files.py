@@ -2,6 +2,7 @@
 
     <data dir>/metadata-promise          the highest controller epoch that this broker has promised
     <data dir>/metadata-snapshot         the state at an offset, which stands for the log before it
+    <data dir>/directory-mark            a number that only rises: see directory_marks.py
     <data dir>/metadata-failure          the disk failed, and during which boot of the machine
     <data dir>/__cluster_metadata-0/     the log, a `PartitionLog`; it is there for whoever is, or once was, a voter
 
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 METADATA_TOPIC_ID: Final = "00000000000000000000000000000001"
 FAILURE_FILE: Final = "metadata-failure"
+MARK_FILE: Final = "directory-mark"
 PROMISE_FILE: Final = "metadata-promise"
 SNAPSHOT_FILE: Final = "metadata-snapshot"
 _VERSION: Final = 1
@@ -50,6 +52,7 @@ _SETTINGS: Final[dict[str, ConfigValue]] = {
 
 class Loaded(NamedTuple):
     promised_epoch: int
+    mark: int
     tail: LogTail
 
 
@@ -72,9 +75,9 @@ class MetadataFiles:
         """What a crash has left. It is synced first: what was read and is relied upon must not be lost by the next."""
         self._refuse_failed()
         self._disk.sync_directory(self._directory)
-        promised = self._read_promise()
+        promised, mark = self._read_promise(), self._read_mark()
         if not self._disk.exists(self._log_path):
-            return Loaded(promised, LogTail())
+            return Loaded(promised, mark, LogTail())
         log = self._open_log(now_ms)
         try:
             tail = self._read_log(log, now_ms)
@@ -82,7 +85,7 @@ class MetadataFiles:
             log.close()
             raise
         self._log = log
-        return Loaded(promised, tail)
+        return Loaded(promised, mark, tail)
 
     def _read_log(self, log: PartitionLog, now_ms: int) -> LogTail:
         log.flush()
@@ -121,6 +124,12 @@ class MetadataFiles:
         except FileNotFoundError:
             return NO_EPOCH
 
+    def _read_mark(self) -> int:
+        try:
+            return read_checkpoint(self._disk, self._path(MARK_FILE), _VERSION, _parse_mark)
+        except FileNotFoundError:
+            return 0
+
     def _read_snapshot(self) -> MetadataSnapshot:
         path = self._path(SNAPSHOT_FILE)
         try:
@@ -137,6 +146,10 @@ class MetadataFiles:
 
     def write_promise(self, epoch: int) -> None:
         write_checkpoint(self._disk, self._path(PROMISE_FILE), _VERSION, {"controller_epoch": epoch})
+
+    def write_mark(self, mark: int) -> None:
+        """May run beside another method: the file is its own."""
+        write_checkpoint(self._disk, self._path(MARK_FILE), _VERSION, {"mark": mark})
 
     def begin_log(self, tail: LogTail, now_ms: int) -> None:
         """Keep the log from now on, this one."""
@@ -215,6 +228,10 @@ def _begin_at(log: PartitionLog, offset: int, keep_rest: bool, now_ms: int) -> N
 
 def _parse_promise(body: Body) -> int:
     return int(body["controller_epoch"])
+
+
+def _parse_mark(body: Body) -> int:
+    return int(body["mark"])
 
 
 def _parse_snapshot(body: Body) -> MetadataSnapshot:

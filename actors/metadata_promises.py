@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.control_messages import MetadataRead, Promise, Promised, ReadMetadata
+from raylog.actors.directory_marks import outdated_voters, recorded_marks
 from raylog.actors.environment import Environment
 from raylog.actors.messages import pack
 from raylog.actors.metadata_log_tail import LogTail, MetadataSnapshot, decode_batches
@@ -56,6 +58,8 @@ class PromiseRounds:
         self._voters_seen: tuple[int, ...] = ()
         self._answered: set[int] = set()
         self._must_be_blank = False
+        self._promised: list[PromisedLog] = []  # in the last round
+        self._outdated: set[Voter] = set()
 
     # --- the two ways to begin ------------------------------------------------------------------------------------
 
@@ -70,15 +74,32 @@ class PromiseRounds:
         return await self._until_done(lambda streams: self._try_to_claim(streams, voters))
 
     async def _try_to_adopt(self, streams: dict[int, Stream]) -> Adopted | None:
-        epoch, log = await self._ask_all(streams, choose_log)
+        epoch, log = await self._ask_all(streams, self._choose)
         if log is None:
             return None
         try:
             tail = await self._read_log(streams[log.broker_id], epoch, log)
-            return Adopted(epoch, tail, tail.voters)
+            return None if self._found_outdated(tail) else Adopted(epoch, tail, tail.voters)
         except RaylogError as error:
             _log.warning("The metadata log of broker %d could not be read, trying again: %s", log.broker_id, error)
             return None
+
+    def _choose(self, promised: Collection[PromisedLog]) -> PromisedLog | None:
+        return choose_log([log for log in promised if log.voter not in self._outdated])
+
+    def _found_outdated(self, tail: LogTail) -> bool:
+        """Whether anybody who promised has a directory from before what this log says of it. It counts no more."""
+        batches = tail.batches_from(tail.start_offset)
+        records = chain(tail.snapshot.records, *(batch.records for batch in batches))
+        found = outdated_voters(self._promised, recorded_marks(records)) - self._outdated
+        for broker_id, _ in sorted(found):
+            _log.error(
+                "The directory of broker %d is an older copy of what it was: it has forgotten what it promised, so it "
+                "counts for nothing. Put back the newer one, or empty it and let raylog fetch everything anew.",
+                broker_id,
+            )
+        self._outdated |= found
+        return bool(found)
 
     async def _try_to_claim(self, streams: dict[int, Stream], voters: Sequence[int]) -> Adopted | None:
         def named(promised: Collection[PromisedLog]) -> tuple[Voter, ...] | None:
@@ -128,6 +149,7 @@ class PromiseRounds:
             decided = decide(promised)
         for late in waiting:
             late.cancel()
+        self._promised = promised
         return epoch, decided
 
     def _promised_log(self, broker_id: int, asked: asyncio.Future[Response]) -> PromisedLog | None:
@@ -145,7 +167,7 @@ class PromiseRounds:
         self._epochs_seen.add(answer.promised_epoch)
         self._voters_seen = self._voters_seen or tuple(voter for voter, _ in answer.voters)
         place = answer.last_epoch, answer.start_offset, answer.end_offset
-        log = PromisedLog(broker_id, answer.directory_id, *place, answer.voters)
+        log = PromisedLog(broker_id, answer.directory_id, *place, answer.voters, answer.mark)
         if self._must_be_blank and not log.is_blank:
             raise MetadataNotBlank(broker_id, log.end_offset)
         return log if answer.granted else None

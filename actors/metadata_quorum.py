@@ -33,6 +33,7 @@ class PromisedLog(NamedTuple):
     start_offset: int
     end_offset: int
     voters: tuple[Voter, ...]
+    mark: int = 0  # of its directory: `directory_marks.py`
 
     @property
     def voter(self) -> Voter:

@@ -74,6 +74,16 @@ class BrokerRemoved(Message):
     broker_id: int
 
 
+@message(kind=119)
+@dataclass(frozen=True, slots=True)
+class DirectoryMarked(Message):
+    """A broker's directory has had this mark. One that says less is a copy from before (`directory_marks.py`)."""
+
+    broker_id: int
+    directory_id: str
+    mark: int
+
+
 # --- topics -------------------------------------------------------------------------------------------------------
 
 

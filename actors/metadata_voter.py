@@ -90,6 +90,7 @@ class MetadataCopy:
         self._on_snapshot = on_snapshot
         self._tail = LogTail()
         self._promised_epoch = -1
+        self._mark = 0
         self._version = 0
         self._waiting: deque[_Waiting] = deque()
         self._worker: asyncio.Task[None] | None = None
@@ -110,7 +111,7 @@ class MetadataCopy:
         MetadataRecordUnknown: then this broker cannot take part.
         """
         copy = cls(env, MetadataFiles(env.disk, data_directory, cluster_id), own, on_committed, on_snapshot)
-        copy._promised_epoch, copy._tail = await copy._on_disk(copy._files.load)
+        copy._promised_epoch, copy._mark, copy._tail = await copy._on_disk(copy._files.load)
         copy._version = copy._tail.start_offset
         if copy._version:
             on_snapshot(copy._tail.snapshot)
@@ -140,6 +141,18 @@ class MetadataCopy:
     def is_durable(self) -> bool:
         """Whether the log is kept on disk: so for whoever is, or once was, a voter."""
         return self._files.keeps_log
+
+    @property
+    def mark(self) -> int:
+        """Of its directory, as it is on disk."""
+        return self._mark
+
+    async def raise_mark(self) -> int:
+        """The next one, once it is on disk."""
+        mark = self._mark + 1
+        await self._env.off_loop(partial(self._files.write_mark, mark))
+        self._mark = max(self._mark, mark)
+        return mark
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -210,7 +223,7 @@ class MetadataCopy:
             _log.info("Controller epoch %d is promised to %s.", epoch, controller)
         tail = self._tail
         place = tail.last_epoch, tail.start_offset, tail.end_offset
-        return Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters)
+        return Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters, self._mark)
 
     async def _obey(self, epoch: int) -> None:
         """Refuse a controller whose time is over. One with a higher epoch has its majority without this broker."""

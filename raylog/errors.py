@@ -47,7 +47,7 @@ What stays true here:
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, DirectoryBlank, DirectoryCopied, WrongCluster,
-    │   │                         WrongPartition
+    │   │                         WrongPartition, DirectoryOutdated
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline
@@ -1512,6 +1512,29 @@ class DirectoryCopied(DirectoryError):
 
     def describe(self) -> str:
         return f"Directories {self.path} and {self.other} are both broker {self.broker}'s."
+
+
+class DirectoryOutdated(DirectoryError):
+    """A broker's directory is older than the cluster has seen it: it was restored from a backup."""
+
+    advice = (
+        "Put back the newer directory. If that is lost, move this broker's replicas to others, remove the broker, and "
+        "start it with an empty directory: raylog fetches everything anew. To go back in time, restore the directories "
+        "of all brokers, as they were at one moment."
+    )
+
+    def __init__(self, path: str, broker: int, mark: int, recorded: int) -> None:
+        super().__init__(path, broker, mark, recorded)
+        self.path = path
+        self.broker = broker
+        self.mark = mark
+        self.recorded = recorded
+
+    def describe(self) -> str:
+        return (
+            f"Directory {self.path} of broker {self.broker} is an older copy: its mark is {self.mark}, and the cluster "
+            f"has seen {self.recorded}. It has forgotten what it acknowledged since."
+        )
 
 
 class WrongCluster(DirectoryError):
