@@ -16,6 +16,7 @@ from raylog.actors.placement import Load, Site, most_dispensable, place_another
 from raylog.actors.placement_inputs import load_of, sites_of, usable_sites
 from raylog.actors.reassignment_steps import keeps_somebody, retarget
 from raylog.actors.situation import situation_of
+from raylog.actors.topic_settings import check_min_insync
 from raylog.config import NO_LIMIT
 from raylog.errors import (
     BrokerNotAvailable,
@@ -47,6 +48,7 @@ def reassign_partitions(
             records += reassigned(state, live, partition, partition.original, "reassignment cancelled")
         else:
             check_replicas(state, live, name, number, target, present=partition.replicas)
+            _check_fewer(state, partition, len(target))
             records += reassigned(state, live, partition, target, "reassigned")
     return records
 
@@ -56,7 +58,7 @@ def change_replication_factor(
 ) -> list[Message]:
     """Replicas are added where placement would put them; those go whose absence matters least, never a leader.
 
-    UnknownTopic, InvalidReplicationFactor, InvalidReplicaAssignment.
+    UnknownTopic, InvalidReplicationFactor, InvalidReplicaAssignment; InvalidConfig: min.insync.replicas asks for more.
     """
     known = state.topic(topic)
     sites, load = usable_sites(state, live), load_of(state)
@@ -64,6 +66,7 @@ def change_replication_factor(
         raise InvalidReplicationFactor(replication_factor, len(sites))
     records: list[Message] = []
     for partition in state.partitions_of(known.id):
+        _check_fewer(state, partition, replication_factor)
         target = list(partition.intended)
         while len(target) > replication_factor:
             target.remove(_to_drop(state, live, partition, target, load))
@@ -73,6 +76,12 @@ def change_replication_factor(
             cause = f"replication factor {replication_factor}"
             records += reassigned(state, live, partition, target, cause)
     return records
+
+
+def _check_fewer(state: ClusterState, partition: PartitionState, replicas: int) -> None:
+    """InvalidConfig: with so few of them `min.insync.replicas` can never be met."""
+    if replicas < len(partition.intended):
+        check_min_insync(state.config_of(partition), replicas)
 
 
 def check_replicas(

@@ -20,7 +20,7 @@ from raylog.actors.placement import Load, place_partitions
 from raylog.actors.placement_inputs import load_of, usable_sites
 from raylog.actors.reassignment import check_replicas
 from raylog.actors.topic_names import check_topic_name, is_internal
-from raylog.actors.topic_settings import settings_of
+from raylog.actors.topic_settings import check_min_insync, settings_of
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import (
     InvalidPartitions,
@@ -57,14 +57,15 @@ def create_topic(
     BrokerNotAvailable, UnknownConfig, InvalidConfig.
     """
     _check_new_name(state, topic.name, internal)
-    settings = settings_of(TopicConfig.parse(topic.settings))
+    config = TopicConfig.parse(topic.settings)
     if topic.assignment is None:
         partitions = 1 if topic.partitions is None else topic.partitions
         _check_count(topic.name, partitions)
         replicas = _place(state, live, partitions, topic.replication_factor)
     else:
         replicas = _as_assigned(state, live, topic, topic.assignment)
-    return [TopicCreated(topic_id, topic.name, settings), *_new_partitions(topic_id, 0, replicas)]
+    check_min_insync(config, min(map(len, replicas)))
+    return [TopicCreated(topic_id, topic.name, settings_of(config)), *_new_partitions(topic_id, 0, replicas)]
 
 
 def create_partitions(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from raylog.actors.cluster_state import ClusterState, Liveness, TopicState
 from raylog.actors.control_messages import Setting
@@ -17,6 +18,9 @@ from raylog.actors.partition_decision import settle
 from raylog.actors.partition_state import PartitionState
 from raylog.actors.situation import situation_of
 from raylog.config import ConfigValue, TopicConfig
+from raylog.errors import InvalidConfig
+
+MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def alter_topic_settings(
@@ -28,6 +32,8 @@ def alter_topic_settings(
     """
     known = state.topic(topic)
     config = known.config.with_changes(changes)
+    if MIN_INSYNC in changes:
+        check_min_insync(config, min(len(each.intended) for each in state.partitions_of(known.id)))
     settings = settings_of(config)
     if settings == known.settings:
         return []
@@ -35,6 +41,13 @@ def alter_topic_settings(
     for partition in state.partitions_of(known.id):
         records += _consequences(state, live, known, partition, config)
     return records
+
+
+def check_min_insync(config: TopicConfig, replicas: int) -> None:
+    """InvalidConfig: more would have to be in sync than there are, so that acks=all is never answered."""
+    if config.min_insync_replicas > replicas:
+        expected = f"no more than the {replicas} replicas of the topic"
+        raise InvalidConfig(MIN_INSYNC, config.min_insync_replicas, expected)
 
 
 def settings_of(config: TopicConfig) -> tuple[Setting, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.metadata_records import PartitionChanged, TopicSettings
+from raylog.actors.reassignment import change_replication_factor, reassign_partitions
 from raylog.actors.topic_settings import alter_topic_settings, settings_of
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import InvalidConfig, UnknownConfig, UnknownTopic
@@ -38,6 +39,21 @@ def test_settings_that_cannot_be() -> None:
         alter(cluster, {"unclean.leader.election.enable": "perhaps"})
     with pytest.raises(UnknownTopic):
         alter_topic_settings(cluster.state, cluster.live, "u", {})
+
+
+def test_more_in_sync_than_there_are_replicas_is_refused_where_it_is_set() -> None:
+    cluster = SmallCluster(4)
+    with pytest.raises(InvalidConfig, match="no more than the 3 replicas of the topic"):
+        cluster.create("u", [1, 2, 3], settings={"min.insync.replicas": 4})
+    cluster.create("t", [1, 2, 3], settings={"min.insync.replicas": 3})
+    with pytest.raises(InvalidConfig, match=r"'min.insync.replicas' cannot be 4: expected no more than the 3"):
+        alter(cluster, {"min.insync.replicas": 4})
+    with pytest.raises(InvalidConfig, match="no more than the 2 replicas"):
+        change_replication_factor(cluster.state, cluster.live, "t", 2)
+    with pytest.raises(InvalidConfig, match="no more than the 2 replicas"):
+        reassign_partitions(cluster.state, cluster.live, {("t", 0): [1, 2]})
+    assert change_replication_factor(cluster.state, cluster.live, "t", 4)
+    assert reassign_partitions(cluster.state, cluster.live, {("t", 0): [2, 3, 4]})
 
 
 def test_a_lower_minimum_clears_the_eligible_in_the_same_batch() -> None:
