@@ -80,6 +80,7 @@ class Plan:
         small = {"segment.bytes": own.choice(("700", "2000"))}
         return replace(
             self, theme="rot", replication=copies, min_insync=own.choice((1, 2)), is_unclean=False,
+            is_fsync=False, has_operator=False,  # a move may take the sound copies away, a power cut raise doubts
             other_settings=small if own.random() < 0.8 else self.other_settings,
         )  # fmt: skip
 
