@@ -72,6 +72,5 @@ SEEDS: Final[dict[str, int]] = {
     "producers_not_rebuilt": 0,
     "blank_elected": 127,
     "nothing_set_aside": 447,
-    "unclean_epoch_untold": 575,
-    "shared_file_cut": 1023,
+    "unclean_epoch_untold": 1087,
 }
