@@ -63,6 +63,11 @@ class PromisingPlan(Plan):
     def may_crash_all_once(self) -> bool:
         return False
 
+    @property
+    def may_lose_last(self) -> bool:
+        """What a person gives up with a choice is lost: no real producer or consumer here is told to go on without."""
+        return False
+
 
 class SimulatedProducer:
     """One real producer, whose program sends to all partitions. `acknowledged` counts its records."""
