@@ -1,6 +1,8 @@
 """The person who chooses a copy where nobody leads any more (rule 7), and what must be there for that person to see.
 
-- A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss.
+- A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
+  or where nobody writes: there one copy may be all that is promised, and a replica that is elected and dies before it
+  hears of it comes back blank (seed 50011).
 - What was acknowledged, and was on some disk when the last copy went, is on some disk at the end: in the log that was
   chosen, or set aside. Choices are often bad ones, so that there is something to set aside.
 - What a choice loses is known before it is made: all from where the chosen copy ends, or differs from what was told.
@@ -19,7 +21,7 @@ from raylog.storage.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulation.clients import records_of
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.history import InvariantBroken, PartitionHistory
-from tests.simulation.plan import TOPIC, Plan
+from tests.simulation.plan import OTHER_TOPIC, TOPIC, Plan
 from tests.simulation.simulated_cluster import SimulatedCluster
 
 _LOOK_SECONDS = 0.5
@@ -40,7 +42,7 @@ class Chooser:
     choices: int = 0
     _struck: set[int] = field(default_factory=set)  # partitions whose last copy was taken away
     _owed: dict[int, set[bytes]] = field(default_factory=dict)
-    _waiting: dict[int, float] = field(default_factory=dict)
+    _waiting: dict[tuple[str, int], float] = field(default_factory=dict)
     _is_asking: bool = False
 
     def begin(self) -> None:
@@ -81,24 +83,30 @@ class Chooser:
         running = self.cluster.in_office()
         if running is None or running.controller is None or running.process.is_paused:
             return
-        state = running.controller._changes.state
-        waiting = [p for p in state.partitions.values() if p.waits_for_a_person and state.name_of(p) == TOPIC]
-        now = self.cluster.world.now
-        self._waiting = {each.partition: self._waiting.get(each.partition, now) for each in waiting}
-        for partition, since in self._waiting.items():
-            if partition not in self._struck and not self.plan.is_unclean:
-                self.cluster.world.fail("The chooser", InvariantBroken(f"{TOPIC}-{partition} waits for a person: why?"))
+        state, now = running.controller._changes.state, self.cluster.world.now
+        waiting = [(state.name_of(p), p.partition) for p in state.partitions.values() if p.waits_for_a_person]
+        ours = [each for each in waiting if each[0] in (TOPIC, OTHER_TOPIC)]
+        self._waiting = {each: self._waiting.get(each, now) for each in ours}
+        for (topic, partition), since in self._waiting.items():
+            if not self._may_wait(topic, partition):
+                self.cluster.world.fail("The chooser", InvariantBroken(f"{topic}-{partition} waits for a person: why?"))
             if now - since >= _PATIENCE and not self._is_asking:
                 self._is_asking = True
-                running.process.run(self._choose(running.controller.admin, partition))
+                running.process.run(self._choose(running.controller.admin, topic, partition))
                 self.cluster.world.after(2 * _CALL_SECONDS, self._may_ask_again)
+
+    def _may_wait(self, topic: str, partition: int) -> bool:
+        return partition in self._struck or self.plan.is_unclean or not self._is_written(topic, partition)
+
+    def _is_written(self, topic: str, partition: int) -> bool:
+        return topic == TOPIC and partition < len(self.histories)
 
     def _may_ask_again(self) -> None:
         self._is_asking = False
 
-    async def _choose(self, admin: ControllerAdmin, partition: int) -> None:
+    async def _choose(self, admin: ControllerAdmin, topic: str, partition: int) -> None:
         try:
-            copies = (await admin.describe_copies(TOPIC, partition, timeout=_CALL_SECONDS)).copies
+            copies = (await admin.describe_copies(topic, partition, timeout=_CALL_SECONDS)).copies
             holders = {each.broker for each in copies if not each.name}
             possible = [each for each in copies if _is_possible(each) and each.broker in holders]
             if not possible:
@@ -106,18 +114,22 @@ class Chooser:
             chosen = self.random.choice(possible)
             if self.random.random() < _BEST:
                 chosen = max(possible, key=lambda each: each.log_end_offset)
-            lost_from = self._first_loss(partition, chosen)
-            self.cluster.world.trace("a person chooses {}; lost from {} on", chosen, lost_from)
-            if partition < len(self.histories):
-                self.lost(partition, lost_from)
+            self.cluster.world.trace("a person chooses {} for {}-{}", chosen, topic, partition)
+            if self._is_written(topic, partition):
+                self._give_up(partition, chosen)
             self.choices += 1
             await admin.recover_partition(
-                TOPIC, partition, chosen.broker, accept_loss=True, aside=chosen.name, timeout=_CALL_SECONDS
+                topic, partition, chosen.broker, accept_loss=True, aside=chosen.name, timeout=_CALL_SECONDS
             )
         except RaylogError as error:
             self.cluster.world.trace("a person cannot choose: {}", str(error))
         else:
             self._is_asking = False
+
+    def _give_up(self, partition: int, chosen: CopyDescription) -> None:
+        lost_from = self._first_loss(partition, chosen)
+        self.cluster.world.trace("{}-{}: lost from {} on", TOPIC, partition, lost_from)
+        self.lost(partition, lost_from)
 
     def _first_loss(self, partition: int, chosen: CopyDescription) -> int:
         """Where the chosen log ends, or first differs from what clients were told."""
@@ -132,8 +144,6 @@ class Chooser:
         return expected
 
     def _told(self, partition: int) -> dict[int, bytes]:
-        if partition >= len(self.histories):
-            return {}
         history = self.histories[partition]
         return {**{offset: value for value, offset in history.acknowledged.items()}, **history.seen}
 
