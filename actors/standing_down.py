@@ -1,7 +1,9 @@
 """A replica that should not lead asks to be relieved: its copy is damaged (rules 1, 14), or its disk stays full.
 
-What must stay true: it is relieved only if a living member of the ISR remains. So of two damaged replicas that ask at
-the same time one stays, and none throws away what nobody else has.
+What must stay true: it is relieved only if somebody else lives who may be elected: a member of the ISR, or for damage
+an eligible leaver (rule 6). So of two damaged replicas that ask at the same time one stays, and none throws away what
+nobody else has. An eligible leaver cannot always come into the ISR first: what it has yet to fetch may lie behind the
+damage.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def _leave(
     state: ClusterState, live: Liveness, before: PartitionState, asked: StandDown, cause: str
 ) -> list[Message]:
     situation = situation_of(state, live, before, gone=asked.broker)
-    if before.never_led or not situation.alive.intersection(before.isr):
+    if before.never_led or not situation.alive.intersection(before.last_members):
         raise EligibleLeadersNotAvailable(state.name_of(before), before.partition)
     after = without_damaged(before, asked.broker, situation, asked.reason)
     return [*settle(before, after, situation, cause)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,26 @@ def test_a_damaged_leader_hands_over_and_leaves_the_isr_in_one_record(cluster: C
 def test_a_damaged_follower_leaves_and_the_leader_stays(cluster: ControlCluster) -> None:
     (record,) = decide(cluster, 3, DAMAGED)
     assert (record.leader, record.isr, record.leader_epoch) == (1, (1, 2), cluster.partition().leader_epoch)
+
+
+def test_a_damaged_leader_hands_over_to_an_eligible_leaver(cluster: ControlCluster) -> None:
+    """Which holds all that was acknowledged, and may never catch up with a leader that cannot read what comes next."""
+    leaver_only = replace(cluster.partition(), isr=(1,), elr=(3,))
+    state = replace(cluster.state, partitions={**cluster.state.partitions, leaver_only.id: leaver_only})
+    (record,) = stand_down(state, cluster.controller._changes.live, asked(cluster, 1, DAMAGED))
+    assert isinstance(record, PartitionChanged)
+    assert (record.leader, record.isr, record.elr) == (3, (3,), ())
+    assert record.leader_epoch == leaver_only.leader_epoch + 1
+    assert record.unclean_epoch == leaver_only.unclean_epoch
+
+
+def test_a_damaged_leader_stays_where_the_eligible_leaver_is_away(cluster: ControlCluster) -> None:
+    leaver_only = replace(cluster.partition(), isr=(1,), elr=(3,))
+    state = replace(cluster.state, partitions={**cluster.state.partitions, leaver_only.id: leaver_only})
+    live = cluster.controller._changes.live
+    without = Liveness(live.brokers, {key: value for key, value in live.replicas.items() if key[2] != 3})
+    with pytest.raises(EligibleLeadersNotAvailable):
+        stand_down(state, without, asked(cluster, 1, DAMAGED))
 
 
 def test_nobody_leaves_who_is_the_last_one_alive(cluster: ControlCluster) -> None:
