@@ -36,7 +36,7 @@ class Operator:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self._sizes = range(max(self.plan.min_insync, self.plan.least_insync), min(3, self.plan.brokers) + 1)
+        self._sizes = range(self.plan.least_copies, min(3, self.plan.brokers) + 1)
         self._minimums = range(self.plan.least_insync, self.plan.min_insync + 1)
 
     def begin(self) -> None:

@@ -77,10 +77,10 @@ class Plan:
         if self.theme or own.random() >= _ROT:
             return self
         copies = own.choice((2, 3, 3))
-        small = {"segment.bytes": own.choice(("700", "2000"))}
+        # With an index of short steps an opening reads only the ends of segments, so that bits rot in between.
+        small = {"segment.bytes": own.choice(("700", "2000")), "index.interval.bytes": "200"}
         return replace(
             self, theme="rot", replication=copies, min_insync=own.choice((1, 2)), is_unclean=False,
-            is_fsync=False, has_operator=False,  # a move may take the sound copies away, a power cut raise doubts
             other_settings=small if own.random() < 0.8 else self.other_settings,
         )  # fmt: skip
 
@@ -136,8 +136,13 @@ class Plan:
 
     @property
     def least_insync(self) -> int:
-        """Whoever changes `min.insync.replicas` must not go below; nor below it with the replication factor."""
+        """Whoever changes `min.insync.replicas` must not go below."""
         return 1 if self.is_fsync or self.min_insync == 1 else 2
+
+    @property
+    def least_copies(self) -> int:
+        """Nor below this with the replication factor: the one copy that is left may have rotted, unseen so far."""
+        return max(self.min_insync, 2 if self.theme == "rot" else self.least_insync)
 
     @property
     def may_lose_copies(self) -> bool:

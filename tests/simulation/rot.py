@@ -4,7 +4,8 @@ Readers and followers meet some of them. For the rest a stand-in of the housekee
 is, again and again until its file is gone: set aside with its directory, deleted, or cut off.
 
 What must stay true: a bit rots only where every replica of its partition is in sync and has that batch, and one at a
-time. So whatever becomes of the damaged copy, the batch is there.
+time; and there are never fewer than two (`Plan.least_copies`). So whatever becomes of the damaged copy, the batch is
+there. Where a single copy may have later records, nothing rots that an opening reads.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from random import Random
 
 from raylog.errors import OffsetOutOfRange, RaylogError
+from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import HEADER_BYTES, read_header
-from raylog.storage.segment import LOG_SUFFIX
+from raylog.storage.segment import LOG_SUFFIX, Place, Segment
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.simulation.plan import TOPIC, Plan
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
@@ -77,15 +79,17 @@ class Rot:
         log = running.log
         assert log is not None
         with unobserved(running):
-            # What recovery looks at stays sound where the copy may be the only one with later records: it refuses to
-            # open a damaged log, whoever else there is.
-            end = log.high_watermark if self.plan.min_insync > 1 else min(log.high_watermark, log.recovery_point)
+            end = log.high_watermark
+            if self._may_be_alone:
+                end = min(end, log.segments.active.base_offset)
             if end <= log.log_start_offset:
                 return None
             offset = self.random.randrange(log.log_start_offset, end)
             segment = log.segments.containing(offset)
             place = segment.locate(offset)
             size = segment.place_after(place).position - place.position
+            if self._may_be_alone and _is_read_at_opening(log, segment, place):
+                return None
         byte = place.position + self.random.randrange(self.random.choice((HEADER_BYTES, size)))
         return self._flip(running, segment.path(LOG_SUFFIX), place.position, place.base_offset, byte)
 
@@ -103,6 +107,11 @@ class Rot:
         self._bits = [*self._present(), found]
         self._scrub_later(found)
         return home
+
+    @property
+    def _may_be_alone(self) -> bool:
+        """Whether one copy may have records that no other one has; the operator may lower the minimum."""
+        return self.plan.least_insync == 1
 
     def _is_whole(self, running: RunningReplica) -> bool:
         """Whether all replicas of its partition are in sync, and have all that is committed."""
@@ -148,6 +157,15 @@ class Rot:
             bit.is_deleted = True
         except RaylogError as error:
             self.cluster.world.trace("{} is told of rot: {}", running.spec, error)
+
+
+def _is_read_at_opening(log: PartitionLog, segment: Segment, place: Place) -> bool:
+    """After the end of its process (a rotten disk loses no power): the growing segment, and where the others end.
+
+    A log that is damaged there is refused and set aside, whoever else there is (rule 14). With a minimum of one it may
+    be the only one with the records since, and then its partition waits for a person (rule 7).
+    """
+    return segment is log.segments.active or place.position >= segment.boundary_before(segment.size).position
 
 
 def _bytes_of(disk: FaultyDisk, path: str) -> bytes:
