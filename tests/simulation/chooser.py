@@ -50,21 +50,28 @@ class Chooser:
             self._look()
             self.cluster.world.after(_LOOK_SECONDS, self.begin)
 
-    def last_copy_goes(self, partition: int) -> None:
-        """Whatever is acknowledged and on a disk now has to be found in the end."""
+    def last_copy_goes(self, partition: int, take: Callable[[], None]) -> None:
+        """Whatever is acknowledged and on a disk once it has gone has to be found in the end.
+
+        An earlier one may have left records in the very copy that goes now: these are owed no more.
+        """
         self._struck.add(partition)
-        acknowledged = set(self.histories[partition].acknowledged)
-        self._owed.setdefault(partition, set()).update(acknowledged & self._on_disks(partition))
+        self._check_owed(partition)
+        take()
+        self._owed[partition] = set(self.histories[partition].acknowledged) & self._on_disks(partition)
 
     def check_final(self) -> None:
-        for partition, owed in self._owed.items():
-            missing = owed - self._on_disks(partition)
-            if missing:
-                some = sorted(missing)[:3]
-                raise InvariantBroken(
-                    f"{TOPIC}-{partition}: {len(missing)} acknowledged records were on a disk when the last copy went, "
-                    f"and are in no log any more, set aside or not: {some}"
-                )
+        for partition in self._owed:
+            self._check_owed(partition)
+
+    def _check_owed(self, partition: int) -> None:
+        missing = self._owed.get(partition, set()) - self._on_disks(partition)
+        if missing:
+            some = sorted(missing)[:3]
+            raise InvariantBroken(
+                f"{TOPIC}-{partition}: {len(missing)} acknowledged records were on a disk when the last copy went, "
+                f"and are in no log any more, set aside or not: {some}"
+            )
 
     def _on_disks(self, partition: int) -> set[bytes]:
         found: set[bytes] = set()

@@ -46,7 +46,7 @@ class Faults:
     random: Random
     plan: Plan
     lost: Callable[[int, int], None]
-    last_copy_goes: Callable[[int], None]
+    last_copy_goes: Callable[[int, Callable[[], None]], None]
     counts: dict[str, int] = field(default_factory=dict)
     _paused: list[Process] = field(default_factory=list)
     _stopped: bool = False

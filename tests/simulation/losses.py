@@ -35,7 +35,7 @@ class Losses:
     plan: Plan
     lost: Callable[[int, int], None]
     races: Races
-    last_copy_goes: Callable[[int], None]
+    last_copy_goes: Callable[[int, Callable[[], None]], None]
     _hit: dict[int, float] = field(default_factory=dict)  # broker: when its copies may be whole again
     _rotten: set[int] = field(default_factory=set)  # brokers with a flipped bit that may not have been found
     _quiet_until: float = 0.0
@@ -356,8 +356,8 @@ class Losses:
     def _strike_last(self, leader: RunningReplica) -> None:
         if self.races.is_over or not leader.process.is_alive or not self._is_last(leader):
             return
-        self.random.choice((self._take_directory, self._take_bit))(leader)
-        self.last_copy_goes(leader.spec.partition)
+        take = self.random.choice((self._take_directory, self._take_bit))
+        self.last_copy_goes(leader.spec.partition, lambda: take(leader))
 
     def _flip_bit(self) -> bool:
         victim = self._victim()
