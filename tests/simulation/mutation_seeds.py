@@ -58,8 +58,8 @@ SEEDS: Final[dict[str, int]] = {
     "reboot_not_doubted": 20,
     "blank_not_doubted": 32,
     "epoch_not_written": 0,
-    "damaged_goes_unrelieved": 80,
-    "last_one_relieved": 80,
+    "damaged_goes_unrelieved": 79,
+    "last_one_relieved": 79,
     "damaged_leads_on": 51,
     "tail_left": 0,
     "unsynced_cut": 0,
@@ -71,6 +71,6 @@ SEEDS: Final[dict[str, int]] = {
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 0,
     "blank_elected": 127,
-    "nothing_set_aside": 447,
+    "nothing_set_aside": 319,
     "unclean_epoch_untold": 1087,
 }
