@@ -129,7 +129,7 @@ class SimulatedCluster:
     is_over: bool = False
     has_head: bool = True  # as Ray's head, without which no controller is started
     has_housekeepers: bool = False
-    loses_orders: bool = True  # to start a replica; each is repeated after half a minute
+    loses_orders: bool = True  # to start a replica or a coordinator; each is repeated after a time-out
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
     _promises: KeptPromises = field(default_factory=KeptPromises)

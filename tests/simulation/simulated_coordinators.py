@@ -30,7 +30,7 @@ class SimulatedCoordinators:
             raise CoordinatorNotStarted(spec.topic, spec.partition, "this simulation has none of its kind")
         world = self._cluster.world
         await asyncio.sleep(0.001)
-        if world.random.random() >= _ORDER_LOST:
+        if world.random.random() >= _ORDER_LOST or not self._cluster.loses_orders:
             world.after(world.random.uniform(*_START_SECONDS), self._start, spec)
 
     async def stop(self, spec: CoordinatorSpec) -> None:
