@@ -20,6 +20,7 @@ FOUND_BUGS: Final[dict[int, str]] = {
     176: "the same as 147",
 }
 _SMALL_SET: Final = range(40)
+_ONE_COPY_ROTS: Final = (61, 80)  # a consumer reads again what only a replica out of sync has sound
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", sorted({*_SMALL_SET, *FOUND_BUGS}))
+@pytest.mark.parametrize("seed", sorted({*_SMALL_SET, *_ONE_COPY_ROTS, *FOUND_BUGS}))
 def test_each_acknowledged_record_is_there_once_and_read_in_order(seed: int) -> None:
     outcome = run_seed(seed)
     assert outcome.acknowledged > 0

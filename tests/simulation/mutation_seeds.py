@@ -33,7 +33,7 @@ SEEDS: Final[dict[str, int]] = {
     "fetch_above_high_watermark_refused": 2,
     "duplicates_appended": 0,
     "gaps_taken": 98,
-    "repetition_answered_at_once": 246,
+    "repetition_answered_at_once": 312,
     "clients_ask_anything": 1,
     "everybody_is_internal": 1,
     "anybody_elected": 0,

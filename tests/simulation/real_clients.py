@@ -32,7 +32,7 @@ from raylog.api.producer_options import ProducerOptions
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import TopicPartition
 from raylog.api.sender import Sender
-from raylog.errors import RaylogError
+from raylog.errors import OnlyCopyDamaged, RaylogError, RecordUnreadable
 from tests.simulation.history import PartitionHistory
 from tests.simulation.plan import TOPIC, Plan
 from tests.simulation.scenario import Outcome, Scenario
@@ -172,7 +172,9 @@ class SimulatedConsumer:
         try:
             polled = desk.handout.poll(self._env.random.choice((1, 5, 500)))
         except RaylogError as error:
-            if not error.retriable:  # nothing happened that a consumer has to be told of
+            if isinstance(error, RecordUnreadable) and isinstance(error.__cause__, OnlyCopyDamaged):
+                self._read_again(desk, TopicPartition(error.topic, error.partition))
+            elif not error.retriable:  # nothing else happened that a consumer has to be told of
                 raise
             return  # the cluster cannot be reached, or no leader
         for partition, records in polled.items():
@@ -184,6 +186,10 @@ class SimulatedConsumer:
                 self._expected[partition] = record.offset + 1
             assert desk.handout.position(partition) == self._expected[partition]
             self.read += len(records)
+
+    def _read_again(self, desk: ConsumerDesk, partition: TopicPartition) -> None:
+        """A replica that has these records sound comes back, and the leader hands over to it: nothing is skipped."""
+        desk.seek(partition, self._expected[partition])
 
     def _do_something(self, desk: ConsumerDesk) -> None:
         """As programs do, now and then."""
