@@ -116,8 +116,9 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
     told = cluster.describe_group("crew")
     assert (told.lag, len(told.partitions), len(told.members)) == (0, _PARTITIONS, 3)
     assert "crew" in [each.group_id for each in cluster.list_groups()]
+    assert len(cluster.reset_group_offsets("crew", "earliest", dry_run=True)) == _PARTITIONS
     with pytest.raises(GroupNotEmpty):
-        cluster.reset_group_offsets("crew", "earliest", dry_run=True)
+        cluster.reset_group_offsets("crew", "earliest")
     assert_only_the_dead_lost_without_a_word(crew)
 
 
