@@ -2,6 +2,7 @@
 
 What must stay true:
 - The bytes of these requests have a bound; past it the socket is not read until half of them are gone (rule 31).
+- A client that sends many requests at once begins some of them in each turn of the loop (rule 34).
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run.
 - What only processes of the cluster may ask gets no further than here on a client's stream (rule 33).
@@ -24,6 +25,7 @@ from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request
 from raylog.errors import InternalOnly, MessageUnknown, StreamNotOpen
 
 _CANCEL_SECONDS: Final = 1.0
+_PER_TURN: Final = 64  # requests of a client that begin; then others have their turn of the loop (rule 34)
 _of_clients: Final = RareLog(logging.getLogger(__name__))
 
 
@@ -48,6 +50,8 @@ class RequestsHeld:
         self.peer = ""
         self.is_congested = False  # the peer does not read its answers
         self.most_bytes = limits.held_bytes
+        self.begun_in_turn = 0  # the stream sets it to 0 when it begins to hand over what has arrived
+        self._goes_on = False  # in the next turn
         self._handler = handler
         self._limits = limits
         self._answer = answer
@@ -71,9 +75,10 @@ class RequestsHeld:
         if self.bytes_held > self.most_bytes and self._is_reading:
             self._is_reading = False
             self._read_on(False)
-        if self._queued or self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers:
+        if self._queued or self._is_busy() or self._is_turn_over():
             self._queued.append(request)
         else:
+            self.begun_in_turn += 1
             self._handle(request)
 
     def when_it_reads(self, call: Callable[[], None]) -> None:
@@ -87,7 +92,8 @@ class RequestsHeld:
         """The peer reads its answers again, or a handler is done."""
         while self._waiting_for_reads and not self.is_congested:
             self._waiting_for_reads.popleft()()
-        while self._queued and not self._is_busy():
+        while self._queued and not self._is_busy() and not self._is_turn_over():
+            self.begun_in_turn += 1
             self._handle(self._queued.popleft())
 
     def forget_queued(self) -> None:
@@ -123,6 +129,20 @@ class RequestsHeld:
                 for owed in list(self._owed):
                     owed.cancel()
                     self._given(owed, None, self._cancelled())
+
+    def _is_turn_over(self) -> bool:
+        """Whether a client has had enough of this turn of the loop; then it goes on in the next."""
+        if self.begun_in_turn < _PER_TURN or self.is_internal:
+            return False
+        if not self._goes_on:
+            self._goes_on = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        return True
+
+    def _next_turn(self) -> None:
+        self._goes_on = False
+        self.begun_in_turn = 0
+        self.handle_queued()
 
     def _is_busy(self) -> bool:
         return self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers

@@ -358,6 +358,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         reader = self._reader
         reader.received(nbytes)
         was_corked, self._is_corked = self._is_corked, True
+        self._held.begun_in_turn = 0
         try:
             while reader.is_midway and self.state is not State.CLOSED and (frame := reader.next_frame()) is not None:
                 if self.state is State.ADMITTING:

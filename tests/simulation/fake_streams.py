@@ -407,6 +407,7 @@ class FakeStream:
             return
         assert isinstance(parcel.payload, bytearray)
         size = parcel.size + OVERHEAD_BYTES
+        self._held.begun_in_turn = 0
         self._held.take(
             Request(
                 parcel.message, parcel.payload, parcel.topic_id, parcel.partition, self, parcel.correlation_id, size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -111,6 +112,34 @@ def test_what_a_client_s_unanswered_requests_hold_is_bounded() -> None:
         go_on.set()
         await asyncio.gather(*asked)
         assert len(held) == 12
+        await stream.close()
+        await server.close()
+
+    _run(test())
+
+
+def test_a_client_s_many_requests_at_once_leave_others_their_turns() -> None:
+    async def test() -> None:
+        turns: list[int] = []
+        begun = 0
+
+        def count(_: Request) -> Answer:
+            nonlocal begun
+            begun += 1
+            return Response(Done())
+
+        async def watch() -> None:
+            while True:
+                turns.append(begun)
+                await asyncio.sleep(0)
+
+        server = await _serve(count)
+        stream = await _dial(server)
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(stream.request(Words("")) for _ in range(1_000)))
+        watching.cancel()
+        assert max(later - earlier for earlier, later in pairwise(turns)) <= 2 * 64
+        assert begun == 1_000
         await stream.close()
         await server.close()
 
