@@ -75,7 +75,12 @@ class RequestsHeld:
         if self.bytes_held > self.most_bytes and self._is_reading:
             self._is_reading = False
             self._read_on(False)
-        if self._queued or self._is_busy() or self._is_turn_over():
+        if (
+            self._queued
+            or self.is_congested
+            or len(self._running) + len(self._owed) >= self._limits.max_handlers
+            or (self.begun_in_turn >= _PER_TURN and self._is_turn_over())
+        ):
             self._queued.append(request)
         else:
             self.begun_in_turn += 1
