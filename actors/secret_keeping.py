@@ -1,10 +1,14 @@
 """A broker's part in changing the secrets: on its disk first, then in use, then told to the processes beside it.
 
-What must stay true: what a broker has said it holds, it still holds after a restart from its disk alone.
+What must stay true:
+- What a broker has said it holds, it still holds after a restart from its disk alone.
+- Sets are written one after the other. The controller tells a set again when the answer is late, and a second writing
+  of it that was still under way replaced a later set on the disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -27,14 +31,16 @@ class SecretKeeping:
         self._env = env
         self._keep = keep
         self._beside = beside
+        self._writing = asyncio.Lock()
 
     async def take(self, message: KeepSecrets) -> None:
         """Done: a later set is kept, in use and passed on; of an older one nothing is."""
         found = message.secrets
-        if found.version <= self._env.keys.secrets.version:
-            return
-        await self._env.off_loop(partial(self._keep, found))
-        if self._env.keys.adopt(found):
+        async with self._writing:
+            if found.version <= self._env.keys.secrets.version:
+                return
+            await self._env.off_loop(partial(self._keep, found))
+            self._env.keys.adopt(found)
             for stream in self._beside():
                 self.tell(stream)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -142,6 +142,30 @@ def test_a_broker_writes_them_down_uses_them_and_passes_them_on_once(cluster: Co
 
 def test_what_cannot_be_written_down_is_not_used(cluster: ControlCluster) -> None:
     assert keep(cluster, is_broken=True) == ([], [], 1)
+
+
+def test_a_set_that_was_told_twice_does_not_replace_a_later_one_on_the_disk() -> None:
+    """As where the first answer was late: the second writing of it was still under way when the next set came."""
+    with World(3, settings=CALM) as world:
+        kept: list[int] = []
+        seconds = iter([1.0, 3.0, 0.1])
+
+        async def main(env: SimEnvironment) -> None:
+            async def slowly(write: Callable[[], None]) -> None:
+                await asyncio.sleep(next(seconds))
+                write()
+
+            env.off_loop = slowly  # type: ignore[method-assign, assignment]
+            keeping = SecretKeeping(env, lambda held: kept.append(held.version), list)
+            second = env.keys.secrets.rotated(0)
+            taking = [asyncio.create_task(keeping.take(KeepSecrets.of(second))) for _ in range(2)]
+            await taking[0]
+            await keeping.take(KeepSecrets.of(second.without_previous()))
+            await taking[1]
+
+        world.add_machine("one").start("one", main)
+        world.run_for(10.0)
+        assert kept[-1] == 3
 
 
 def test_whoever_does_not_answer_is_told_again() -> None:
