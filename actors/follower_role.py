@@ -189,7 +189,8 @@ class FollowerRole:
         except DiskFull:
             self._hosted.room.refused()
             raise
-        self._hosted.room.took()
+        if self._hosted.room.was_refused:
+            self._hosted.room.took()
         self._hosted.appended()
 
     async def _tell_suspicion(self, batches: Bytes) -> None:

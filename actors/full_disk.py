@@ -25,26 +25,25 @@ class FullDisk:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.stays_full: Callable[[], None] = lambda: None
+        self.was_refused = False  # something, and nothing was taken in since
         self._now = now
-        self._since: float | None = None
+        self._since = 0.0
         self._last = 0.0
         self._asked = 0.0
 
     @property
     def is_full(self) -> bool:
-        return self._since is not None and self._now() - self._last < _FORGOTTEN_SECONDS
+        return self.was_refused and self._now() - self._last < _FORGOTTEN_SECONDS
 
     def refused(self) -> None:
         now = self._now()
         if not self.is_full:
-            self._since = now
+            self.was_refused, self._since = True, now
         self._last = now
-        assert self._since is not None
         if now - self._since >= STAYS_FULL_SECONDS and now - self._asked >= _ASK_AGAIN_SECONDS:
             self._asked = now
             self.stays_full()
 
     def took(self) -> None:
-        """An append has succeeded."""
-        if self._since is not None:
-            self._since = None
+        """An append has succeeded. Only needed where `was_refused`: there is one for every batch."""
+        self.was_refused = False

@@ -74,7 +74,7 @@ from raylog.storage.log_reader import (
     UnopenedBatch,
     visible_end,
 )
-from raylog.storage.record_batch import Bytes, is_transactional
+from raylog.storage.record_batch import BatchHeader, Bytes, is_transactional
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
@@ -140,7 +140,7 @@ class LeaderRole:
             if not request.stream.is_internal:  # not even a batch that looks like a claim (rules 25, 33)
                 raise InternalTopic(self._hosted.name.topic)
             check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
-        if self._payloads.concern_appends:
+        if self._log.config.is_compacted or self._payloads.parked:
             self._check_append(request, message)
             return self._payloads.append(request, partial(self._append, request, message))
         return self._append(request, message)
@@ -150,14 +150,14 @@ class LeaderRole:
         if self._is_internal:
             raise InternalTopic(self._hosted.name.topic)
         self._check_append(request, message)
-        if self._payloads.concern_appends:
+        if self._log.config.is_compacted or self._payloads.parked:
             return self._payloads.append(request, partial(self._append_in_transaction, request, message))
         return self._append_in_transaction(request, message)
 
     def _append_in_transaction(
-        self, request: Request, message: AppendTransactional, *, has_keys: bool = False
+        self, request: Request, message: AppendTransactional, checked: BatchHeader | None = None
     ) -> Answer | LaterAnswer:
-        append = partial(self._append, request, message, has_keys=has_keys)
+        append = partial(self._append, request, message, checked)
         return self._transactions.append(request.payload, message, append)
 
     def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
@@ -179,17 +179,18 @@ class LeaderRole:
         return Response(self._transactions.still_open())
 
     def _append(
-        self, request: Request, message: Append | AppendTransactional, *, has_keys: bool = False
+        self, request: Request, message: Append | AppendTransactional, checked: BatchHeader | None = None
     ) -> Answer | LaterAnswer:
         counters, payload = self._counters, request.payload
         began = counters.clock()
         self._check_append(request, message)
         try:
-            appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), has_keys=has_keys)
+            appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), checked)
         except DiskFull:
             self._hosted.room.refused()
             raise
-        self._hosted.room.took()
+        if self._hosted.room.was_refused:
+            self._hosted.room.took()
         end = appended.last_offset + 1
         if not appended.is_duplicate:
             counters.bytes_in += len(payload)

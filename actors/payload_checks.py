@@ -19,17 +19,17 @@ from typing import Final, Protocol
 
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.stream_interface import Answer, LaterAnswer, Request, pass_on
-from raylog.config import MIB, TopicConfig
+from raylog.config import MIB
 from raylog.errors import PayloadTooLarge, RaylogError, TooManyBytesInFlight
-from raylog.storage.append_checks import check_new_batch, check_payload
+from raylog.storage.append_checks import check_new_batch, check_payload, unpack_limit
 from raylog.storage.batch_codec import QUICK_BYTES, opens_quickly
-from raylog.storage.record_batch import HEADER_BYTES, Bytes, read_header
+from raylog.storage.record_batch import HEADER_BYTES, BatchHeader, Bytes, read_header
 
 MAX_PARKED_BYTES: Final = 32 * MIB  # one batch alone may be larger
 
 
 class _Append(Protocol):
-    def __call__(self, *, has_keys: bool) -> Answer | LaterAnswer: ...
+    def __call__(self, checked: BatchHeader | None) -> Answer | LaterAnswer: ...
 
 
 class _Parked:
@@ -37,7 +37,7 @@ class _Parked:
 
     __slots__ = ("append", "check", "owed", "payload")
 
-    def __init__(self, payload: Bytes, append: _Append, check: Callable[[], object] | None) -> None:
+    def __init__(self, payload: Bytes, append: _Append, check: Callable[[], BatchHeader] | None) -> None:
         self.payload = payload
         self.append = append
         self.check = check  # None: nothing has to be unpacked
@@ -50,28 +50,29 @@ class PayloadChecks:
     def __init__(self, hosted: HostedLog, check_leading: Callable[[], None]) -> None:
         self._hosted = hosted
         self._check_leading = check_leading
-        self._parked: dict[object, list[_Parked]] = {}  # by producer, in their order; the first is being looked at
+        self.parked: dict[object, list[_Parked]] = {}  # by producer, in their order; the first is being looked at
         self._bytes = 0
-
-    @property
-    def concern_appends(self) -> bool:
-        """Whether an append has to come through here. For ordinary topics this is all that it costs."""
-        return self._hosted.log.config.is_compacted or bool(self._parked)
 
     def append(self, request: Request, append: _Append) -> Answer | LaterAnswer:
         """Let `append` be called as soon as the batch may be taken in, in its producer's order.
 
+        Appends to topics that are not compacted need not come here while nothing is `parked`.
         NullKey, PayloadTooLarge, TooManyBytesInFlight, and whatever else is wrong with a batch.
         """
-        producer = _producer(request)
-        config = self._hosted.log.config
-        if producer not in self._parked and (not config.is_compacted or self._is_fine(request.payload, config)):
-            return append(has_keys=config.is_compacted)
-        return self._park(producer, request.payload, append, config)
+        producer, batch = _producer(request), request.payload
+        config, now_ms = self._hosted.log.config, self._hosted.env.wall_ms()
+        if producer in self.parked:
+            check = partial(check_new_batch, batch, config, now_ms, control=False) if config.is_compacted else None
+            return self._park(producer, batch, append, check)
+        if not config.is_compacted:
+            return append(None)
+        header = check_new_batch(batch, config, now_ms, control=False, unpacks=False)
+        if self._is_fine(header, batch):
+            return append(header)
+        return self._park(producer, batch, append, partial(_opened, header, batch, unpack_limit(config)))
 
-    def _is_fine(self, batch: Bytes, config: TopicConfig) -> bool:
-        """False: that cannot be told on the loop. What is certainly wrong is raised, also before it is unpacked."""
-        header = check_new_batch(batch, config, self._hosted.env.wall_ms(), control=False, has_keys=True)
+    def _is_fine(self, header: BatchHeader, batch: Bytes) -> bool:
+        """False: the loop is not the place to open it. A record without a key is raised."""
         if not opens_quickly(header, batch):
             return False
         try:
@@ -80,14 +81,14 @@ class PayloadChecks:
             return False  # it holds more than it says
         return True
 
-    def _park(self, producer: object, batch: Bytes, append: _Append, config: TopicConfig) -> LaterAnswer:
+    def _park(
+        self, producer: object, batch: Bytes, append: _Append, check: Callable[[], BatchHeader] | None
+    ) -> LaterAnswer:
         if self._bytes and self._bytes + len(batch) > MAX_PARKED_BYTES:
             raise TooManyBytesInFlight(len(batch), self._bytes, MAX_PARKED_BYTES)
-        now_ms = self._hosted.env.wall_ms()
-        check = partial(check_new_batch, batch, config, now_ms, control=False) if config.is_compacted else None
         parked = _Parked(batch, append, check)
         self._bytes += len(batch)
-        queue = self._parked.setdefault(producer, [])
+        queue = self.parked.setdefault(producer, [])
         queue.append(parked)
         if len(queue) == 1:
             self._hosted.start(self._work_off(producer, queue))
@@ -99,21 +100,27 @@ class PayloadChecks:
                 await self._take_in(queue[0])
                 self._bytes -= len(queue.pop(0).payload)
         finally:
-            del self._parked[producer]
+            del self.parked[producer]
 
     async def _take_in(self, parked: _Parked) -> None:
         try:
+            checked = None
             if parked.check is not None:
                 async with self._hosted.opening:
-                    await self._hosted.env.off_loop(parked.check)
+                    checked = await self._hosted.env.off_loop(parked.check)
             self._check_leading()
-            answer = parked.append(has_keys=parked.check is not None)
+            answer = parked.append(checked)
         except RaylogError as error:
             parked.owed.fail(error)
             return
         finally:
             self._hosted.check_offline()
         pass_on(answer, parked.owed)
+
+
+def _opened(header: BatchHeader, batch: Bytes, limit: int) -> BatchHeader:
+    check_payload(header, batch, limit)
+    return header
 
 
 def _producer(request: Request) -> object:

@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from raylog.errors import InvalidConfig, UnknownConfig
@@ -285,7 +286,7 @@ class TopicConfig:
         """How many replicas have to be in sync, of a partition that has so many."""
         return self.min_insync_replicas or max(1, replicas - 1)
 
-    @property
+    @cached_property  # asked for every batch that is appended
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 

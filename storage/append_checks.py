@@ -40,11 +40,11 @@ def unpack_limit(config: TopicConfig) -> int:
 
 
 def check_new_batch(
-    batch: Bytes, config: TopicConfig, now_ms: int, *, control: bool, has_keys: bool = False
+    batch: Bytes, config: TopicConfig, now_ms: int, *, control: bool, unpacks: bool = True
 ) -> BatchHeader:
     """Check a batch that a producer, or with `control` a coordinator, wants to have appended.
 
-    `has_keys`: `check_payload` has found nothing wrong with it.
+    Without `unpacks`, `check_payload` is left to the caller.
     """
     limit = min(config.max_message_bytes, config.segment_bytes)
     if len(batch) > limit and not control:
@@ -57,7 +57,7 @@ def check_new_batch(
         raise InvalidBatch(f"Producer id {header.producer_id} cannot write this batch.")
     if not control:  # a marker that is refused for its age would leave its transaction open for ever
         _check_timestamps(header, config, now_ms)
-    if config.is_compacted and not control and not has_keys:
+    if config.is_compacted and not control and unpacks:
         check_payload(header, batch, unpack_limit(config))
     return header
 

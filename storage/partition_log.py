@@ -279,16 +279,22 @@ class PartitionLog:
 
     @_while_open
     def append_as_leader(
-        self, batch: MutableBytes, leader_epoch: int, now_ms: int, *, control: bool = False, has_keys: bool = False
+        self,
+        batch: MutableBytes,
+        leader_epoch: int,
+        now_ms: int,
+        checked: BatchHeader | None = None,
+        *,
+        control: bool = False,
     ) -> Appended:
         """Check `batch`, stamp offset and epoch into it in place, and append it.
 
         After that `batch` holds the bytes to push to followers. A duplicate is answered, not appended; it is to be
-        acknowledged once the high watermark has passed it (rule 18). `has_keys`: its payload has been checked already.
+        acknowledged once the high watermark has passed it (rule 18). `checked`: what `check_new_batch` has said of it.
         """
         if leader_epoch != self.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
             raise StaleLeaderEpoch(leader_epoch, self.epochs.latest)
-        header = check_new_batch(batch, self.config, now_ms, control=control, has_keys=has_keys)
+        header = checked or check_new_batch(batch, self.config, now_ms, control=control)
         if control:
             marker = decode_marker(header, batch)
             assert marker is not None  # a new batch has records
@@ -383,7 +389,7 @@ class PartitionLog:
             size + header.size > config.segment_bytes
             or header.last_offset - active.base_offset > MAX_OFFSET_DELTA
             or active.offset_index.size_bytes >= config.segment_index_bytes
-            or active.transactions.size_bytes >= config.segment_index_bytes
+            or (header.is_control and active.transactions.size_bytes >= config.segment_index_bytes)
             or self._is_old_for(header, active, waiting)
         )
 

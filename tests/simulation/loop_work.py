@@ -15,7 +15,7 @@ from typing import Any, Final
 from raylog.actors import coordinator_claims, payload_checks
 from raylog.actors.payload_checks import PayloadChecks
 from raylog.storage import append_checks, batch_codec, log_reader
-from raylog.storage.append_checks import check_new_batch
+from raylog.storage.append_checks import check_payload, unpack_limit
 from raylog.storage.batch_codec import QUICK_BYTES
 from raylog.storage.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.record_batch import BatchHeader, Bytes
@@ -56,8 +56,8 @@ def watched(limit: int) -> Iterator[list[str]]:
 
 
 def payloads_are_checked_on_the_loop(patches: Patches) -> None:
-    def is_fine(self: Any, batch: Bytes, config: Any) -> bool:
-        check_new_batch(batch, config, self._hosted.env.wall_ms(), control=False)
+    def is_fine(self: Any, header: BatchHeader, batch: Bytes) -> bool:
+        check_payload(header, batch, unpack_limit(self._hosted.log.config))
         return True
 
     patches.attribute(PayloadChecks, "_is_fine", is_fine)

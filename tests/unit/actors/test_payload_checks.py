@@ -15,9 +15,10 @@ from raylog.actors.payload_checks import PayloadChecks
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset
 from raylog.actors.stream_interface import Endpoint, Stream
 from raylog.errors import RaylogError, RemoteFailed
+from raylog.storage import append_checks
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.columns import encode_columns
-from raylog.storage.record_batch import HEADER_BYTES, Bytes
+from raylog.storage.record_batch import HEADER_BYTES, BatchHeader, Bytes, check_batch
 from tests.simulation.clients import refuse
 from tests.simulation.loop_work import LOOP_MUTATIONS, clause_off, watched
 from tests.simulation.world import World
@@ -176,6 +177,20 @@ def test_what_is_parked_has_a_bound(trio: Trio, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(payload_checks, "MAX_PARKED_BYTES", 2 * len(batches[0]))
     assert sorted(map(str, outcomes(trio, *batches))) == ["0", "1", "TooManyBytesInFlight"]
     assert outcomes(trio, batches[2]) in ([2], [0], [1])
+
+
+def test_a_batch_is_summed_once(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+    original = check_batch
+
+    def check(batch: Bytes) -> BatchHeader:
+        checked.append(len(batch))
+        return original(batch)
+
+    monkeypatch.setattr(append_checks, "check_batch", check)
+    assert outcomes(trio, record(10), record(LARGE)) == [0, 1]
+    trio.until(lambda: trio.log(2).log_end_offset == trio.log(3).log_end_offset == 2)
+    assert len(checked) == 2 * len(trio.members)
 
 
 def test_ordinary_topics_do_not_come_by_here(monkeypatch: pytest.MonkeyPatch) -> None:
