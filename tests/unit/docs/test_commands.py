@@ -14,7 +14,7 @@ import pytest
 
 from raylog.api.cli.program import program
 
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[3]
 _PAGES: Final = [
     *(_ROOT / name for name in ("README.md", "CONTRIBUTING.md", "cluster.yaml")), *sorted((_ROOT / "docs").glob("*.md"))
 ]  # fmt: skip
@@ -41,17 +41,19 @@ def problem_with(call: str) -> str:
     """What `raylog` has against it; nothing is run."""
     words = [_PLACEHOLDERS.get(word, word) for word in shlex.split(call.rstrip("\\"))[1:]]  # of \| in a table
     command: click.Command = program
-    path = "raylog"
+    # Commands keep the help option of the first context that they meet, and each context has that of its parent.
+    context = click.Context(program, info_name="raylog", **program.context_settings)
     while isinstance(command, click.Group):
         if not words or words[0] == "…" or words[0].startswith("-"):
             return ""  # a group of commands is meant; or an option of the root
-        with click.Context(command, info_name=path) as context:
-            inner = command.get_command(context, words[0])
+        inner = command.get_command(context, words[0])
         if inner is None:
             return f"there is no {words[0]!r}"
-        command, path, words = inner, f"{path} {words[0]}", words[1:]
+        command, name, words = inner, words[0], words[1:]
+        if isinstance(command, click.Group):
+            context = click.Context(command, info_name=name, parent=context)
     try:
-        command.make_context(path, words)
+        command.make_context(name, words, parent=context)
     except click.MissingParameter:  # the text is about the command, or an option of it
         return ""
     except click.UsageError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _PAGES = [_ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((_ROOT / "docs").glob("*.md"))
 
 
