@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.endpoint import Endpoint
 from raylog.errors import PeerUnreachable
 
 

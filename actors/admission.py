@@ -36,8 +36,9 @@ import hmac
 import struct
 from collections.abc import Collection
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from raylog.actors.cluster_secrets import Key
 from raylog.actors.frames import FRAME_VERSION
 from raylog.actors.messages import Challenge, DoorFull, Hello, Message, Proof
 from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable
@@ -51,23 +52,6 @@ _PURPOSE: Final = b"raylog stream admission"
 _DIALER: Final = b"dialer"
 _ACCEPTOR: Final = b"acceptor"
 _LENGTH: Final = struct.Struct(">I")
-
-
-class Standing(Enum):
-    """What a holder of a key is to the cluster (rule 33)."""
-
-    INTERNAL = b"internal"  # a process of it: broker, replica, housekeeper, coordinator, controller
-    CLIENT = b"client"
-
-
-class Key(NamedTuple):
-    """A secret, and what its holders are."""
-
-    standing: Standing
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return f"Key({self.standing.name}, ...)"
 
 
 class _State(Enum):

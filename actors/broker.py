@@ -49,16 +49,18 @@ from raylog.actors.control_messages import (
     StandDown,
     StopBroker,
 )
-from raylog.actors.controller_link import ControllerLink, FindController
+from raylog.actors.controller_link import ControllerLink
 from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.directory_marks import DirectoryMarks
-from raylog.actors.environment import Environment, Server
+from raylog.actors.endpoint import Endpoint
+from raylog.actors.environment import Environment, FindController, Server
 from raylog.actors.housekeeper_watch import HousekeeperWatch
 from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.local_replicas import LocalReplicas, ReplicaSession
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_fold import MetadataFold
-from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
+from raylog.actors.metadata_log_tail import MetadataSnapshot
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.metadata_service import MetadataService
 from raylog.actors.metadata_voter import MetadataCopy
 from raylog.actors.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
@@ -68,7 +70,7 @@ from raylog.actors.replica_turnover import ReplicaTurnover
 from raylog.actors.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.secret_keeping import SecretKeeping
 from raylog.actors.secret_messages import KeepSecrets
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.errors import (
     DiskError,
     InvalidRequest,

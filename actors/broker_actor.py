@@ -21,7 +21,6 @@ from typing import Final
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_exit import end_process
 from raylog.actors.broker import Broker, BrokerSpec
-from raylog.actors.cluster_secrets import keep_secrets, read_secrets
 from raylog.actors.controller_search import ControllerSearch
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.directory_holder import sign
@@ -31,6 +30,7 @@ from raylog.actors.ray_housekeeper import RayHousekeeper
 from raylog.actors.ray_metrics import RayMetrics
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
+from raylog.actors.secret_files import keep_secrets, read_secrets
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
 from raylog.errors import RaylogError
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory

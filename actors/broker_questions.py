@@ -18,8 +18,9 @@ from random import Random
 from typing import Final, TypeAlias
 
 from raylog.actors.control_messages import BrokerMetadata
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Message
-from raylog.actors.stream_interface import Endpoint, Response, Stream
+from raylog.actors.stream_interface import Response, Stream
 from raylog.actors.stream_pool import Endpoints, StreamPool
 from raylog.actors.topic_cache import nearest_first
 from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed

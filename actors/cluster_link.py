@@ -20,11 +20,12 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.broker_questions import BrokerQuestions, Brokers, FindBrokers
 from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
 from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.leader_requests import LeaderRequests, replaced
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_watch import MetadataWatch
-from raylog.actors.stream_interface import Endpoint, Response, Stream
+from raylog.actors.stream_interface import Response, Stream
 from raylog.actors.stream_pool import StreamPool
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.errors import (

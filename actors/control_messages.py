@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 
 from raylog.actors.messages import Message, message
 from raylog.actors.metadata_quorum_records import Voter
-from raylog.config import NO_LIMIT
+from raylog.config import MIB, NO_LIMIT
 
 NO_LEADER: Final = -1
+FULL_BELOW_BYTES: Final = 16 * MIB  # free: a disk with less is as good as full, though nothing was refused yet
 NO_UNCLEAN_EPOCH: Final = -1  # of a partition all of whose leaders surely held what was acknowledged
 
 ReplicaId: TypeAlias = tuple[int, int]  # broker id, incarnation

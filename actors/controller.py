@@ -37,15 +37,17 @@ from raylog.actors.control_messages import (
     StopBroker,
 )
 from raylog.actors.controller_admin import ControllerAdmin
-from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
+from raylog.actors.coordinator_launcher import CoordinatorLauncher
 from raylog.actors.coordinator_messages import (
     CoordinatorHeartbeat,
     EnsureCoordinators,
     FindTopicById,
     TopicFoundById,
 )
-from raylog.actors.coordinator_state import COORDINATED_TOPICS
+from raylog.actors.coordinator_names import COORDINATED_TOPICS
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.coordinator_supervisor import CoordinatorSupervisor
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment, Server
 from raylog.actors.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.messages import Done, Message, pack
@@ -57,7 +59,7 @@ from raylog.actors.replica_removal import ReplicaRemoval
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replica_supervisor import ReplicaSupervisor
 from raylog.actors.secret_rotation import SecretRotation
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.actors.voter_upkeep import VoterUpkeep
 from raylog.errors import (
     ControllerNotReady,

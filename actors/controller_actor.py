@@ -32,6 +32,7 @@ from raylog.actors.control_store import control_store
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.hanging_transactions import Hanging, end_hanging
 from raylog.actors.metric_definitions import CONTROLLER_SERVING, Reading
 from raylog.actors.own_processes import outlive_others
@@ -42,7 +43,6 @@ from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.records_deletion import delete_records
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
 

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.control_messages import BrokerHeartbeat, BrokerRegistered, RegisterBroker
-from raylog.actors.environment import Environment
-from raylog.actors.full_disk import FULL_BELOW_BYTES
+from raylog.actors.control_messages import FULL_BELOW_BYTES, BrokerHeartbeat, BrokerRegistered, RegisterBroker
+from raylog.actors.environment import Environment, FindController
 from raylog.actors.local_replicas import LocalReplicas
 from raylog.actors.messages import Message, pack
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
-from raylog.actors.stream_interface import Endpoint, Handler, Response, Stream
+from raylog.actors.stream_interface import Handler, Response, Stream
 from raylog.errors import (
     ControllerFenced,
     ControllerNotReady,
@@ -47,7 +46,6 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
 _LONGEST_PAUSE_UNTIL_READY: Final = 0.2
 
-FindController = Callable[[], Awaitable[Endpoint]]
 
 _log = logging.getLogger(__name__)
 

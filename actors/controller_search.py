@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import CONTROLLER, namespace
 from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.endpoint import Endpoint
 from raylog.errors import ControllerNotReady
 
 _FIND_SECONDS: Final = 3.0

@@ -14,8 +14,8 @@ from importlib import import_module
 
 from raylog.actors.actor_exit import end_process
 from raylog.actors.controller_search import ControllerSearch
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.kept_memory import keep_memory
 from raylog.actors.metric_definitions import Reading

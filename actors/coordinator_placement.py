@@ -10,8 +10,9 @@ from collections import Counter
 
 from raylog.actors.cluster_state import ClusterState, Liveness
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.coordinator_names import COORDINATED_TOPICS
 from raylog.actors.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
-from raylog.actors.coordinator_state import COORDINATED_TOPICS, LAST_EPOCH
+from raylog.actors.coordinator_state import LAST_EPOCH
 from raylog.actors.messages import Message
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.producer_ids import allocate_producer_ids

@@ -18,16 +18,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.controller_link import FindController
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
-from raylog.actors.environment import Environment
+from raylog.actors.coordinator_spec import CoordinatorSpec
+from raylog.actors.endpoint import Endpoint
+from raylog.actors.environment import Environment, FindController
 from raylog.actors.messages import pack
 from raylog.actors.metric_definitions import Reading
 from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.stream_interface import Answer, Request, Stream
 from raylog.errors import (
     CoordinatorNotReady,
     MessageUnknown,

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from raylog.actors.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.actors.partition_state import PartitionId
 from raylog.config import MIB, ConfigValue
-from raylog.storage.murmur2 import murmur2
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 COORDINATORS: Final = 3  # of each kind: partitions of a topic that is made because somebody asks for its coordinators
 
 # A group of many members is one record, so batches are large.
@@ -29,29 +24,9 @@ COORDINATED_SETTINGS: Final[Mapping[str, ConfigValue]] = MappingProxyType(
     }
 )
 
-FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's number, see `transaction_family.py`
 
 LAST_EPOCH: Final = 32_766  # the largest producer epoch, one less: that one fences all others under a retired id
 FENCING_EPOCH: Final = 32_767
-
-
-@lru_cache(4096)
-def coordinator_hash(name: str) -> int:
-    """Of a transactional id: the remainder by the number of coordinators says whose it is.
-
-    Of a member of a family only the family counts, so that all of them have one coordinator.
-    """
-    return _hash(name.partition(FAMILY_SEPARATOR)[0])
-
-
-@lru_cache(4096)
-def group_hash(group: str) -> int:
-    """The same of a group, of whose name all counts. For whoever asks its coordinator, on whichever side."""
-    return _hash(group)
-
-
-def _hash(name: str) -> int:
-    return murmur2(name.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,12 @@ from raylog.actors.clock import Timers
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.cluster_settings import allowed_assignors
 from raylog.actors.control_messages import NO_LEADER
-from raylog.actors.coordinator_launcher import CoordinatorLauncher, CoordinatorSpec
+from raylog.actors.coordinator_launcher import CoordinatorLauncher
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
+from raylog.actors.coordinator_names import COORDINATED_TOPICS, OFFSETS_TOPIC
 from raylog.actors.coordinator_placement import coordinated_partitions, coordinator_reported, place_coordinator
-from raylog.actors.coordinator_state import COORDINATED_TOPICS, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.coordinator_spec import CoordinatorSpec
+from raylog.actors.coordinator_state import CoordinatorState
 from raylog.actors.descriptions import CoordinatorDescription
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.silence_watch import SilenceWatch

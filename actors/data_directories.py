@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from raylog.actors.cluster_secrets import SECRET_FILE, ClusterSecrets, read_secrets
+from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.directory_holder import Holder, holder_of
 from raylog.actors.metadata_files import PROMISE_FILE
+from raylog.actors.secret_files import SECRET_FILE, read_secrets
 from raylog.errors import (
     BrokersLeftOut,
     ClusterRunsAlready,

@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 
 from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import KeyRing
-from raylog.actors.stream_interface import Endpoint, Handler, Stream
+from raylog.actors.endpoint import Endpoint
+from raylog.actors.stream_interface import Handler, Stream
 from raylog.storage.disk import Disk
 
 _T = TypeVar("_T")
@@ -46,3 +47,4 @@ class Environment(Protocol):
 
     def kill(self, pid: int) -> None:
         """SIGKILL a process of this machine that is raylog's own, if it still lives."""
+FindController = Callable[[], Awaitable[Endpoint]]

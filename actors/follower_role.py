@@ -23,10 +23,11 @@ from typing import Final
 
 from raylog.actors.beside_log import beside
 from raylog.actors.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.follower_sync import Verdict, epoch_before, judge_push, may_be_all_there_is, truncation_offset
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.replication_messages import NO_EPOCH, Pull, Pulled, PullInstead, Push, Pushed, SuspectBatch
-from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Handler, Request, Response, Stream
 from raylog.config import NO_LIMIT
 from raylog.errors import (
     BatchError,

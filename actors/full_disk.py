@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from raylog.config import MIB
-
 STAYS_FULL_SECONDS: Final = 10.0
-FULL_BELOW_BYTES: Final = 16 * MIB  # free: a disk with less is as good as full, though nothing was refused yet
 _FORGOTTEN_SECONDS: Final = 3.0  # more than producers, or followers, wait before they try again
 _ASK_AGAIN_SECONDS: Final = 5.0
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import WriteMarker
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.transaction_messages import ResolveStaged
 from raylog.errors import (
     ClusterUnreachable,

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.housekeeping_messages import (
     CompactLog,
@@ -34,7 +35,7 @@ from raylog.actors.messages import pack
 from raylog.actors.metric_definitions import Reading
 from raylog.actors.scrubber import Scrubber
 from raylog.actors.secret_messages import KeepSecrets
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.errors import (
     CompactionAbandoned,
     CompactionOutdated,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.housekeeping_messages import (
     FindHousekeeper,
@@ -19,7 +20,7 @@ from raylog.actors.housekeeping_messages import (
 )
 from raylog.actors.messages import Message
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.stream_interface import Response
 from raylog.errors import StreamError, StreamNotOpen
 from raylog.storage.compaction import CompactionReport
 from raylog.storage.compaction_plan import CompactionPlan

@@ -12,7 +12,7 @@ from raylog.actors.assignments import changed_partitions
 from raylog.actors.catch_up_rates import changed_shares, move_shares
 from raylog.actors.cluster_state import ClusterState, ReplicaKey
 from raylog.actors.messages import Message
-from raylog.actors.metadata_log_tail import CommittedBatch
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.partition_state import PartitionId
 from raylog.actors.replication_messages import NO_EPOCH
 

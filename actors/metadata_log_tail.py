@@ -19,20 +19,12 @@ from typing import Final
 from raylog.actors.messages import Message
 from raylog.actors.metadata_batches import decode_change, decode_state
 from raylog.actors.metadata_quorum_records import Voter, Voters
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.replication_messages import NO_EPOCH, EpochEnd
 from raylog.errors import InvalidBatch, OffsetOutOfRange, OffsetsNotContiguous, StaleLeaderEpoch
 from raylog.storage.record_batch import Bytes, read_header, split_batches
 
 NO_VOTERS: Final[tuple[Voter, ...]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedBatch:
-    """One atomic change. `version` is the offset after it, `epoch` that of the controller that wrote it."""
-
-    version: int
-    epoch: int
-    records: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)

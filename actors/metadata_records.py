@@ -218,6 +218,15 @@ class ReassignmentThrottle(Message):
     bytes_per_second: int
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One atomic change. `version` is the offset after it, `epoch` that of the controller that wrote it."""
+
+    version: int
+    epoch: int
+    records: tuple[Message, ...]
+
+
 # --- records of earlier versions ----------------------------------------------------------------------------------
 
 

@@ -32,15 +32,9 @@ from raylog.actors.control_messages import (
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, pack
 from raylog.actors.metadata_files import MetadataFiles
-from raylog.actors.metadata_log_tail import (
-    CommittedBatch,
-    LogTail,
-    MetadataSnapshot,
-    StoredBatch,
-    check_chain,
-    decode_batches,
-)
+from raylog.actors.metadata_log_tail import LogTail, MetadataSnapshot, StoredBatch, check_chain, decode_batches
 from raylog.actors.metadata_quorum_records import Voter
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.stream_interface import Request, Response
 from raylog.errors import (
     ControllerFenced,

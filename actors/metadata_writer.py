@@ -23,10 +23,11 @@ from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.metadata_batches import encode_change, encode_state
 from raylog.actors.metadata_feed import BrokerFeed
-from raylog.actors.metadata_log_tail import CommittedBatch, LogTail, MetadataSnapshot, StoredBatch, voters_in
+from raylog.actors.metadata_log_tail import LogTail, MetadataSnapshot, StoredBatch, voters_in
 from raylog.actors.metadata_promises import Adopted, PromiseRounds, Reachable, brokers_text, voters_text
 from raylog.actors.metadata_quorum import CommitRule, is_snapshot_due, next_voters
 from raylog.actors.metadata_quorum_records import ControllerStarted, Voter, Voters
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.stream_interface import Stream
 from raylog.config import MIB
 from raylog.errors import (

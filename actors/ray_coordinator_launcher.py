@@ -15,7 +15,7 @@ from raylog.actors.actor_names import coordinator_name, namespace
 from raylog.actors.actor_options import actor_options
 from raylog.actors.cluster_secrets import KeyRing
 from raylog.actors.coordinator_actor import CoordinatorActor
-from raylog.actors.coordinator_launcher import CoordinatorSpec
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.lean_process import lean
 from raylog.actors.ray_nodes import living_nodes
 from raylog.actors.real_environment import Place

@@ -12,11 +12,12 @@ from typing import Final, TypeVar
 
 from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Server
 from raylog.actors.own_processes import kill_own
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.socket_directory import is_of_this_host, socket_directory, socket_path
-from raylog.actors.stream_interface import Endpoint, Handler, Stream
+from raylog.actors.stream_interface import Handler, Stream
 from raylog.actors.streams import StreamServer, connect
 from raylog.errors import PeerNotAdmitted, PeerUnreachable
 from raylog.storage.disk import Disk, LocalDisk

@@ -10,7 +10,7 @@ from typing import Final
 
 from raylog.actors import coordinator_records, metadata_quorum_records, metadata_records
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.messages import Message, unpack
 from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.actors.transaction_entries import FAMILY_PREFIX, TRANSACTION_PREFIX

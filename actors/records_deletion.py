@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from raylog.actors.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import DeleteRecords, RecordsDeleted
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_names import is_internal
 from raylog.config import TopicConfig
 from raylog.errors import (

@@ -28,6 +28,7 @@ from raylog.actors.control_messages import (
     StopReplica,
 )
 from raylog.actors.damage_care import DamageCare
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment, Server
 from raylog.actors.frames import CLIENT_MESSAGE_BYTES
 from raylog.actors.hosted_log import HostedLog, PartitionName
@@ -47,7 +48,7 @@ from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import SuspectBatch
 from raylog.actors.secret_messages import KeepSecrets
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.actors.transaction_joins import TransactionJoins
 from raylog.errors import (
     EligibleLeadersNotAvailable,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raylog.actors.control_messages import Setting
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

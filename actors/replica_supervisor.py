@@ -24,11 +24,12 @@ from raylog.actors.broker_sessions import BrokerSessions
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
 from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import PrepareReplica
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.incarnations import incarnation_of
 from raylog.actors.replica_launcher import ReplicaLauncher
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.start_order import Rank, StartOrder, rank
-from raylog.actors.stream_interface import Endpoint, Stream
+from raylog.actors.stream_interface import Stream
 from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
 _FEW: Final = 4  # replicas of a broker, of which none has to wait for the others

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from raylog.actors.endpoint import StreamLimits
 from raylog.actors.messages import Done, Ping, is_for_clients, pack
 from raylog.actors.rare_log import RareLog
-from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response
 from raylog.errors import InternalOnly, MessageUnknown, StreamNotOpen
 
 _CANCEL_SECONDS: Final = 1.0

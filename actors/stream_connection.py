@@ -28,8 +28,10 @@ from enum import Enum
 from typing import Final, cast
 
 from raylog.actors import messages
-from raylog.actors.admission import Acceptor, Admission, Key, Standing
+from raylog.actors.admission import Acceptor, Admission
 from raylog.actors.answer_room import COUNTED_BYTES, AnswerRoom
+from raylog.actors.cluster_secrets import Key, Standing
+from raylog.actors.endpoint import StreamLimits
 from raylog.actors.frame_reader import FrameReader
 from raylog.actors.frames import (
     CLIENT_MESSAGE_BYTES,
@@ -52,7 +54,7 @@ from raylog.actors.rare_log import RareLog
 from raylog.actors.remote_errors import failure_of, remote_failed
 from raylog.actors.requests_held import RequestsHeld
 from raylog.actors.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
-from raylog.actors.stream_interface import Answer, AnswerTaker, Handler, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.config import KIB, MIB
 from raylog.errors import (
     FrameInvalid,

@@ -18,10 +18,11 @@ from typing import Final, TypeAlias
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import Timers
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Ping
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Endpoint, Stream
+from raylog.actors.stream_interface import Stream
 from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, StreamNotOpen
 
 _FIRST_PAUSE: Final = 0.02

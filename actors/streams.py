@@ -16,13 +16,15 @@ from collections.abc import Callable, Collection, Sequence
 from ssl import SSLContext
 from typing import Final, TypeAlias
 
-from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, Key, check_role
+from raylog.actors.admission import NONCE_BYTES, Acceptor, Dialer, check_role
 from raylog.actors.answer_room import AnswerRoom
+from raylog.actors.cluster_secrets import Key
+from raylog.actors.endpoint import Endpoint, StreamLimits
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.socket_directory import listening_socket, private_directory
 from raylog.actors.stream_connection import StreamConnection
 from raylog.actors.stream_door import Door
-from raylog.actors.stream_interface import Endpoint, Handler, StreamLimits
+from raylog.actors.stream_interface import Handler
 from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable, StreamError, StreamNotOpen
 
 _DEFAULT_LIMITS: Final = StreamLimits()

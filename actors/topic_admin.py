@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raylog.actors.cluster_state import ClusterState, Liveness
-from raylog.actors.coordinator_state import COORDINATED_TOPICS
+from raylog.actors.coordinator_names import COORDINATED_TOPICS
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import TopicCreated, TopicDeleted, TopicRemoved
 from raylog.actors.partition_state import PartitionState

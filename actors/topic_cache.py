@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from raylog.actors.control_messages import Metadata, PartitionMetadata, TopicMetadata
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.frames import NO_TOPIC
-from raylog.actors.stream_interface import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

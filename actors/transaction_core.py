@@ -22,8 +22,8 @@ from typing import Any, Final
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.clock import TimerHandle, Timers
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.environment import Environment
 from raylog.actors.identifiers import check_transactional_id
 from raylog.actors.messages import Message, pack

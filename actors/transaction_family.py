@@ -24,16 +24,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from raylog.actors.coordinator_state import FAMILY_SEPARATOR
+from raylog.actors.coordinator_names import FAMILY_SEPARATOR
 from raylog.actors.transaction_family_messages import EndFamily, FamilyRecord, InitFamily
-from raylog.actors.transaction_messages import TransactionRecord
-from raylog.actors.transaction_state import (
-    LAST_EPOCH,
-    MAX_TIMEOUT_MS,
-    Phase,
-    ended_with_family,
-    opened_for_family,
-)
+from raylog.actors.transaction_messages import MAX_TIMEOUT_MS, TransactionRecord
+from raylog.actors.transaction_state import LAST_EPOCH, Phase, ended_with_family, opened_for_family
 from raylog.errors import FamilyFenced, InvalidTransactionTimeout
 
 NO_BATCH: Final = -1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.transaction_messages import AddPartition
 
 _FIND_SECONDS: Final = 5.0

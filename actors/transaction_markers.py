@@ -13,7 +13,7 @@ import logging
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink, PartitionLeader
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, group_hash
 from raylog.actors.replication_messages import WriteMarker
 from raylog.actors.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
 from raylog.actors.transaction_state import Phase

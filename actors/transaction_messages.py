@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from raylog.actors.messages import Message, message
 
 TransactionPartition: TypeAlias = tuple[str, bytes, int]  # topic, its id, partition
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 
 @message(kind=120, for_clients=True)

@@ -23,6 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from raylog.actors.transaction_messages import (
+    MAX_TIMEOUT_MS,
     AbortTransaction,
     AddGroup,
     AddPartition,
@@ -44,7 +45,6 @@ from raylog.errors import (
 FIRST_EPOCH: Final = 0  # of a producer id; the simulator begins near the last
 LAST_EPOCH: Final = 32_766  # of a transaction
 MARKER_EPOCH: Final = 32_767
-MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 _NOBODY: Final = -1
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import DEFAULT_CLUSTER
 from raylog.actors.cluster_access import ClusterAccess
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.real_environment import Place
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_cache import nearest_first
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.messages import Message
 from raylog.actors.transaction_family import NO_BATCH
 from raylog.actors.transaction_family_messages import (

@@ -31,7 +31,7 @@ from raylog.actors.actor_options import head_actor_options
 from raylog.actors.broker_homes import BrokerHome, first_voters, number_all
 from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.controller_actor import ControllerActor, ControllerPost
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.data_directories import (
     FoundDirectory,
     check_no_copies,

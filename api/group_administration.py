@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import EARLIEST, LATEST
-from raylog.api.group_calls import GroupCalls
+from raylog.api.group_calls import GroupCalls, offset_of, unexpected
 from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition, MemberDescription
-from raylog.api.group_offsets import offset_of, unexpected
 from raylog.api.offset_lookup import NO_OFFSET, look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupNotEmpty, OffsetBeyondEnd, RaylogError, UnknownGroup, UnknownPartition, UnknownTopic

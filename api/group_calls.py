@@ -10,10 +10,12 @@ import asyncio
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, group_hash
 from raylog.actors.messages import Message
+from raylog.api.records import OffsetAndMetadata
 from raylog.errors import (
     ClusterUnreachable,
+    GroupError,
     GroupNotRead,
     GroupRequestTimedOut,
     MessageUnknown,
@@ -21,7 +23,7 @@ from raylog.errors import (
     RaylogError,
     StreamError,
 )
-from raylog.groups.group_messages import DescribeGroup, FetchOffsets, ListGroups
+from raylog.groups.group_messages import NO_OFFSET, DescribeGroup, FetchOffsets, ListGroups, OffsetToCommit
 
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
@@ -73,3 +75,13 @@ class GroupCalls:
 def may_be_repeated(error: RaylogError) -> bool:
     """Whether the next attempt may have another outcome."""
     return error.retriable or (isinstance(error, StreamError) and not isinstance(error, _FINAL))
+
+
+def offset_of(entry: OffsetToCommit) -> OffsetAndMetadata | None:
+    """None: none is committed."""
+    _, _, offset, epoch, metadata = entry
+    return None if offset == NO_OFFSET else OffsetAndMetadata(offset, metadata, epoch)
+
+
+def unexpected(answer: object) -> GroupError:
+    return GroupError(f"The coordinator answered {type(answer).__name__}.")

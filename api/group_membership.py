@@ -21,9 +21,8 @@ from typing import Final, NamedTuple
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink
-from raylog.api.group_calls import GroupCalls, may_be_repeated
+from raylog.api.group_calls import GroupCalls, may_be_repeated, unexpected
 from raylog.api.group_events import AskedBack, Ended, Granted, GroupEvent, Taken
-from raylog.api.group_offsets import unexpected
 from raylog.api.records import TopicPartition
 from raylog.errors import GroupError, RaylogError, StaleHeartbeat
 from raylog.groups.group_messages import GroupHeartbeat, GroupHeartbeatAnswer, PartitionId, Profile

@@ -17,13 +17,12 @@ from typing import Final, TypeAlias
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.replication_messages import LATEST
-from raylog.api.group_calls import GroupCalls
+from raylog.api.group_calls import GroupCalls, offset_of, unexpected
 from raylog.api.offset_lookup import look_up
 from raylog.api.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupError, GroupRequestTimedOut, OffsetBeyondEnd, UnknownMember, UnstableOffset
 from raylog.groups.group_messages import (
     NO_EPOCH,
-    NO_OFFSET,
     CommitOffsets,
     FetchOffsets,
     OffsetsCommitted,
@@ -193,13 +192,3 @@ class GroupOffsets:
         member = self._member()
         if member is not None:
             member.doubted(int(self._loop.time() * 1000))
-
-
-def offset_of(entry: OffsetToCommit) -> OffsetAndMetadata | None:
-    """None: none is committed."""
-    _, _, offset, epoch, metadata = entry
-    return None if offset == NO_OFFSET else OffsetAndMetadata(offset, metadata, epoch)
-
-
-def unexpected(answer: object) -> GroupError:
-    return GroupError(f"The coordinator answered {type(answer).__name__}.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from raylog.actors.identifiers import MAX_ID_BYTES, check_transactional_id
-from raylog.actors.transaction_state import MAX_TIMEOUT_MS
+from raylog.actors.transaction_messages import MAX_TIMEOUT_MS
 from raylog.api.client_options import (
     ClientOptions,
     boolean,

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_hash, group_hash
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_hash, group_hash
 from raylog.actors.hanging_transactions import Hanging
 from raylog.actors.messages import Done, Message
 from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions

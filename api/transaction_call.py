@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.messages import Message
 from raylog.api.coordinator_calls import ask_coordinator
 from raylog.errors import ProducerError, RaylogError, TransactionPending

@@ -27,7 +27,7 @@ import uvloop
 from bench.group_members import Member
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.messages import Message
 from raylog.actors.ray_tls import RayTls
 from raylog.api.client_access import link_address

@@ -21,10 +21,11 @@ from bench.hostile_messages import largest, malformed
 from bench.loop_watch import LoopWatch, ProcessEnded
 from bench.measuring import Figure
 from bench.real_cluster import actor_pids, coordinator_pids, real_cluster
-from raylog.actors.admission import Key
+from raylog.actors.cluster_secrets import Key
 from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata
 from raylog.actors.coordinator_messages import EnsureCoordinators
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.frames import CLIENT_MESSAGE_BYTES, NO_PARTITION, NO_TOPIC
 from raylog.actors.messages import Message, Ping, numbers_of, pack
 from raylog.actors.replication_messages import (
@@ -36,7 +37,6 @@ from raylog.actors.replication_messages import (
     ListOpenTransactions,
     SuspectBatch,
 )
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
 from raylog.actors.transaction_messages import (
     AbortTransaction,

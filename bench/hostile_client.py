@@ -9,7 +9,9 @@ import os
 import socket
 from typing import Final, NamedTuple
 
-from raylog.actors.admission import NONCE_BYTES, Dialer, Key
+from raylog.actors.admission import NONCE_BYTES, Dialer
+from raylog.actors.cluster_secrets import Key
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.frames import (
     ERROR,
     HEADER_BYTES,
@@ -24,7 +26,6 @@ from raylog.actors.frames import (
     read_header,
 )
 from raylog.actors.messages import Failure, Message, Ping, pack, unpack
-from raylog.actors.stream_interface import Endpoint
 
 _SECONDS: Final = 20.0
 _PIECE_BYTES: Final = 1 << 20

@@ -26,6 +26,7 @@ from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.control_messages import Assign, ReplicaHello
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.housekeeper_actor import give_way
 from raylog.actors.housekeeper_watch import HousekeeperWatch
@@ -35,7 +36,7 @@ from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.stream_interface import Answer, Request, Stream
 from raylog.config import MIB
 from raylog.storage import compaction_progress
 from raylog.storage.batch_codec import encode_batch

@@ -12,7 +12,7 @@ import ray
 import ray.util
 
 import raylog
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.ray_runtime import join_or_start_ray
 from raylog.api.cluster import Cluster
 

@@ -20,12 +20,13 @@ from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secrets import ClusterSecrets
 from raylog.actors.control_messages import Assign, GetMetadata, Metadata, ReplicaHello
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.kept_memory import keep_memory
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 
 TOPIC = "bench"
 TOPIC_ID = b"topic of a bench"

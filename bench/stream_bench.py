@@ -17,10 +17,11 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from bench.measuring import ROUNDS, Figure
-from raylog.actors.admission import Key, Standing
+from raylog.actors.cluster_secrets import Key, Standing
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Done
 from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
+from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.actors.streams import StreamServer, connect
 from raylog.config import KIB, MIB
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink, TopicView
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.environment import Environment
 from raylog.groups.assignor_processes import AssignorProcesses
 from raylog.groups.group_core import ClaimedLog, GroupCore

@@ -20,6 +20,7 @@ import uvloop
 
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.control_messages import GetMetadata, Metadata
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Message
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.replication_messages import (
@@ -33,7 +34,7 @@ from raylog.actors.replication_messages import (
     ListOffset,
 )
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Endpoint, Response, Stream
+from raylog.actors.stream_interface import Response, Stream
 from raylog.errors import RaylogError, RequestTimedOut, UnknownPartition
 from raylog.storage.batch_codec import decode_batch, encode_batch
 from raylog.storage.record_batch import read_header, split_batches

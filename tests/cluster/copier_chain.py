@@ -27,7 +27,7 @@ import ray
 import raylog
 from examples.read_process_write import copy
 from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.errors import RaylogError
 
 TOPICS: Final = ("in", "middle", "out")

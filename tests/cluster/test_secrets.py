@@ -12,7 +12,8 @@ import ray
 
 import raylog
 from raylog.actors.actor_names import CONTROLLER, namespace
-from raylog.actors.cluster_secrets import SECRET_FILE, ClusterSecrets, read_secrets
+from raylog.actors.cluster_secrets import ClusterSecrets
+from raylog.actors.secret_files import SECRET_FILE, read_secrets
 from raylog.errors import ControllerLost, PeerNotAdmitted, TopicExists
 from tests.cluster.conftest import until
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.environment import Environment
 from tests.simulation import kept_numbers
 from tests.simulation.disturbances import Disturbances

@@ -13,7 +13,7 @@ import pytest
 
 from raylog.actors import transaction_core, transaction_state
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.environment import Environment
 from raylog.actors.leader_transactions import LeaderTransactions
 from raylog.actors.replication_messages import AppendTransactional, WriteMarker

@@ -21,6 +21,7 @@ from random import Random
 from typing import Final
 
 from raylog.actors.control_messages import GetMetadata, Metadata
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import (
@@ -37,7 +38,7 @@ from raylog.actors.replication_messages import (
     RecordsDeleted,
     SuspectBatch,
 )
-from raylog.actors.stream_interface import Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Request, Response, Stream
 from raylog.errors import BatchError, OffsetOutOfRange, OutOfOrderSequence, RaylogError, RemoteFailed, UnknownPartition
 from raylog.storage.append_checks import first_unsound
 from raylog.storage.batch_codec import decode_batch, encode_batch

@@ -28,7 +28,8 @@ from random import Random
 from typing import Final, Protocol
 
 from raylog.actors.cluster_secrets import KeyRing
-from raylog.actors.stream_interface import Endpoint, Handler, Stream, StreamLimits
+from raylog.actors.endpoint import Endpoint, StreamLimits
+from raylog.actors.stream_interface import Handler, Stream
 from tests.simulation.delays import Delays, Rarely, draw_wide
 from tests.simulation.fake_streams import FakeServer, FakeStream
 from tests.simulation.pipes import Link, Node, Pipe

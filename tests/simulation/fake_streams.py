@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from raylog.actors import messages
-from raylog.actors.admission import Standing
-from raylog.actors.cluster_secrets import KeyRing
+from raylog.actors.cluster_secrets import KeyRing, Standing
 from raylog.actors.frames import (
     ERROR,
     NO_PARTITION,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.transaction_family import NO_BATCH, split_member
 from raylog.actors.transaction_family_messages import (
     EndFamily,

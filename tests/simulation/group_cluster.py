@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, group_hash
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, group_hash
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import LATEST, NO_EPOCH, Fetch, Fetched, ListedOffset, ListOffset

@@ -15,11 +15,11 @@ from random import Random
 from types import UnionType
 from typing import Any, Final, Union
 
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, all_messages, is_for_clients
 from raylog.actors.replication_messages import Pull, PullInstead, Push, WriteMarker
 from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Endpoint
 from raylog.errors import InternalOnly, RaylogError, RemoteFailed
 from tests.simulation.machines import Machine, Process
 from tests.simulation.simulated_cluster import RunningReplica, SimulatedCluster

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_spec import CoordinatorSpec
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, message
 from raylog.actors.metric_definitions import Reading
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
+from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import InvalidRequest, RaylogError
 
 _ASK_SECONDS = 3.0

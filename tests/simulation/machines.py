@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
-from raylog.actors.stream_interface import Endpoint, Handler, Stream
+from raylog.actors.endpoint import Endpoint
+from raylog.actors.stream_interface import Handler, Stream
 from raylog.errors import DiskFailed
 from raylog.storage.disk import Disk
 from tests.simulation.delays import Delays, Rarely

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from raylog.actors import follower_sync, leader_role
-from raylog.actors.admission import Key, Standing
 from raylog.actors.append_waits import AppendWaits
-from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing
+from raylog.actors.cluster_secrets import ClusterSecrets, Key, KeyRing, Standing
 from raylog.actors.control_messages import NO_LEADER, ProposeIsr
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.follower_sync import Verdict

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from raylog.actors.broker_questions import FindBrokers
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.stream_interface import Endpoint
 from raylog.api.batch_accumulator import BatchAccumulator, Clocks
 from raylog.api.buffer_room import BufferRoom
 from raylog.api.consumer_desk import ConsumerDesk

@@ -18,6 +18,7 @@ from typing import Any
 from raylog.actors.broker import Broker, BrokerSpec
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.coordinator_process import CoordinatorProcess, MakeCore
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.hosted_log import HostedLog
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
@@ -25,7 +26,6 @@ from raylog.actors.leader_role import LeaderRole
 from raylog.actors.replica_process import ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replica_state import Leadership
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
     ControllerFenced,

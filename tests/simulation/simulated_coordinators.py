@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_process import CoordinatorProcess
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.errors import CoordinatorNotStarted
 from tests.simulation.machines import Process, SimEnvironment
 

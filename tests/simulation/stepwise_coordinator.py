@@ -11,8 +11,8 @@ from typing import Any
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_claims import Entry
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.environment import Environment
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import TransactionRecord

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from raylog.actors.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import (
@@ -25,7 +26,6 @@ from raylog.actors.replication_messages import (
     ListedOffset,
     ListOffset,
 )
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.transaction_messages import EndTransaction, InitProducer, ProducerInitialised, TransactionEnded
 from raylog.api.fetched_items import Chunk
 from raylog.api.records import TopicPartition

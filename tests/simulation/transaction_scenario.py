@@ -11,8 +11,8 @@ from typing import TypeAlias, TypeVar
 
 from raylog.actors import transaction_core, transaction_state
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.coordinator_process import MakeCore
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.environment import Environment
 from raylog.actors.transaction_state import LAST_EPOCH
 from raylog.groups import group_core

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.stream_interface import Endpoint
 from raylog.api.group_calls import GroupCalls
 from raylog.api.records import GroupMetadata
 from raylog.api.transaction_offsets import GivenOffsets

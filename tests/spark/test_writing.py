@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import raylog
 from raylog import spark_bridge
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.api.family_member import FamilyMember
 from raylog.api.records import ConsumerRecord

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.admission import Key, Standing
+from raylog.actors.cluster_secrets import Key, Standing
+from raylog.actors.endpoint import Endpoint, StreamLimits
 from raylog.actors.frames import CLIENT_MESSAGE_BYTES
 from raylog.actors.messages import Done, Message, Ping, message
 from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.actors.streams import StreamServer, connect
 from raylog.config import KIB, MIB
 from raylog.errors import FrameTooLarge, MessageTooLarge, RemoteFailed, StreamClosed

@@ -21,15 +21,17 @@ import pytest
 import uvloop
 
 from raylog.actors import stream_connection, stream_door
-from raylog.actors.admission import NONCE_BYTES, Dialer, Key, Standing
+from raylog.actors.admission import NONCE_BYTES, Dialer
 from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.clock import Timers
+from raylog.actors.cluster_secrets import Key, Standing
+from raylog.actors.endpoint import Endpoint, StreamLimits
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
 from raylog.actors.messages import Done, DoorFull, Hello, Message, Ping, message, pack
 from raylog.actors.replication_messages import Pull
 from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Endpoint, Handler, LaterAnswer, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response
 from raylog.actors.streams import StreamServer, connect
 from raylog.config import KIB, MIB
 from raylog.errors import (

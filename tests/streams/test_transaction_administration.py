@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.hanging_transactions import end_over
 from raylog.actors.messages import Done, Message
 from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker

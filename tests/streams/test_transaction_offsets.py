@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.messages import Done, Message
 from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader

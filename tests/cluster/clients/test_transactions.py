@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.coordinator_state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.cluster import Cluster
 from raylog.api.family_member import FamilyMember
 from raylog.api.transaction_family import TransactionFamily

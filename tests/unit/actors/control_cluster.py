@@ -25,9 +25,10 @@ from raylog.actors.control_messages import (
 )
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.partition_state import PartitionState
 from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Stream
+from raylog.actors.stream_interface import Answer, Request, Stream
 from raylog.actors.topic_admin import NewTopic
 from raylog.errors import (
     ControllerFenced,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from raylog.actors.coordinator_launcher import CoordinatorSpec
 from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.stream_interface import Answer, Request
 from raylog.errors import ControllerNotReady, CoordinatorNotStarted, RemoteFailed, StaleCoordinator, StreamError
 from tests.simulation.machines import Process, SimEnvironment

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.endpoint import Endpoint
 from tests.simulation.fake_network import NetworkSettings
 from tests.simulation.machines import Machine, SimEnvironment
 from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster

@@ -16,8 +16,9 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, message, pack, unpack
-from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
+from raylog.actors.metadata_log_tail import MetadataSnapshot
 from raylog.actors.metadata_quorum_records import Voter, Voters
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.metadata_voter import MetadataCopy
 from raylog.actors.metadata_writer import MetadataWriter
 from raylog.actors.remote_errors import failure_of, remote_failed

@@ -10,12 +10,13 @@ import asyncio
 from dataclasses import dataclass, field
 
 from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId, StandDown
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.follower_role import FollowerRole
 from raylog.actors.replica_process import Ending, ReplicaProcess
 from raylog.actors.replica_spec import ReplicaSpec
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response, Stream
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.config import NO_LIMIT
 from raylog.errors import EligibleLeadersNotAvailable
 from raylog.storage.batch_codec import encode_batch

@@ -11,6 +11,7 @@ import pytest
 
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import broker_id_of, broker_name, is_replica, namespace, replica_name
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.own_processes import is_own
 from raylog.actors.ray_tls import RayTls
 from raylog.actors.socket_directory import (
@@ -21,7 +22,6 @@ from raylog.actors.socket_directory import (
     socket_directory,
     socket_path,
 )
-from raylog.actors.stream_interface import Endpoint
 from raylog.errors import InvalidConfig, PeerUnreachable, SocketInUse
 
 

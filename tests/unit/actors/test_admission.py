@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.admission import MAX_ENDPOINT_BYTES, MAX_ROLE_BYTES, Acceptor, Dialer, Key, Standing
+from raylog.actors.admission import MAX_ENDPOINT_BYTES, MAX_ROLE_BYTES, Acceptor, Dialer
+from raylog.actors.cluster_secrets import Key, Standing
 from raylog.actors.frames import HEADER_BYTES, MAX_ADMISSION_FRAME_BYTES
 from raylog.actors.messages import Challenge, Done, DoorFull, Hello, Message, Ping, Proof, pack
 from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable

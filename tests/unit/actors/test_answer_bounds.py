@@ -10,12 +10,13 @@ import pytest
 
 from raylog.actors.answer_room import AnswerRoom
 from raylog.actors.clock import Timers
+from raylog.actors.endpoint import StreamLimits
 from raylog.actors.fetch_waits import FetchWaits
 from raylog.actors.leader_role import LeaderRole
 from raylog.actors.messages import Done
 from raylog.actors.replication_messages import Fetched
 from raylog.actors.requests_held import RequestsHeld
-from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response, Stream, StreamLimits
+from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response, Stream
 from raylog.config import MIB
 from raylog.errors import NotLeader, RemoteFailed, StreamNotOpen, TooManyBytesInFlight
 from tests.simulation.machines import SimEnvironment

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from raylog.actors.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.frames import NO_TOPIC
 from raylog.actors.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
-from raylog.actors.stream_interface import Endpoint, Handler, Stream
+from raylog.actors.stream_interface import Handler, Stream
 from raylog.errors import (
     ClusterUnreachable,
     ControllerNotReady,

@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched, ListedOffset, ListOffset
-from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.errors import CoordinatorRecordUnknown, CoordinatorStopped, FrameInvalid, MessageUnknown
 from raylog.storage.batch_codec import decode_batch, encode_batch

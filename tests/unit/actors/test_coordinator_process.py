@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.coordinator_launcher import CoordinatorSpec
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.coordinator_process import CoordinatorProcess
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_spec import CoordinatorSpec
 from raylog.actors.messages import Ping
 from raylog.actors.stream_interface import Request, Response
 from raylog.errors import StreamNotOpen, UnknownPartition

@@ -9,9 +9,10 @@ import pytest
 
 from raylog.actors.cluster_state import ClusterState
 from raylog.actors.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.coordinator_placement import place_coordinator
 from raylog.actors.coordinator_records import CoordinatorPlaced
-from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, OFFSETS_TOPIC, CoordinatorState
+from raylog.actors.coordinator_state import COORDINATORS, LAST_EPOCH, CoordinatorState
 from raylog.actors.descriptions import CoordinatorDescription
 from raylog.actors.messages import Message
 from raylog.actors.requests_held import refuse_all

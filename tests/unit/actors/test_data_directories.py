@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.actors.admission import Standing
-from raylog.actors.cluster_secrets import SECRET_FILE, ClusterSecrets, KeyRing, keep_secrets, read_secrets
+from raylog.actors.cluster_secrets import ClusterSecrets, KeyRing, Standing
 from raylog.actors.data_directories import (
     FoundDirectory,
     check_no_copies,
@@ -21,6 +20,7 @@ from raylog.actors.data_directories import (
 )
 from raylog.actors.metadata_files import PROMISE_FILE, SNAPSHOT_FILE
 from raylog.actors.real_environment import Place
+from raylog.actors.secret_files import SECRET_FILE, keep_secrets, read_secrets
 from raylog.actors.secret_messages import KeepSecrets
 from raylog.actors.topic_names import METADATA_TOPIC
 from raylog.errors import (

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors import housekeeper_calls
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.housekeeper import MAX_WAITING
 from raylog.actors.housekeeping_messages import (
     CompactLog,
@@ -19,7 +20,7 @@ from raylog.actors.housekeeping_messages import (
     report_of,
 )
 from raylog.actors.messages import pack, unpack
-from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.stream_interface import Response
 from raylog.errors import RemoteFailed
 from raylog.storage import plan_files
 from raylog.storage.compaction import CompactionReport, run_compaction

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import FENCING_EPOCH, OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.coordinator_state import FENCING_EPOCH
 from raylog.actors.records_deletion import delete_records
 from raylog.actors.replication_messages import NO_EPOCH, Append, AppendTransactional, DeleteRecords, RecordsDeleted
 from raylog.errors import InternalTopic, PolicyViolation, ProducerFenced, RemoteFailed

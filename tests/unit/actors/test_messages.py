@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.actors.endpoint import Endpoint, StreamLimits
 from raylog.actors.messages import Done, Failure, Hello, Message, Ping, message, pack, unpack
 from raylog.actors.remote_errors import failure_of, remote_failed
-from raylog.actors.stream_interface import Endpoint, StreamLimits
 from raylog.errors import (
     FrameInvalid,
     InvalidConfig,

@@ -21,8 +21,9 @@ from raylog.actors.control_messages import (
 from raylog.actors.messages import Done, Message
 from raylog.actors.metadata_batches import decode_change, encode_change, encode_state
 from raylog.actors.metadata_files import SNAPSHOT_FILE
-from raylog.actors.metadata_log_tail import CommittedBatch, MetadataSnapshot
+from raylog.actors.metadata_log_tail import MetadataSnapshot
 from raylog.actors.metadata_quorum_records import Voters
+from raylog.actors.metadata_records import CommittedBatch
 from raylog.actors.metadata_voter import SNAPSHOT, MetadataCopy
 from raylog.actors.stream_interface import Request, Response
 from raylog.errors import (

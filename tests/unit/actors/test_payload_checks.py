@@ -10,10 +10,11 @@ import pytest
 
 from raylog.actors import payload_checks
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.payload_checks import PayloadChecks
 from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset
-from raylog.actors.stream_interface import Endpoint, Stream
+from raylog.actors.stream_interface import Stream
 from raylog.errors import RaylogError, RemoteFailed
 from raylog.storage import append_checks
 from raylog.storage.batch_codec import encode_batch

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from raylog.actors.coordinator_claims import CLAIM_KEY
-from raylog.actors.coordinator_state import TRANSACTIONS_TOPIC
+from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.messages import Done, Message, pack
 from raylog.actors.metadata_batches import encode_change
 from raylog.actors.metadata_quorum_records import ControllerStarted, Voters

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.records_deletion import delete_records
 from raylog.actors.replication_messages import Append
-from raylog.actors.stream_interface import Endpoint
 from raylog.errors import UnknownPartition, UnknownTopic
 from raylog.storage.batch_codec import encode_batch
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world

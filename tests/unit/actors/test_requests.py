@@ -10,6 +10,7 @@ import pytest
 
 from raylog.actors.append_waits import AppendWaits
 from raylog.actors.clock import Timers
+from raylog.actors.endpoint import StreamLimits
 from raylog.actors.hosted_log import PartitionName
 from raylog.actors.kept_memory import raw_memory
 from raylog.actors.messages import Done
@@ -17,7 +18,7 @@ from raylog.actors.replica_counters import ReplicaCounters
 from raylog.actors.replication_messages import Appended
 from raylog.actors.requests_held import RequestsHeld
 from raylog.actors.requests_in_flight import AnswerCall, Reply, RequestsInFlight
-from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response, StreamLimits
+from raylog.actors.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.errors import AppendTimedOut, RequestTimedOut, StreamClosed, StreamNotOpen, TooManyBytesInFlight
 from tests.unit.actors.test_clock import in_a_process
 

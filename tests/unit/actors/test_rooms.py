@@ -17,10 +17,11 @@ from raylog.actors import (  # noqa: F401 (each registers its kinds)
     transaction_family_messages,
     transaction_messages,
 )
+from raylog.actors.endpoint import StreamLimits
 from raylog.actors.messages import Done, Message, Ping, all_messages, is_for_clients
 from raylog.actors.replication_messages import Append, Pull, WriteMarker
 from raylog.actors.requests_held import RequestsHeld
-from raylog.actors.stream_interface import Answer, Request, Response, Stream, StreamLimits
+from raylog.actors.stream_interface import Answer, Request, Response, Stream
 from raylog.errors import InternalOnly
 from raylog.groups import group_messages, group_records  # noqa: F401
 

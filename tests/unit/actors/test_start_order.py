@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors.cluster_state import ReplicaKey
-from raylog.actors.coordinator_state import OFFSETS_TOPIC
+from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.start_order import Rank, StartOrder, rank
 from tests.simulation.world import World
 from tests.unit.actors.small_cluster import SmallCluster

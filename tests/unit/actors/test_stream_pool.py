@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Done
-from raylog.actors.stream_interface import Answer, Endpoint, Request
+from raylog.actors.stream_interface import Answer, Request
 from raylog.actors.stream_pool import StreamPool
 from raylog.errors import PeerUnreachable, RaylogError, StreamClosed, StreamNotOpen
 from tests.simulation.machines import Process, SimEnvironment

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from raylog.actors.coordinator_claims import CLAIM_KEY
 from raylog.actors.coordinator_log import CoordinatorLog
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import Append, Appended, Fetch, Fetched, ListedOffset, ListOffset, WriteMarker
-from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.coordinator_state import coordinator_hash
+from raylog.actors.coordinator_names import coordinator_hash
 from raylog.actors.transaction_family import (
     FOR_EVER,
     NO_BATCH,

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from raylog.actors import transaction_state
 from raylog.actors.coordinator_log import Replayed
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.messages import Message
 from raylog.actors.replication_messages import WriteMarker
-from raylog.actors.stream_interface import Endpoint
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import (

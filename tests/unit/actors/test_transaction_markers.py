@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.actors.transaction_markers import TransactionMarkers
 from raylog.actors.transaction_messages import AddPartition, InitProducer, TransactionRecord

@@ -13,6 +13,7 @@ import pytest
 from raylog.actors.identifiers import MAX_ID_BYTES
 from raylog.actors.messages import Message
 from raylog.actors.transaction_messages import (
+    MAX_TIMEOUT_MS,
     AbortTransaction,
     AddGroup,
     AddPartition,
@@ -20,7 +21,6 @@ from raylog.actors.transaction_messages import (
     EndTransaction,
     InitProducer,
 )
-from raylog.actors.transaction_state import MAX_TIMEOUT_MS
 from raylog.errors import (
     InvalidTransactionalId,
     InvalidTransactionState,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors.transaction_messages import (
+    MAX_TIMEOUT_MS,
     AbortTransaction,
     AddGroup,
     AddPartition,
@@ -19,7 +20,6 @@ from raylog.actors.transaction_messages import (
 from raylog.actors.transaction_state import (
     LAST_EPOCH,
     MARKER_EPOCH,
-    MAX_TIMEOUT_MS,
     Phase,
     aborted_by_operator,
     add_group,

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.replication_messages import Append, Appended
-from raylog.actors.stream_interface import Endpoint, Response
+from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.api import batch_accumulator
 from raylog.api import producer as producer_module

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.endpoint import Endpoint, StreamLimits
 from raylog.actors.messages import Done, Message, Ping, message
-from raylog.actors.stream_interface import Answer, Endpoint, Handler, Request, Response, Stream, StreamLimits
+from raylog.actors.stream_interface import Answer, Handler, Request, Response, Stream
 from raylog.config import KIB, MIB
 from raylog.errors import (
     FrameTooLarge,

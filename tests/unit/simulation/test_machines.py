@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.messages import Message, message
-from raylog.actors.stream_interface import Answer, Endpoint, Request, Response
+from raylog.actors.stream_interface import Answer, Request, Response
 from raylog.errors import DirectoryLocked, DiskFailed, DiskFull, StreamError
 from tests.simulation.faulty_disk import UsedAfterCrash
 from tests.simulation.machines import Machine, Process, SimEnvironment
