@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raylog.actors.actor_address import Address
 from raylog.actors.actor_names import DEFAULT_CLUSTER
@@ -24,8 +24,13 @@ from raylog.actors.environment import Environment
 from raylog.actors.real_environment import Place
 from raylog.actors.topic_cache import nearest_first
 
-if TYPE_CHECKING:
-    from raylog.api.cluster import Cluster
+
+class ClusterHandle(Protocol):
+    """What a client needs of a `Cluster`."""
+
+    @property
+    def name(self) -> str: ...
+    def access(self, timeout: float = ...) -> ClusterAccess: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class LinkAddress:
         return find
 
 
-def name_of(cluster: Cluster | ClusterAccess | str | None) -> str:
+def name_of(cluster: ClusterHandle | ClusterAccess | str | None) -> str:
     """For people: what an option `cluster` means."""
     if isinstance(cluster, ClusterAccess):
         return cluster.cluster_id
@@ -64,14 +69,14 @@ def name_of(cluster: Cluster | ClusterAccess | str | None) -> str:
     return cluster.name
 
 
-def link_address(cluster: Cluster | ClusterAccess | str | None, timeout: float) -> LinkAddress:
+def link_address(cluster: ClusterHandle | ClusterAccess | str | None, timeout: float) -> LinkAddress:
     """Blocks where Ray has to be asked. What `raylog.connect` and `Cluster.access` raise."""
     if isinstance(cluster, ClusterAccess):
         return _address(cluster, None)
     if cluster is None or isinstance(cluster, str):
-        from raylog.api.formation import connect
+        from raylog.api.named_cluster import NamedCluster, find_cluster
 
-        cluster = connect(timeout=timeout) if cluster is None else connect(cluster, timeout=timeout)
+        cluster = find_cluster(NamedCluster, cluster or DEFAULT_CLUSTER, timeout)
     return _address(cluster.access(timeout), cluster.access)
 
 

@@ -9,29 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
 from raylog.api.call_names import as_asked
 from raylog.api.cluster_copies import ClusterCopies
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
 from raylog.api.cluster_transactions import ClusterTransactions
-from raylog.api.controller_calls import ControllerCalls
+from raylog.api.named_cluster import CALL_SECONDS, INSIDE, NamedCluster
 from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
 from raylog.errors import RaylogError
 
-CALL_SECONDS: Final = 30.0
 SHUTDOWN_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new secret
-_INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
-class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
+class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
     """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._calls = ControllerCalls(name)
+        super().__init__(name)
         self._cluster_id = ""
 
     def __repr__(self) -> str:
@@ -42,15 +38,6 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
         if not self._cluster_id:
             self._cluster_id = self.access().cluster_id
         return self._cluster_id
-
-    def access(self, timeout: float = CALL_SECONDS) -> ClusterAccess:
-        """What a client of this cluster needs to open streams. It holds the clients' secret."""
-        answer: ClusterAccess = self._calls.ask("access", timeout=timeout, repeatable=True)
-        return answer
-
-    def wait_until_ready(self, timeout: float = CALL_SECONDS) -> None:
-        """Until there is a controller that takes calls. ClusterNotFound, ClusterNotReady."""
-        self._calls.ask("wait_until_ready", _INSIDE * timeout, timeout=timeout, repeatable=True)
 
     def shutdown(self, timeout: float = SHUTDOWN_SECONDS) -> None:
         """Stop all of its actors, cleanly as far as they let themselves be stopped so. The data stays."""
@@ -149,7 +136,7 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
         InternalTopic, PolicyViolation: only compaction removes records there.
         """
         answer: dict[tuple[str, int], int] = self._calls.ask(
-            "delete_records", dict(before), _INSIDE * timeout, timeout=timeout, repeatable=True
+            "delete_records", dict(before), INSIDE * timeout, timeout=timeout, repeatable=True
         )
         return answer
 
@@ -222,7 +209,7 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
 
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
         """Stop a drained broker for good, and forget it. UnknownBroker; BrokerInUse: it runs on."""
-        self._calls.ask("remove_broker", broker, _INSIDE * timeout, timeout=timeout)
+        self._calls.ask("remove_broker", broker, INSIDE * timeout, timeout=timeout)
 
     def rotate_secrets(self, *, grace: float = GRACE_SECONDS, timeout: float = CALL_SECONDS) -> None:
         """Let the cluster have new secrets, without a stop. Returns when every broker that runs keeps them.
@@ -231,14 +218,14 @@ class Cluster(ClusterCopies, ClusterGroups, ClusterTransactions):
         need it; programs without Ray, such as Spark's workers, have to be started anew within that time.
         AdminTimedOut: a broker has not answered yet, and it goes on; until all have, the former stay valid.
         """
-        self._calls.ask("rotate_secrets", grace, _INSIDE * timeout, timeout=timeout)
+        self._calls.ask("rotate_secrets", grace, INSIDE * timeout, timeout=timeout)
 
     # --- in general -----------------------------------------------------------------------------------------------
 
     def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        inside = _INSIDE * timeout
+        inside = INSIDE * timeout
         return self._calls.ask("admin", call, arguments, inside, timeout=timeout, repeatable=True, asked=call)
 
     def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
         asked = as_asked(call, arguments)
-        return self._calls.ask("admin", call, arguments, _INSIDE * timeout, timeout=timeout, asked=asked)
+        return self._calls.ask("admin", call, arguments, INSIDE * timeout, timeout=timeout, asked=asked)

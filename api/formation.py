@@ -42,10 +42,11 @@ from raylog.actors.data_directories import (
 )
 from raylog.actors.directory_search import Found, search, search_node
 from raylog.actors.ray_nodes import RayNode, living_nodes, nodes_for_brokers
-from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray, tell_if_open
+from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, tell_if_open
 from raylog.api.cluster import Cluster
 from raylog.api.cluster_shutdown import cluster_names, end_actors
 from raylog.api.controller_calls import ControllerCalls, plain_error
+from raylog.api.named_cluster import find_cluster
 from raylog.errors import ClusterNotFound, ClusterNotReady, ClusterRunsAlready, RaylogError, WrongCluster
 
 START_SECONDS: Final = 60.0
@@ -96,12 +97,7 @@ def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cl
 
     RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady.
     """
-    namespace(name)
-    join_ray()
-    tell_if_open()
-    cluster = Cluster(name)
-    cluster.wait_until_ready(timeout)
-    return cluster
+    return find_cluster(Cluster, name, timeout)
 
 
 class _Start:
