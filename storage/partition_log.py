@@ -389,7 +389,7 @@ class PartitionLog:
             size + header.size > config.segment_bytes
             or header.last_offset - active.base_offset > MAX_OFFSET_DELTA
             or active.offset_index.size_bytes >= config.segment_index_bytes
-            or (header.is_control and active.transactions.size_bytes >= config.segment_index_bytes)
+            or active.transactions.size_bytes >= config.segment_index_bytes
             or self._is_old_for(header, active, waiting)
         )
 

@@ -89,7 +89,7 @@ class Segment:
         self.transactions_known = False  # the transaction index is in memory and complete
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._transactions = TransactionIndex()
+        self.transactions = TransactionIndex()  # only meaningful once `transactions_known`
         self._start_noting()
 
     def _start_noting(self) -> None:
@@ -221,7 +221,7 @@ class Segment:
         offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
         offsets.cut(place.position)
         times.cut(place.base_offset)
-        self._transactions.cut(place.base_offset)
+        self.transactions.cut(place.base_offset)
         for kind in INDEX_SUFFIXES:
             self._disk.remove(self.path(kind))
         self._disk.sync_directory(self._directory)
@@ -279,11 +279,6 @@ class Segment:
         index = self._time_index
         return self._load_indexes()[1] if index is None else index
 
-    @property
-    def transactions(self) -> TransactionIndex:
-        """Only meaningful once `transactions_known`: rebuilding it takes the producer state of the log."""
-        return self._transactions
-
     def load_snapshot(self) -> ProducerStates:
         """The producers' state at the beginning of this segment. Raises `SealBroken` where there is none to believe."""
         return ProducerStates.load(self._disk, self.path(SNAPSHOT_SUFFIX), self.base_offset)
@@ -293,13 +288,13 @@ class Segment:
 
     def load_transactions(self) -> None:
         """Raises `SealBroken` where the log has to rebuild the index."""
-        self._transactions = TransactionIndex.load(
+        self.transactions = TransactionIndex.load(
             self._disk, self.path(transaction_index.SUFFIX), self.size
         )
         self.transactions_known = True
 
     def set_transactions(self, transactions: TransactionIndex) -> None:
-        self._transactions = transactions
+        self.transactions = transactions
         self.transactions_known = True
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
