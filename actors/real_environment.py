@@ -20,7 +20,8 @@ from raylog.actors.socket_directory import is_of_this_host, socket_directory, so
 from raylog.actors.stream_interface import Handler, Stream
 from raylog.actors.streams import StreamServer, connect
 from raylog.errors import PeerNotAdmitted, PeerUnreachable
-from raylog.storage.disk import Disk, LocalDisk
+from raylog.storage.disk import Disk
+from raylog.storage.local_disk import LocalDisk
 
 _DISK_THREADS: Final = 4
 _DROP_WITHIN_SECONDS: Final = 5.0

@@ -19,7 +19,8 @@ from typing import Final
 
 from raylog.errors import DirectoryBlank, DirectoryNotOurs, WrongCluster
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
-from raylog.storage.disk import DirectoryLock, Disk, LocalDisk
+from raylog.storage.disk import DirectoryLock, Disk
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.partition_directory import LOCK_FILE
 from raylog.storage.set_aside_names import SetAsideName, new_path, parse_name, set_aside_of
 

@@ -37,7 +37,8 @@ from raylog.storage import compaction_plan, log_cleanup, log_reader, log_truncat
 from raylog.storage.append_checks import check_new_batch, check_replicated
 from raylog.storage.control_records import decode_marker
 from raylog.storage.damaged_ranges import DamagedRanges, Spot, spot_from, spot_of
-from raylog.storage.disk import Disk, LocalDisk
+from raylog.storage.disk import Disk
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.log_cleanup import DueRemoval, Installation, Removals
 from raylog.storage.log_copy import LogCopy
 from raylog.storage.log_flush import LogFlush, sync_indexes

@@ -21,8 +21,9 @@ from raylog.storage import compaction_progress, leader_epochs, offset_index, tim
 from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from raylog.storage.compaction_swap import SWAP_SUFFIX
 from raylog.storage.data_directory import IDENTITY_FILE
-from raylog.storage.disk import LocalDisk, LocalFile, disk_error
+from raylog.storage.disk import disk_error
 from raylog.storage.leader_epochs import LeaderEpochs
+from raylog.storage.local_disk import LocalDisk, LocalFile
 from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.partition_directory import (
     CHECKPOINT_FILE,

@@ -14,7 +14,7 @@ import pytest
 import raylog
 from raylog.actors.descriptions import PartitionDescription
 from raylog.errors import DirectoryLocked, LossNotAccepted, SetAsideUnusable
-from raylog.storage.disk import LocalDisk
+from raylog.storage.local_disk import LocalDisk
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]

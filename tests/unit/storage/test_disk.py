@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.errors import DirectoryLocked, DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly
-from raylog.storage.disk import Disk, DiskFile, LocalDisk
+from raylog.storage.disk import Disk, DiskFile
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.record_batch import Bytes
 from tests.simulation.faulty_disk import FaultyDisk
 

@@ -21,7 +21,7 @@ from raylog.storage.compaction_plan import plan_compaction
 from raylog.storage.compaction_swap import commit_swap
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
-from raylog.storage.disk import DiskFile, LocalDisk
+from raylog.storage.disk import DiskFile
 from raylog.storage.dump.command import dump_command
 from raylog.storage.dump.events import BatchSeen, Event, Note, Problem, as_json
 from raylog.storage.dump.files import ReadOnlyDisk
@@ -33,6 +33,7 @@ from raylog.storage.dump.walk import FoundBatch, LogWalk, LostBytes
 from raylog.storage.key_map import MemoryBudget
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.leader_epochs import LeaderEpochs
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.partition_directory import (
     CHECKPOINT_FILE,

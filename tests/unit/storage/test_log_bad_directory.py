@@ -18,7 +18,7 @@ from raylog.errors import (
     WrongPartition,
 )
 from raylog.storage.checkpoints import read_checkpoint, write_checkpoint
-from raylog.storage.disk import LocalDisk
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.log_recovery import OpenedAfter
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog

@@ -20,7 +20,7 @@ import pytest
 
 from raylog.errors import DiskError, DiskFailed, DiskFull, DiskReadOnly, LogOffline
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.disk import LocalDisk
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.log_reader import Isolation
 from raylog.storage.log_recovery import OpenedAfter
 from raylog.storage.partition_log import PartitionLog

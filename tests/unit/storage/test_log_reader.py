@@ -10,7 +10,7 @@ import pytest
 from raylog.errors import LogDamaged, LogOffline, OffsetOutOfRange
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.control_records import MarkerType
-from raylog.storage.disk import LocalDisk
+from raylog.storage.local_disk import LocalDisk
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import filler, read_header, split_batches, stamp
