@@ -646,8 +646,8 @@ def test_a_frame_that_is_none_ends_its_stream_and_no_other(run: Run, place: Plac
 
 _CHILD = """
 import asyncio, sys
-from raylog.actors.admission import Key, Standing
-from raylog.actors.stream_interface import Endpoint
+from raylog.actors.cluster_secrets import Key, Standing
+from raylog.actors.endpoint import Endpoint
 from raylog.actors.streams import StreamServer
 async def main():
     never = lambda request: asyncio.get_running_loop().create_future()

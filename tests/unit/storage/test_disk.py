@@ -435,7 +435,7 @@ def test_an_unreadable_holder_is_unknown(place: Place) -> None:
 
 HOLD_A_LOCK = """
 import sys
-from raylog.storage.disk import LocalDisk
+from raylog.storage.local_disk import LocalDisk
 lock = LocalDisk().lock_directory(sys.argv[1])
 print("locked", flush=True)
 sys.stdin.read()
