@@ -21,16 +21,10 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.background_tasks import BackgroundTasks
+from raylog.actors.compaction_messages import log_compacted, plan_of
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.housekeeping_messages import (
-    CompactLog,
-    HousekeeperHello,
-    StopHousekeeper,
-    SuspectReplica,
-    log_compacted,
-    plan_of,
-)
+from raylog.actors.housekeeping_messages import CompactLog, HousekeeperHello, StopHousekeeper, SuspectReplica
 from raylog.actors.messages import pack
 from raylog.actors.metric_definitions import Reading
 from raylog.actors.scrubber import Scrubber

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from raylog.actors.compaction_messages import compact_log, report_of
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
-from raylog.actors.housekeeping_messages import (
-    FindHousekeeper,
-    HousekeeperFound,
-    LogCompacted,
-    compact_log,
-    report_of,
-)
+from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperFound, LogCompacted
 from raylog.actors.messages import Message
 from raylog.actors.requests_held import refuse_all
 from raylog.actors.stream_interface import Response

@@ -9,16 +9,10 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors import housekeeper_calls
+from raylog.actors.compaction_messages import compact_log, log_compacted, plan_of, report_of
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.housekeeper import MAX_WAITING
-from raylog.actors.housekeeping_messages import (
-    CompactLog,
-    LogCompacted,
-    compact_log,
-    log_compacted,
-    plan_of,
-    report_of,
-)
+from raylog.actors.housekeeping_messages import CompactLog, LogCompacted
 from raylog.actors.messages import pack, unpack
 from raylog.actors.stream_interface import Response
 from raylog.errors import RemoteFailed
