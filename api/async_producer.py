@@ -1,7 +1,7 @@
 """The producer for asyncio: the one for threads, of which only what never waits is called on the event loop.
 
     send ──room──► future                              the client loop sends, as for threads; its futures can be awaited
-      └──no room──► wait for something to be given back ──► send
+      └──no room──► wait until the buffer gets some back ──► send
 
 What must stay true: nothing here blocks the event loop. What asks the cluster, or ends a producer, does so on a thread.
 """
@@ -11,26 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from raylog.api.bulk_send import BulkFuture
+from raylog.api.async_calls import at_once, on_thread
 from raylog.api.interceptors import ProducerRecord
 from raylog.api.kafka_habits import keywords_wanted
 from raylog.api.option_help import lists_options
 from raylog.api.process_bound import ProcessBound
-from raylog.api.producer import Producer
+from raylog.api.producer import Producer, core_of
+from raylog.api.producer_core import ProducerCore
 from raylog.api.producer_options import ProducerOptions, ProducerSettings
 from raylog.api.record_future import RecordFuture
-from raylog.api.records import GroupMetadata, RecordMetadata
+from raylog.api.records import RecordMetadata
 from raylog.errors import BufferFull, ProducerClosed, RaylogError, ResultNotReady
 
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
-
-    from raylog.api.transaction_offsets import Offsets
 
 _NOT_STARTED: Final = "it was not started (`await producer.start()`, or `async with`)"
 _YIELD_EVERY: Final = 256  # records, after which others on the loop have a turn although nothing was waited for
@@ -51,7 +50,7 @@ class AsyncProducer(ProcessBound):
     def __init__(self, *misplaced: Never, **settings: Unpack[ProducerSettings]) -> None:
         if misplaced:
             raise TypeError(keywords_wanted(type(self).__name__))
-        self.options = ProducerOptions.parse(settings)  # says what is wrong with them at once
+        self.options = ProducerOptions.parse(settings)  # raises at once if one of them is wrong
         self._settings = settings
         self._inner: Producer | None = None
         self._sent = 0
@@ -62,7 +61,7 @@ class AsyncProducer(ProcessBound):
             self._inner = await asyncio.to_thread(Producer, **self._settings)
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Deliver what was taken, and let go of the cluster. What is not delivered in time fails. Twice is once."""
+        """Deliver what was taken, and disconnect: `Producer.close` with this `timeout`. A second call does nothing."""
         if self._inner is not None:
             await asyncio.to_thread(self._inner.close, timeout)
 
@@ -91,19 +90,31 @@ class AsyncProducer(ProcessBound):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Take one record; returns the future of its delivery, which can be awaited. What `Producer.send` raises."""
+        """Take one record; returns the future of its delivery, which can be awaited.
+
+        `topic`, `value`, `key`, `headers`, `partition`, `timestamp_ms` and the errors are those of `Producer.send`.
+        """
         self._sent += 1
         if self._sent % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
-        if type(value) is bytes and headers is None and partition is None and timestamp_ms is None:
-            at_once = self._producer().send_at_once(topic, value, key)
-            if at_once is not None:
-                return at_once
-        producer = await self._ready(topic)
+        core = self._core()
+        if (
+            type(value) is bytes
+            and (key is None or type(key) is bytes)
+            and headers is None
+            and partition is None
+            and timestamp_ms is None
+            and topic in core.routes
+        ):
+            taken = core.append_plain(topic, value, key)
+            if taken is not None:
+                return taken
+        if not core.knows(topic):
+            await asyncio.to_thread(core.find_topic, topic)
         until = time.monotonic() + self.options.max_block_ms / 1000
-        prepared = producer.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), until)
-        while (sent := producer.offer(prepared)) is None:
-            await self._room(producer, prepared.size, until)
+        prepared = core.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), until)
+        while (sent := core.append(prepared)) is None:
+            await self._wait_for_room(core, prepared.size, until)
         return sent
 
     async def send_and_wait(
@@ -115,62 +126,32 @@ class AsyncProducer(ProcessBound):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Send one record, and wait until it is delivered. Raises why it failed."""
+        """Send one record, and wait until it is delivered. Raises why it failed.
+
+        `topic`, `value`, `key`, `headers`, `partition` and `timestamp_ms` are those of `Producer.send`.
+        """
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    async def send_many(
-        self,
-        topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None = None,
-        timestamps: Sequence[int] | int | None = None,
-        headers: Sequence[Any] | None = None,
-        partition: int | None = None,
-    ) -> BulkFuture:
-        """Take many records at once, as columns, on a thread. `await` the future for where they are."""
-        producer = self._producer()
-        return await asyncio.to_thread(producer.send_many, topic, values, keys, timestamps, headers, partition)
-
-    async def send_arrow(self, topic: str, table: Any, partition: int | None = None) -> BulkFuture:
-        """Take the rows of an Arrow table, on a thread."""
-        return await asyncio.to_thread(self._producer().send_arrow, topic, table, partition)
+    send_many = on_thread(Producer.send_many)
+    send_arrow = on_thread(Producer.send_arrow)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was taken before is delivered or has failed. ResultNotReady after `timeout` seconds."""
-        waiting = [_told(batch.listen) for batch in self._producer().begin_flush() if batch.outcome is None]
+        """As `Producer.flush`: ResultNotReady after `timeout` seconds, while other coroutines go on."""
+        waiting = [_told(batch.listen) for batch in self._core().begin_flush() if batch.outcome is None]
         if waiting and (await asyncio.wait(waiting, timeout=timeout))[1]:
             raise ResultNotReady("records that were taken are not delivered", round(1000 * (timeout or 0)))
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    async def init_transactions(self, timeout: float | None = None) -> None:
-        """As `Producer.init_transactions`."""
-        await asyncio.to_thread(self._producer().init_transactions, timeout)
-
-    async def begin_transaction(self) -> None:
-        """As `Producer.begin_transaction`."""
-        await asyncio.to_thread(self._producer().begin_transaction)
-
-    async def send_offsets_to_transaction(
-        self,
-        offsets: Offsets,
-        group_metadata: GroupMetadata,
-        timeout: float | None = None,
-    ) -> None:
-        """As `Producer.send_offsets_to_transaction`."""
-        await asyncio.to_thread(self._producer().send_offsets_to_transaction, offsets, group_metadata, timeout)
-
-    async def commit_transaction(self, timeout: float | None = None) -> None:
-        """As `Producer.commit_transaction`."""
-        await asyncio.to_thread(self._producer().commit_transaction, timeout)
-
-    async def abort_transaction(self, timeout: float | None = None) -> None:
-        """As `Producer.abort_transaction`."""
-        await asyncio.to_thread(self._producer().abort_transaction, timeout)
+    init_transactions = on_thread(Producer.init_transactions)
+    begin_transaction = on_thread(Producer.begin_transaction)
+    send_offsets_to_transaction = on_thread(Producer.send_offsets_to_transaction)
+    commit_transaction = on_thread(Producer.commit_transaction)
+    abort_transaction = on_thread(Producer.abort_transaction)
 
     @asynccontextmanager
     async def transaction(self, timeout: float | None = None) -> AsyncIterator[None]:
-        """One transaction: `async with`. It is committed at the end of the block, or aborted if the block raises."""
+        """Run the block as one transaction, with `async with`; `timeout` and the rest as `Producer.transaction`."""
         await self.begin_transaction()
         try:
             yield
@@ -185,41 +166,32 @@ class AsyncProducer(ProcessBound):
             raise
 
     async def _abort_if_open(self, timeout: float | None) -> None:
-        await asyncio.to_thread(self._producer().abort_if_open, timeout)
+        if self._core().transactional().transaction.can_abort:
+            await self.abort_transaction(timeout)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    async def partitions_for(self, topic: str) -> set[int]:
-        """The numbers of the topic's partitions. UnknownTopic, ClusterUnreachable."""
-        return await asyncio.to_thread(self._producer().partitions_for, topic)
+    partitions_for = on_thread(Producer.partitions_for)
+    metrics = at_once(Producer.metrics)
 
-    def metrics(self) -> dict[str, float]:
-        """What this producer has done, under the names of Kafka's producer metrics."""
-        return self._producer().metrics()
-
-    # --- how ------------------------------------------------------------------------------------------------------
-
-    def _producer(self) -> Producer:
+    def _started(self) -> Producer:
         if self._inner is None:
             raise ProducerClosed(_NOT_STARTED)
         return self._inner
 
-    async def _ready(self, topic: str) -> Producer:
-        producer = self._producer()
-        if not producer.knows(topic):
-            await asyncio.to_thread(producer.partitions_for, topic)
-        return producer
+    def _core(self) -> ProducerCore:
+        return core_of(self._started())
 
-    async def _room(self, producer: Producer, size: int, until: float) -> None:
+    async def _wait_for_room(self, core: ProducerCore, size: int, until: float) -> None:
         left = until - time.monotonic()
         if left <= 0:
             raise BufferFull(size, self.options.buffer_memory, self.options.max_block_ms)
-        with producer.room_wanted(size) as listen:
+        with core.room_wanted(size) as listen:
             await asyncio.wait([_told(listen)], timeout=left)
 
 
 def _told(listen: Callable[[Callable[[], object]], None]) -> asyncio.Future[None]:
-    """Done, on this loop, when the listener is called, on whichever thread."""
+    """Return a future of this loop, which is done when the listener is called, on whichever thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 

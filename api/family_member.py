@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from raylog.api.member_requests import FamilyTicket, FamilyWork, MemberRequests
 from raylog.api.producer import Producer
+from raylog.api.producer_core import ProducerCore
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,23 +25,26 @@ class FamilyMember(Producer):
     FamilyFenced: another driver has taken over.
     """
 
-    _requests: MemberRequests
-
     def __init__(self, ticket: FamilyTicket, **options: Unpack[ProducerSettings]) -> None:
         settings: dict[str, Any] = {**options, "transactional_id": ticket.family}
         super().__init__(**settings)
         try:
-            self._call("joining a family", lambda seconds: self._requests.join(ticket, seconds), None)
+            self._core.call("joining a family", lambda seconds: self._member_requests().join(ticket, seconds), None)
         except BaseException:
             self.close()
             raise
-        self._lay_routes()
+        self._core.lay_routes()
 
     def __enter__(self) -> FamilyMember:
         return self
 
-    def _make_requests(self) -> MemberRequests:
-        return MemberRequests(self._sender)
+    def _make_core(self) -> ProducerCore:
+        return ProducerCore(self.options, MemberRequests)
+
+    def _member_requests(self) -> MemberRequests:
+        requests = self._core.requests
+        assert isinstance(requests, MemberRequests)
+        return requests
 
     def finish(self, timeout: float | None = None) -> FamilyWork:
         """Deliver all. Nothing more is taken.
@@ -48,4 +52,4 @@ class FamilyMember(Producer):
         TransactionAborted: a record was not delivered, so this part must not count. TransactionPending: not in time,
         call it again.
         """
-        return self._call("finish", self._requests.finish, timeout)
+        return self._core.call("finish", self._member_requests().finish, timeout)

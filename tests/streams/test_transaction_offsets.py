@@ -19,7 +19,7 @@ from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader
 from raylog.actors.transaction_core import TransactionCoordinator
 from raylog.actors.transaction_messages import AddGroup, EndTransaction
-from raylog.api import producer as producer_module
+from raylog.api import producer_core
 from raylog.api.async_producer import AsyncProducer
 from raylog.api.client_runtime import ClientRuntime
 from raylog.api.consumer import Consumer
@@ -87,7 +87,7 @@ def transactions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Transacti
     async def acquire(_runtime: ClientRuntime, _address: object) -> GroupLink:
         return cluster.link
 
-    monkeypatch.setattr(producer_module, "link_address", lambda *_: None)
+    monkeypatch.setattr(producer_core, "link_address", lambda *_: None)
     monkeypatch.setattr(ClientRuntime, "acquire_link", acquire)
     found: TransactionLink = cluster.do(lambda: TransactionLink(cluster.link))
     return found

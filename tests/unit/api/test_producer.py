@@ -14,7 +14,7 @@ import pytest
 from raylog.api.client_runtime import client_runtime
 from raylog.api.interceptors import ProducerRecord
 from raylog.api.partitioners import partition_of_key
-from raylog.api.producer import Producer
+from raylog.api.producer import Producer, core_of
 from raylog.api.producer_options import ProducerOptions, ProducerSettings
 from raylog.api.record_future import RecordFuture
 from raylog.api.records import RecordMetadata
@@ -111,7 +111,7 @@ def test_what_it_is_shown_as(patch: pytest.MonkeyPatch) -> None:
         link.hold()
         for _ in range(120):
             producer.send(TOPIC, b"v")
-        producer.begin_flush()
+        core_of(producer).begin_flush()
         assert repr(producer) == "<Producer of 'default', 3 brokers, 120 records buffered>"
         client_runtime().run(link.release())
     assert repr(producer) == "<Producer of 'default', 3 brokers, closed>"
@@ -434,7 +434,7 @@ def test_a_refusal_is_tried_again(patch: pytest.MonkeyPatch) -> None:
     with producer_of(patch, 1, retry_backoff_ms=1) as (producer, link):
         link.errors += [NotEnoughReplicas(TOPIC, 0, 1, 2)] * 3
         assert producer.send(TOPIC, b"v").result(10).offset == 0
-        producer._runtime.run(asyncio.sleep(0))  # the loop's turn in which it told of the outcome is over
+        client_runtime().run(asyncio.sleep(0))  # the loop's turn in which it told of the outcome is over
         metrics = producer.metrics()
         assert metrics["record-retry-total"] == 3
         assert metrics["record-send-total"] == 1
@@ -503,7 +503,7 @@ def test_who_has_stopped_waiting_with_its_loop_is_not_complained_of(
                 await asyncio.wait_for(_delivered(future), 0.01)
 
         asyncio.run(give_up())
-        producer._runtime.run(link.release())
+        client_runtime().run(link.release())
         assert future.result(10).offset == 0
     assert caplog.records == []
 

@@ -14,7 +14,7 @@ from raylog.actors.stream_interface import Response
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.actors.transaction_messages import EndTransaction, InitProducer, ProducerInitialised, TransactionEnded
 from raylog.api.async_producer import AsyncProducer
-from raylog.api.client_runtime import ClientRuntime
+from raylog.api.client_runtime import ClientRuntime, client_runtime
 from raylog.api.pending_batch import Writer
 from raylog.api.producer import Producer
 from raylog.api.producer_transaction import Phase, ProducerTransaction
@@ -140,7 +140,7 @@ def test_a_block_that_raises_is_aborted_and_what_it_held_fails(coordinator: _Coo
     with pytest.raises(KeyError):
         fail()
     assert all(isinstance(each.exception(5), TransactionAborted) for each in held)
-    asyncio.run_coroutine_threadsafe(coordinator.link.release(), producer._loop).result(5)
+    asyncio.run_coroutine_threadsafe(coordinator.link.release(), client_runtime().loop).result(5)
     with producer.transaction():
         sent = producer.send(TOPIC, b"next", partition=0)
     assert sent.result(0)
