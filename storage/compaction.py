@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from raylog.errors import BatchError, CompactionAbandoned, CompactionOutdated, DiskError, LogDamaged
 from raylog.storage.batch_codec import DecodedBatch, decode_checked
@@ -25,14 +25,11 @@ from raylog.storage.compaction_swap import draft_suffix
 from raylog.storage.control_records import decode_marker
 from raylog.storage.disk import Disk
 from raylog.storage.key_map import KeyMap, MemoryBudget, bytes_for, keys_for
-from raylog.storage.log_flush import sync_indexes
 from raylog.storage.record_batch import MAX_OFFSET_DELTA, BatchHeader, Bytes, filler, read_header
+from raylog.storage.sealed_file import sync_sealed
 from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, file_name
 from raylog.storage.transaction_filter import TransactionFilter
 from raylog.storage.transaction_index import AbortedTransaction
-
-if TYPE_CHECKING:
-    from raylog.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -58,18 +55,6 @@ class CompactionReport:
     @property
     def bytes_of_map_per_key(self) -> float:
         return self.map_bytes / max(1, self.keys)
-
-
-def compact(
-    log: PartitionLog, now_ms: int, budget: MemoryBudget, *, force: bool = False
-) -> CompactionReport | None:
-    """Plan, do and install one compaction in this process; None where there was nothing to do."""
-    plan = log.plan_compaction(now_ms, force=force)
-    if plan is None:
-        return None
-    report = run_compaction(log.directory.disk, plan, budget)
-    log.install_compaction(report, now_ms)
-    return report
 
 
 def run_compaction(
@@ -245,7 +230,7 @@ class _Cleaner:
                 raise LogDamaged(target.path(LOG_SUFFIX), target.size, found)
             target.seal()
             target.file.sync()
-            sync_indexes(self._disk, target.index_paths())
+            sync_sealed(self._disk, target.index_paths())
         finally:
             target.close()
         self._report.bytes_after += target.size

@@ -9,19 +9,14 @@ Planning looks at what the log has in memory, at one small file, and at a few he
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from raylog.config import INT64_MAX
-from raylog.storage.append_checks import unpack_limit
-from raylog.storage.compaction_progress import CompactionProgress
-from raylog.storage.segment import Segment
 from raylog.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from raylog.storage.partition_log import PartitionLog
+    pass
 
 
 class PlannedSegment(NamedTuple):
@@ -75,60 +70,3 @@ class CompactionPlan:
     def dirty_offsets(self) -> int:
         """No more keys than this can be new."""
         return self.limit - self.first_dirty_offset
-
-
-def plan_compaction(log: PartitionLog, now_ms: int, *, force: bool = False) -> CompactionPlan | None:
-    """What to compact in `log` now; None where it is not worth while yet (`force`: where there is nothing dirty)."""
-    _roll_if_waiting_too_long(log, now_ms)
-    cleanable = _cleanable(log, now_ms)
-    if not cleanable:
-        return None
-    progress = CompactionProgress.load(log.directory.disk, log.directory.path)
-    first_dirty = max(progress.cleaned_to, cleanable[0].base_offset)
-    dirty = [segment for segment in cleanable if segment.next_offset > first_dirty]
-    if not dirty or not (force or _is_worth_while(log, cleanable, dirty, now_ms)):
-        return None
-    limit = cleanable[-1].next_offset
-    sealed = [PlannedSegment(each.base_offset, each.next_offset, each.size) for each in log.segments.sealed]
-    return CompactionPlan(
-        directory=log.directory.path,
-        segments=tuple(sealed[: len(cleanable)]),
-        first_dirty_offset=first_dirty,
-        removable_below=progress.removable_below(now_ms, log.config.delete_retention_ms),
-        later=tuple(sealed[len(cleanable) :]),
-        aborted_later=log.segments.active.transactions.overlapping(cleanable[0].base_offset, limit),
-        last_writes=log.producers,
-        segment_bytes=log.config.segment_bytes,
-        index_interval_bytes=log.config.index_interval_bytes,
-        unpack_limit=unpack_limit(log.config),
-        planned_at_ms=now_ms,
-        made_for=log.shape,
-        run=secrets.token_hex(8),
-    )
-
-
-def _cleanable(log: PartitionLog, now_ms: int) -> list[Segment]:
-    keep_from = min(log.high_watermark, log.last_stable_offset)
-    youngest = now_ms - log.config.min_compaction_lag_ms
-    cleanable = []
-    for segment in log.segments.sealed:
-        too_young = log.config.min_compaction_lag_ms > 0 and segment.largest_timestamp > youngest
-        if segment.next_offset > keep_from or too_young:
-            break
-        cleanable.append(segment)
-    return cleanable
-
-
-def _is_worth_while(log: PartitionLog, cleanable: list[Segment], dirty: list[Segment], now_ms: int) -> bool:
-    dirty_bytes = sum(segment.size for segment in dirty)
-    total_bytes = sum(segment.size for segment in cleanable)
-    if total_bytes and dirty_bytes / total_bytes >= log.config.min_cleanable_dirty_ratio:
-        return True
-    return now_ms - dirty[0].oldest_timestamp() > log.config.max_compaction_lag_ms
-
-
-def _roll_if_waiting_too_long(log: PartitionLog, now_ms: int) -> None:
-    active = log.segments.active
-    lag = log.config.max_compaction_lag_ms
-    if lag < INT64_MAX and active.size and now_ms - active.first_timestamp > lag:
-        log.roll()

@@ -1,90 +1,30 @@
-"""Getting rid of old records: whole segments by retention, outdated values by compaction, and in the end the files.
+"""Deletion of old segments by retention.
 
-What must stay true:
-- Segments leave the log at once, but their files stay for `file.delete.delay.ms`, since readers on this machine may be
-  in the middle of them.
-- What takes the disk long (syncing names, freeing a large file's blocks) can be done on another thread, while the log's
-  owner goes on. So each of these jobs has steps: begin or go on, on the owner's thread; the slow work, anywhere; go on
-  or finish, on the owner's thread.
-- A log whose files are half swapped is cut or closed only after the swap has been finished (`Installation.settle`).
+What must stay true: a segment leaves the log at once, but its files stay for a while (`log_removals.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
 
 from raylog.config import NO_LIMIT
-from raylog.errors import CompactionOutdated, DiskFull
-from raylog.storage.compaction_progress import CompactionProgress, Pass
-from raylog.storage.compaction_swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
-from raylog.storage.disk import Disk
-from raylog.storage.partition_directory import DELETED_SUFFIX
+from raylog.errors import DiskFull, OffsetOutOfRange
+from raylog.storage.log_appends import roll
+from raylog.storage.log_removals import DueRemoval
+from raylog.storage.log_state import LogState
+from raylog.storage.partition_directory import DELETED_SUFFIX, CheckpointWrite
 from raylog.storage.retention import Expired, SegmentFacts, expired_segments, is_past
 from raylog.storage.segment import LOG_SUFFIX, Segment
-
-if TYPE_CHECKING:
-    from raylog.storage.compaction import CompactionReport
-    from raylog.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 
 
-class Removal(NamedTuple):
-    """Files out of the log's sight, and the open segments they belong to."""
+def may_have_old_segments(log: LogState, now_ms: int, *, decides: bool = True, spared_ms: int = 0) -> bool:
+    """Whether `delete_old_segments` may have something to do.
 
-    due_ms: int
-    segments: Sequence[Segment]
-    paths: Sequence[str]
-
-
-class DueRemoval(NamedTuple):
-    """Files whose time is over."""
-
-    removals: Sequence[Removal]
-    disk: Disk
-
-    def carry_out(self) -> int:
-        """Remove them; returns how many. On any thread: freeing the blocks of a large file takes long."""
-        paths = [path for removal in self.removals for path in removal.paths]
-        for path in paths:
-            self.disk.remove(path)
-        return len(paths)
-
-
-class Removals:
-    """What is to be removed later."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Removal] = []
-
-    def add(self, removal: Removal) -> None:
-        self._waiting.append(removal)
-
-    def begin(self, disk: Disk, now_ms: int, let_go: Callable[[Segment], None]) -> DueRemoval:
-        """What is due. Its segments are let go first: a file's blocks are freed by whoever has it last."""
-        for at, removal in enumerate(self._waiting):
-            if removal.due_ms <= now_ms:
-                for segment in removal.segments:
-                    let_go(segment)
-                self._waiting[at] = removal._replace(segments=())
-        return DueRemoval([removal for removal in self._waiting if removal.due_ms <= now_ms], disk)
-
-    def finish(self, due: DueRemoval) -> None:
-        """It was carried out. What was not is due again the next time."""
-        self._waiting = [removal for removal in self._waiting if removal not in due.removals]
-
-    def close(self) -> None:
-        """Let go of the files; the next opening removes them."""
-        for removal in self._waiting:
-            for segment in removal.segments:
-                segment.close()
-
-
-def may_have_old_segments(log: PartitionLog, now_ms: int, decides: bool, spared_ms: int) -> bool:
-    """Whether `find_old_segments` is worth its while: asked often, so it looks at two segments and at no file."""
+    It is asked often, so it looks at two segments and at no file.
+    """
     oldest, config = log.segments[0], log.config
     if len(log.segments) > 1 and oldest.next_offset <= log.log_start_offset:
         return True
@@ -97,10 +37,10 @@ def may_have_old_segments(log: PartitionLog, now_ms: int, decides: bool, spared_
     return not oldest.is_dated or is_past(oldest.largest_timestamp, config, now_ms)
 
 
-def find_old_segments(
-    log: PartitionLog, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
+def _find_old_segments(
+    log: LogState, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
 ) -> list[Expired]:
-    """Those that may go; it rolls the growing one where that may go too."""
+    """Those that may go. It rolls the growing segment where that may go too."""
     active = log.segments.active
     may_expire = decides and active.size and log.config.deletes_old_segments and now_ms - active.written_ms >= spared_ms
     if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
@@ -118,28 +58,80 @@ def find_old_segments(
 
 
 def delete_old_segments(
-    log: PartitionLog, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
+    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
 ) -> list[Expired]:
-    expired = find_old_segments(log, now_ms, at_most, decides, spared_ms)
+    """Take out of the log what retention allows; `remove_deleted_files` frees the space later.
+
+    Where the log's owner does not decide what is too old or too much (`decides`), only what is below the log start
+    offset goes. What this process wrote within `spared_ms` does not go by age.
+    """
+    log.settle()
+    expired = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
-        log.advance_log_start(gone[-1].next_offset)
+        advance_log_start(log, gone[-1].next_offset)
         for segment, entry in zip(gone, expired, strict=True):
             _log.info("%s: deleted, %s.", segment.path(LOG_SUFFIX), entry.reason)
             retired = _retire(log, segment)  # if this fails, the segment is the log's still
             log.segments.remove(segment)
-            _remove_later(log, [segment], retired, now_ms)
+            log.remove_later([segment], retired, now_ms)
     return expired
 
 
-def _roll_if_there_is_room(log: PartitionLog) -> None:
+def begin_deletion(
+    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
+) -> CheckpointWrite | None:
+    """What `delete_old_segments` would have to wait for the disk for, to be carried out before it, on any thread.
+
+    None: there is nothing that it would wait for.
+    """
+    log.settle()
+    old = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
+    start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
+    return log.marks.write_ahead(start) if start > log.log_start_offset else None
+
+
+def delete_records(log: LogState, before_offset: int) -> int:
+    """Let the log begin at `before_offset`, durably; returns the log start offset."""
+    if not log.log_start_offset <= before_offset <= log.high_watermark:
+        if before_offset < log.log_start_offset:
+            return log.log_start_offset
+        raise OffsetOutOfRange(before_offset, log.log_start_offset, log.high_watermark)
+    advance_log_start(log, before_offset)
+    return log.log_start_offset
+
+
+def advance_log_start(log: LogState, offset: int) -> None:
+    """Let the log start at `offset`, if that is further on."""
+    if offset > log.log_start_offset:
+        _begin_at(log, offset)
+        try:
+            log.epochs.cut_start(offset)
+        except DiskFull as error:
+            _log.warning("%s keeps leader epochs from before its start for now: %s", log.directory.path, error)
+
+
+def remove_deleted_files(log: LogState, now_ms: int) -> int:
+    """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
+    due = begin_removal(log, now_ms)
+    removed = due.carry_out()
+    log.removals.finish(due)
+    return removed
+
+
+def begin_removal(log: LogState, now_ms: int) -> DueRemoval:
+    """The same in steps: what is to be removed, on any thread. Then `removals.finish`."""
+    return log.removals.begin(log.disk, now_ms, log.flushes.let_go)
+
+
+def _roll_if_there_is_room(log: LogState) -> None:
     try:
-        log.roll()
+        roll(log)
     except DiskFull as error:  # to delete the others is what makes room
         _log.warning("%s keeps its last segment for now: %s", log.directory.path, error)
 
 
-def begin_at(log: PartitionLog, offset: int) -> None:
+def _begin_at(log: LogState, offset: int) -> None:
     """Let the log start there. Where not one block is free, segments that go by this pay for it with their indexes.
 
     These can be made again, should there be no room even then, and the segments stay.
@@ -156,7 +148,7 @@ def begin_at(log: PartitionLog, offset: int) -> None:
             _remove_indexes(log, segment)
 
 
-def _retire(log: PartitionLog, segment: Segment) -> list[str]:
+def _retire(log: LogState, segment: Segment) -> list[str]:
     """On a full disk its indexes pay for this too: the longer names may need one more block for the directory."""
     try:
         return segment.retire(DELETED_SUFFIX)
@@ -165,108 +157,7 @@ def _retire(log: PartitionLog, segment: Segment) -> list[str]:
         return segment.retire(DELETED_SUFFIX)
 
 
-def _remove_indexes(log: PartitionLog, segment: Segment) -> None:
+def _remove_indexes(log: LogState, segment: Segment) -> None:
     for path in segment.index_paths():
         log.disk.remove(path)
         log.disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already
-
-
-def check_current(log: PartitionLog, report: CompactionReport) -> None:
-    """Refuse a compaction of segments that the log does not have any more."""
-    for base_offset, end_offset in report.replaced:
-        old = _segments_between(log, base_offset, end_offset)
-        same = old and old[0].base_offset == base_offset and old[-1].next_offset == end_offset
-        if not same or not is_written(log.directory, base_offset, report.run) or report.made_for != log.shape:
-            raise CompactionOutdated(base_offset, end_offset)
-
-
-class Installation:
-    """Putting the segments of one compaction in the place of the old ones, one after the other.
-
-        go_on (owner)  →  sync (anywhere)  →  go_on  →  sync  →  …  →  go_on returns None: it is over
-
-    Between two steps the log may be appended to, read and flushed. `compaction_swap.py` says what a crash leaves.
-    """
-
-    def __init__(self, log: PartitionLog, report: CompactionReport, now_ms: int) -> None:
-        self._log = log
-        self._report = report
-        self._now_ms = now_ms
-        self._steps = self._install()
-        self._sync: Callable[[], None] | None = None  # that the next step relies upon
-        self._is_between = True  # segments: none is half in place
-        self._is_settled = False
-
-    def check_current(self) -> None:
-        """CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
-        if self._is_settled or self._report.made_for != self._log.shape:
-            raise CompactionOutdated(0, self._report.cleaned_to)
-
-    def go_on(self) -> Callable[[], None] | None:
-        """Take the next step; returns what has to be synced before the one after it."""
-        self._sync = next(self._steps, None)
-        return self._sync
-
-    def settle(self) -> None:
-        """Finish the segment that is half in place, if one is, and go no further."""
-        while not self._is_between:
-            if self._sync is not None:
-                self._sync()
-            self.go_on()
-        self._is_settled = True
-
-    def _install(self) -> Generator[Callable[[], None], None, None]:
-        for base_offset, end_offset in self._report.replaced:
-            self._is_between = False
-            yield from self._swap(base_offset, end_offset)
-            self._is_between = True
-        yield self._save_progress
-        _tell(self._log, self._report)
-
-    def _swap(self, base_offset: int, end_offset: int) -> Generator[Callable[[], None], None, None]:
-        log = self._log
-        old = _segments_between(log, base_offset, end_offset)
-        commit_swap(log.directory, base_offset, self._report.run)
-        yield self._sync_names
-        retired = retire_old(log.directory, base_offset, [segment.base_offset for segment in old])
-        new = log.opened_segment(base_offset, end_offset, SWAP_SUFFIX)
-        log.segments.replace(old, new)
-        _remove_later(log, old, retired, self._now_ms)
-        yield self._sync_names
-        put_in_place(log.directory, base_offset)
-        new.has_lost_suffix()
-
-    def _sync_names(self) -> None:
-        self._log.disk.sync_directory(self._log.directory.path)
-
-    def _save_progress(self) -> None:
-        """Unless a cut or the end has overtaken it; a cut writes down what is left of the progress before it."""
-        self._sync_names()
-        log, directory = self._log, self._log.directory
-        with directory.progress_lock:
-            if self._report.made_for == log.shape and not directory.is_released:
-                progress = CompactionProgress.load(log.disk, directory.path)
-                done = Pass(self._report.cleaned_to, self._now_ms)
-                progress.after(done, log.config.delete_retention_ms).save(log.disk, directory.path)
-
-
-def _tell(log: PartitionLog, report: CompactionReport) -> None:
-    _log.info(
-        "%s: compacted to offset %d; %d of %d records stay, %d bytes became %d.",
-        log.directory.path,
-        report.cleaned_to,
-        report.records_after,
-        report.records_before,
-        report.bytes_before,
-        report.bytes_after,
-    )
-
-
-def _segments_between(log: PartitionLog, base_offset: int, end_offset: int) -> list[Segment]:
-    """Those that begin there; never the growing one."""
-    found = takewhile(lambda each: each.base_offset < end_offset, log.segments.from_offset(base_offset))
-    return [each for each in found if each.base_offset >= base_offset and each is not log.segments.active]
-
-
-def _remove_later(log: PartitionLog, segments: Sequence[Segment], paths: Sequence[str], now_ms: int) -> None:
-    log.removals.add(Removal(now_ms + log.config.file_delete_delay_ms, segments, paths))

@@ -10,25 +10,29 @@ another name, and the next one begins with its removal. It opens like the log of
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from raylog.storage.checkpoints import write_checkpoint
 from raylog.storage.disk import copy_file
 from raylog.storage.leader_epochs import LeaderEpochs
+from raylog.storage.log_state import LogState
 from raylog.storage.partition_directory import CHECKPOINT_FILE, CHECKPOINT_VERSION, PARTITION_FILE
 from raylog.storage.segment import LOG_SUFFIX, file_name
 from raylog.storage.set_aside_names import new_path, set_aside_of
 
-if TYPE_CHECKING:
-    from raylog.storage.partition_log import PartitionLog
-
 _UNDER_WAY: Final = "@being-set-aside"
+
+
+def prepare_copy(log: LogState, why: str, now_ms: int) -> LogCopy:
+    """A copy of all that is here, to be carried out on any thread before the log is cut (rule 7)."""
+    log.settle()
+    return LogCopy(log, why, now_ms)
 
 
 class LogCopy:
     """Made of a log as it is; `carry_out` may run on any thread while nothing is appended to the log, or cut."""
 
-    def __init__(self, log: PartitionLog, why: str, now_ms: int) -> None:
+    def __init__(self, log: LogState, why: str, now_ms: int) -> None:
         self._disk = log.disk
         self._path = log.directory.path
         self._lock = log.directory.copy_lock

@@ -1,9 +1,11 @@
 """Making appended batches survive a machine crash, without stalling the appends.
 
 A flush has three steps, so that the slow one can run on another thread while the owner goes on appending:
-`PartitionLog.begin_flush()` collects what to sync, `LogFlush.sync()` blocks on the disk, and
-`PartitionLog.finish_flush()` moves the recovery point. `PartitionLog.flush()` does all three.
-Where the sync fails, `PartitionLog.abandon_flush()` takes the third step's place.
+`begin_flush` collects what to sync, `LogFlush.sync` blocks on the disk, and `finish_flush` moves the recovery point.
+Where the sync fails, `abandon_flush` takes the third step's place.
+
+What must stay true: the recovery point moves over what was synced, and only if the log has not been cut since the flush
+began (`LogFlush.truncations`).
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raylog.config import TopicConfig
-from raylog.errors import DiskError, DiskFailed
+from raylog.errors import DiskFull
 from raylog.storage.disk import Disk, DiskFile
+from raylog.storage.log_state import LogState
+from raylog.storage.sealed_file import sync_sealed
 
 _log = logging.getLogger(__name__)
 
@@ -36,57 +39,64 @@ class LogFlush:
         """Block until it is safe. A failure is final for the log: see `DiskFailed`."""
         for file in self.files:
             file.sync()
-        sync_indexes(self.disk, self.index_paths)
+        sync_sealed(self.disk, self.index_paths)
         if self.new_names:
             self.disk.sync_directory(self.directory)
 
 
-def sync_indexes(disk: Disk, paths: Sequence[str]) -> None:
-    """Spare the next opening the making of indexes that are there. One that retention has taken away is no loss."""
-    for path in paths:
+def begin_flush(log: LogState) -> LogFlush:
+    """What has to be synced for all that is in the log now to survive a machine crash. Each is to be finished."""
+    log.flushes.began()
+    synced_to = log.recovery_point
+    behind = [segment for segment in log.segments.from_offset(synced_to) if segment.next_offset > synced_to]
+    return LogFlush(
+        log.disk,
+        log.directory.path,
+        [segment.file for segment in behind],
+        [path for segment in behind if segment.is_sealed for path in segment.index_paths()],
+        log.log_end_offset,
+        log.truncations,
+        log.flushes.name_changes,
+        log.flushes.name_changes != log.flushes.names_synced,
+    )
+
+
+def finish_flush(log: LogState, flush: LogFlush) -> None:
+    """Take note that `flush` has been synced. One that a truncation has overtaken proves nothing."""
+    flushes = log.flushes
+    flushes.is_over()
+    flushes.names_synced = max(flushes.names_synced, flush.name_changes)
+    if flush.truncations == log.truncations:
+        log.marks.synced_to(flush.end_offset)
+        _write_flush_policy(log)
+    else:
+        flushes.proved_nothing()
+
+
+def abandon_flush(log: LogState, flush: LogFlush) -> None:
+    """Take note that `flush` failed: it is over, and what it was to make safe is due again."""
+    _log.warning("%s: a flush up to offset %d failed; it is due again.", log.directory.path, flush.end_offset)
+    log.flushes.proved_nothing()
+    log.flushes.is_over()
+
+
+def flush(log: LogState) -> int:
+    """Sync all that is in the log; returns the recovery point."""
+    begun = begin_flush(log)
+    try:
+        begun.sync()
+    except BaseException:
+        abandon_flush(log, begun)
+        raise
+    finish_flush(log, begun)
+    return log.recovery_point
+
+
+def _write_flush_policy(log: LogState) -> None:
+    """Once all is synced that counted before: see `PartitionDirectory.write_config`."""
+    is_held_back = log.directory.flush_policy != log.config.flush_policy
+    if is_held_back and log.recovery_point >= min(log.flushes.counted_unsynced, log.log_end_offset):
         try:
-            file = disk.open(path)
-        except FileNotFoundError:
-            continue
-        except DiskFailed:
-            raise
-        except DiskError as error:  # it can be made again, so the batches' flush need not wait for it
-            _log.warning("An index is not synced: %s", error)
-            continue
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-
-class FlushSchedule:
-    """When `flush.messages` or `flush.ms` ask for a flush. A sealed segment asks for one by itself."""
-
-    def __init__(self) -> None:
-        self._records = 0
-        self._waiting_since_ms: int | None = None
-        self._at_once = False
-
-    def appended(self, records: int, now_ms: int) -> None:
-        self._records += records
-        if self._waiting_since_ms is None:
-            self._waiting_since_ms = now_ms
-
-    def rolled(self) -> None:
-        self._at_once = True
-
-    def overtaken(self) -> None:
-        """A flush proved nothing, so what it was to make safe still waits."""
-        self._at_once = True
-
-    def began(self) -> None:
-        self._records = 0
-        self._waiting_since_ms = None
-        self._at_once = False
-
-    def is_due(self, config: TopicConfig, now_ms: int) -> bool:
-        if self._at_once or self._records >= config.flush_messages:
-            return True
-        if self._waiting_since_ms is None:
-            return False
-        return config.flush_policy == "fsync" or now_ms - self._waiting_since_ms >= config.flush_ms
+            log.directory.write_config(log.config, all_synced=True)
+        except DiskFull as error:
+            _log.warning("%s: its flush policy is written down after a later flush: %s", log.directory.path, error)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from raylog.errors import BatchError, OffsetOutOfRange
 from raylog.storage.append_checks import unpack_limit
 from raylog.storage.batch_codec import QUICK_BYTES, moments, opens_quickly
 from raylog.storage.batch_scan import ChainBroken, walk_chain
+from raylog.storage.damaged_ranges import Spot, spot_from, spot_of
 from raylog.storage.disk import Disk
+from raylog.storage.log_state import LogState
 from raylog.storage.producer_replay import know_transactions
 from raylog.storage.record_batch import MAX_OFFSET, BatchHeader, check_batch
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
 from raylog.storage.transaction_index import AbortedRange, AbortedTransaction
-
-if TYPE_CHECKING:
-    from raylog.storage.partition_log import PartitionLog
 
 
 class Isolation(Enum):
@@ -59,13 +58,19 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-def visible_end(log: PartitionLog, isolation: Isolation) -> int:
+def visible_end(log: LogState, isolation: Isolation) -> int:
     if isolation is Isolation.LOG_END:
         return log.log_end_offset
     return log.high_watermark if isolation is Isolation.HIGH_WATERMARK else log.last_stable_offset
 
 
-def read(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+def read(
+    log: LogState, offset: int, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+) -> FetchedBatches:
+    """Whole batches from the one that holds `offset` on, at most `max_bytes` but always one if there is one.
+
+    Beyond what `isolation` lets the reader see the answer is empty; outside the log it is `OffsetOutOfRange`.
+    """
     end = _check_range(log, offset, isolation)
     data, next_offset = b"", offset
     if offset < end:
@@ -81,7 +86,11 @@ def read(log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation) -
     )
 
 
-def inspect(log: PartitionLog, offset: int) -> BatchHeader:
+def inspect(log: LogState, offset: int) -> BatchHeader:
+    """Look at the batch of `offset` with its CRC, which fetches leave to their readers.
+
+    For a reader who got bytes that make no sense: where the disk is to blame, the replica is damaged (rule 14).
+    """
     if not log.log_start_offset <= offset < log.log_end_offset:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     segment = log.segments.containing(offset)
@@ -92,10 +101,30 @@ def inspect(log: PartitionLog, offset: int) -> BatchHeader:
         raise segment.damaged(place.position, error.describe()) from error
 
 
+def spot_of_offset(log: LogState, offset: int) -> Spot:
+    """`inspect` in steps: what `inspect_spot` is to look into on any thread, for `range_of`."""
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
+    return spot_of(log.segments.containing(offset), offset, log.epochs)
+
+
+def spot_from_position(log: LogState, base_offset: int, position: int) -> Spot:
+    """The same for all from `position` on in the segment that holds `base_offset`."""
+    return spot_from(log.segments.containing(max(base_offset, log.log_start_offset)), position, log.epochs)
+
+
 def file_slice(
-    log: PartitionLog, offset: int, max_bytes: int, isolation: Isolation, below: int = MAX_OFFSET
+    log: LogState,
+    offset: int,
+    max_bytes: int,
+    isolation: Isolation = Isolation.HIGH_WATERMARK,
+    *,
+    below: int = MAX_OFFSET,
 ) -> FileSlice | None:
-    """Batches that lie wholly below `below`, and below what the isolation lets the reader see."""
+    """The same as a piece of a file, for a reader on this machine who reads it himself.
+
+    Its batches lie wholly below `below`, and below what the isolation lets the reader see.
+    """
     end = min(_check_range(log, offset, isolation), below)
     if offset >= end:
         return None
@@ -127,7 +156,7 @@ def read_slice(disk: Disk, piece: FileSlice) -> bytes | None:
     return data if len(data) == piece.length else None
 
 
-def take_slice(log: PartitionLog, piece: FileSlice, data: bytes) -> FetchedBatches | None:
+def take_slice(log: LogState, piece: FileSlice, data: bytes) -> FetchedBatches | None:
     """What was read of a slice, as `read` would have answered it; None where it is not the chain of this log."""
     try:
         size, next_offset = walk_chain(data, piece.base_offset, log.epochs)
@@ -140,7 +169,7 @@ def take_slice(log: PartitionLog, piece: FileSlice, data: bytes) -> FetchedBatch
     )
 
 
-def _check_range(log: PartitionLog, offset: int, isolation: Isolation) -> int:
+def _check_range(log: LogState, offset: int, isolation: Isolation) -> int:
     """The end of what the reader may have. One between it and the end of the log waits: it is not out of range."""
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRange(offset, log.log_start_offset, visible_end(log, isolation))
@@ -172,7 +201,7 @@ class UnopenedBatch(NamedTuple):
 Opened: TypeAlias = Mapping[UnopenedBatch, "TimestampOffset | None"]
 
 
-def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimestampOffset | None:
+def offset_for_timestamp(log: LogState, timestamp: int) -> TimestampOffset | None:
     """The first record of that time or later that a consumer may see."""
     opened: dict[UnopenedBatch, TimestampOffset | None] = {}
     while isinstance(found := look_up_timestamp(log, timestamp, opened), UnopenedBatch):
@@ -180,8 +209,11 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimestampOffset |
     return found
 
 
-def look_up_timestamp(log: PartitionLog, timestamp: int, opened: Opened) -> TimestampOffset | UnopenedBatch | None:
-    """The same, or what has to be opened first: ask again when that is in `opened`."""
+def look_up_timestamp(log: LogState, timestamp: int, opened: Opened) -> TimestampOffset | UnopenedBatch | None:
+    """The same, in steps: a batch that takes long to open is for the caller to open, elsewhere.
+
+    Ask again when it is in `opened`.
+    """
     for segment in log.segments:
         if segment.next_offset <= log.log_start_offset:
             continue
@@ -194,7 +226,7 @@ def look_up_timestamp(log: PartitionLog, timestamp: int, opened: Opened) -> Time
 
 
 def _find_in_segment(
-    log: PartitionLog, segment: Segment, timestamp: int, opened: Opened
+    log: LogState, segment: Segment, timestamp: int, opened: Opened
 ) -> TimestampOffset | UnopenedBatch | None:
     place = segment.find_timestamp(timestamp)
     while place is not None:
@@ -229,14 +261,16 @@ def _checked(segment: Segment, place: Place) -> tuple[BatchHeader, bytes]:
 
 
 def aborted_between(
-    log: PartitionLog, start_offset: int, end_offset: int, now_ms: int
+    log: LogState, start_offset: int, end_offset: int, now_ms: int
 ) -> list[AbortedTransaction]:
+    """The aborted transactions with records in [start_offset, end_offset)."""
     wanted = AbortedRange(start_offset, end_offset)
     find_aborted(log, wanted, now_ms)
     return wanted.found
 
 
-def find_aborted(log: PartitionLog, wanted: AbortedRange, now_ms: int) -> None:
+def find_aborted(log: LogState, wanted: AbortedRange, now_ms: int) -> None:
+    """The same, at most so many as `wanted` says: it is shorter afterwards where there are more."""
     for segment in log.segments.from_offset(wanted.start_offset):
         index = know_transactions(log.segments, segment, now_ms)
         index.look_up(wanted)

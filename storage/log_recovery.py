@@ -38,7 +38,6 @@ from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.compaction_swap import finish_swaps
 from raylog.storage.leader_epochs import EpochStart, LeaderEpochs
 from raylog.storage.log_doubts import BLANK, REBOOTED
-from raylog.storage.log_truncation import finish_restart
 from raylog.storage.partition_directory import DELETED_SUFFIX, CleanShutdown, LogCheckpoint, PartitionDirectory
 from raylog.storage.producer_replay import know_transactions, replay, states_before, take_in
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
@@ -58,6 +57,25 @@ class OpenedAfter(Enum):
     CLEAN_CLOSE = "clean close"
     PROCESS_CRASH = "process crash"
     MACHINE_CRASH = REBOOTED
+
+
+def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: LogCheckpoint) -> LogCheckpoint:
+    """Leave nothing of the old log; returns the marks of the empty one, which are then on disk."""
+    assert marks.restart is not None
+    base_offset, log_start_offset = marks.restart
+    directory.remove_segment_files()
+    directory.disk.sync_directory(directory.path)
+    epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
+    cut_progress(directory, base_offset)
+    empty = replace(
+        marks,
+        recovery_point=base_offset,
+        high_watermark=log_start_offset,
+        log_start_offset=log_start_offset,
+        restart=None,
+    )
+    directory.write_checkpoint(empty)
+    return empty
 
 
 @dataclass(frozen=True)

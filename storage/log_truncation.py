@@ -8,21 +8,21 @@ written in its place. Throwing everything away is written down before it begins,
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from raylog.errors import OffsetOutOfRange
 from raylog.storage.batch_scan import ChainBroken, scan_file
 from raylog.storage.compaction_progress import cut_progress
 from raylog.storage.leader_epochs import LeaderEpochs
-from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint, PartitionDirectory
+from raylog.storage.log_recovery import finish_restart
+from raylog.storage.log_state import LogState, all_or_offline
+from raylog.storage.partition_directory import DELETED_SUFFIX, LogCheckpoint
 from raylog.storage.producer_replay import know_transactions, replay, states_before, take_in
 from raylog.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.record_batch import MAX_OFFSET
 from raylog.storage.sealed_file import SealBroken
 from raylog.storage.segment import LOG_SUFFIX, Place, Segment
 from raylog.storage.segment_list import SegmentList
-
-if TYPE_CHECKING:
-    from raylog.storage.partition_log import PartitionLog
 
 
 class Cut(NamedTuple):
@@ -47,7 +47,7 @@ class PreparedCut:
     The log stays as it is, and the cut may be made without it or find another place: then it does all of this itself.
     """
 
-    def __init__(self, log: PartitionLog, cut: Cut, now_ms: int) -> None:
+    def __init__(self, log: LogState, cut: Cut, now_ms: int) -> None:
         self._disk = log.disk
         self._now_ms = now_ms
         self._epochs = LeaderEpochs(log.disk, log.directory.path, list(log.epochs.history))
@@ -102,19 +102,57 @@ class PreparedCut:
                 return ProducerStates.load(self._disk, source.snapshot_path, source.base_offset), at
         return ProducerStates(), 0
 
-    def producers_for(self, log: PartitionLog, cut: Cut) -> ProducerStates | None:
+    def producers_for(self, log: LogState, cut: Cut) -> ProducerStates | None:
         """As they are where the log is cut; None where that is not known."""
         return self._producers if self._is_for(log, cut) else None
 
-    def replacement_for(self, log: PartitionLog, cut: Cut) -> str:
+    def replacement_for(self, log: LogState, cut: Cut) -> str:
         """What takes the place of a file that a copy of the log has too; empty where it is not made yet."""
         return self._replacement if self._is_for(log, cut) else ""
 
-    def _is_for(self, log: PartitionLog, cut: Cut) -> bool:
+    def _is_for(self, log: LogState, cut: Cut) -> bool:
         return self._made_for == log.shape and self._offset == cut.place.base_offset
 
 
-def find_cut(log: PartitionLog, offset: int) -> Cut | None:
+def prepare_truncation(log: LogState, offset: int, now_ms: int) -> PreparedCut | None:
+    """What takes long of `truncate_to`, to be carried out on any thread before; None: nothing does."""
+    cut = find_cut(log, offset) if offset < log.log_end_offset else None
+    return None if cut is None else PreparedCut(log, cut, now_ms)
+
+
+def truncate_to(log: LogState, offset: int, now_ms: int, prepared: PreparedCut | None = None) -> int:
+    """Cut the log so that it ends at `offset` or before; returns the new log end offset.
+
+    An offset inside a batch takes the batch with it: the leader sends it again.
+    """
+    if offset >= log.log_end_offset:
+        log.epochs.cut_end(log.log_end_offset)  # an epoch of ours that wrote nothing is not the leader's history
+        return log.log_end_offset
+    log.settle()
+    cut = find_cut(log, offset)
+    if cut is None:
+        restart(log, log.log_start_offset, log.log_start_offset)
+    else:
+        producers = None if prepared is None else prepared.producers_for(log, cut)
+        prepare_cut(log, cut, now_ms)
+        carry_out_cut(log, cut, now_ms, producers, "" if prepared is None else prepared.replacement_for(log, cut))
+    return log.log_end_offset
+
+
+def restart_at(log: LogState, offset: int) -> None:
+    """Throw everything away and go on empty from `offset`, as a follower that is too far behind does."""
+    if not 0 <= offset <= MAX_OFFSET:
+        raise OffsetOutOfRange(offset, 0, MAX_OFFSET)
+    restart(log, offset, offset)
+
+
+def restart(log: LogState, base_offset: int, log_start_offset: int) -> None:
+    """Throw everything away. The next batch is that of `base_offset`, and reading starts at `log_start_offset`."""
+    log.settle()
+    _carry_out_restart(log, log.marks.before_restart(base_offset, log_start_offset))
+
+
+def find_cut(log: LogState, offset: int) -> Cut | None:
     """Where to cut for the log to end at `offset` or before; None where nothing that is served would be left."""
     if offset <= log.log_start_offset:
         return None
@@ -123,15 +161,16 @@ def find_cut(log: PartitionLog, offset: int) -> Cut | None:
     return Cut(last, place) if place.base_offset >= log.log_start_offset else None  # else it lies across the start
 
 
-def prepare_cut(log: PartitionLog, cut: Cut, now_ms: int) -> None:
+def prepare_cut(log: LogState, cut: Cut, now_ms: int) -> None:
     """All that can still be refused without harm, by a full disk above all."""
     know_transactions(log.segments, cut.last, now_ms)
     log.marks.before_cut_to(cut.place.base_offset)
     log.truncations += 1
 
 
+@all_or_offline
 def carry_out_cut(
-    log: PartitionLog, cut: Cut, now_ms: int, producers: ProducerStates | None, replacement: str = ""
+    log: LogState, cut: Cut, now_ms: int, producers: ProducerStates | None, replacement: str = ""
 ) -> None:
     """`producers`: as they will be, where that is known already; `replacement`: see `Segment.truncate`."""
     for later in reversed([segment for segment in log.segments if segment.base_offset > cut.last.base_offset]):
@@ -142,7 +181,8 @@ def carry_out_cut(
     _forget_after_end(log, now_ms, producers)
 
 
-def carry_out_restart(log: PartitionLog, written: LogCheckpoint) -> None:
+@all_or_offline
+def _carry_out_restart(log: LogState, written: LogCheckpoint) -> None:
     """`written`: what is on disk since it was prepared."""
     assert written.restart is not None
     log.truncations += 1
@@ -155,32 +195,13 @@ def carry_out_restart(log: PartitionLog, written: LogCheckpoint) -> None:
     log.flushes.names_changed()
 
 
-def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: LogCheckpoint) -> LogCheckpoint:
-    """Leave nothing of the old log; returns the marks of the empty one, which are then on disk."""
-    assert marks.restart is not None
-    base_offset, log_start_offset = marks.restart
-    directory.remove_segment_files()
-    directory.disk.sync_directory(directory.path)
-    epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
-    cut_progress(directory, base_offset)
-    empty = replace(
-        marks,
-        recovery_point=base_offset,
-        high_watermark=log_start_offset,
-        log_start_offset=log_start_offset,
-        restart=None,
-    )
-    directory.write_checkpoint(empty)
-    return empty
-
-
-def _remove(log: PartitionLog, segment: Segment) -> None:
+def _remove(log: LogState, segment: Segment) -> None:
     for path in segment.retire(DELETED_SUFFIX):
         log.disk.remove(path)
     log.flushes.let_go(segment)
 
 
-def _forget_after_end(log: PartitionLog, now_ms: int, producers: ProducerStates | None) -> None:
+def _forget_after_end(log: LogState, now_ms: int, producers: ProducerStates | None) -> None:
     """Whatever speaks of offsets that are gone: epochs, snapshots, producers' state, compaction progress."""
     end = log.log_end_offset
     log.epochs.cut_end(end)

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from raylog.config import ConfigValue
 from raylog.storage.batch_codec import decode_batch, encode_batch
+from raylog.storage.compaction import CompactionReport, run_compaction
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.disk import Disk
+from raylog.storage.key_map import MemoryBudget
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_directory import PartitionIdentity
 from raylog.storage.partition_log import PartitionLog
@@ -32,6 +34,18 @@ def open_log(disk: Disk, overrides: Mapping[str, ConfigValue] | None = None, now
     if log.epochs.latest < EPOCH:
         log.begin_epoch(EPOCH)
     return log
+
+
+def compact(
+    log: PartitionLog, now_ms: int, budget: MemoryBudget, *, force: bool = False
+) -> CompactionReport | None:
+    """Plan, do and install one compaction in this process; None where there was nothing to do."""
+    plan = log.plan_compaction(now_ms, force=force)
+    if plan is None:
+        return None
+    report = run_compaction(log.directory.disk, plan, budget)
+    log.install_compaction(report, now_ms)
+    return report
 
 
 def write(log: PartitionLog, records: Sequence[tuple[bytes, bytes | None]], now_ms: int = NOW_MS) -> list[Written]:

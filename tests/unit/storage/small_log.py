@@ -13,9 +13,10 @@ from raylog.errors import RaylogError
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.disk import Disk
+from raylog.storage.log_appends import Appended
 from raylog.storage.log_reader import Isolation
 from raylog.storage.partition_directory import PartitionIdentity
-from raylog.storage.partition_log import Appended, PartitionLog
+from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import Bytes, split_batches
 from tests.simulation.faulty_disk import FaultyDisk
 

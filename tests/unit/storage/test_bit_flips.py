@@ -15,7 +15,6 @@ import pytest
 
 from raylog.errors import BatchError, LogDamaged, UnsupportedFormat
 from raylog.storage.batch_codec import DecodedBatch, decode_batch, encode_batch
-from raylog.storage.compaction import compact
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.key_map import MemoryBudget
 from raylog.storage.leader_epochs import EpochStart
@@ -24,6 +23,7 @@ from raylog.storage.partition_directory import QUARANTINE_FILE, PartitionIdentit
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import split_batches
 from tests.simulation.faulty_disk import FaultyDisk
+from tests.unit.storage.compacted_log import compact
 
 DIRECTORY = "/data/t-0"
 IDENTITY = PartitionIdentity("cluster", "t", "t-id", 0)

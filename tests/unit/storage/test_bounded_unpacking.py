@@ -12,14 +12,13 @@ from raylog.errors import InvalidBatch, NullKey, PayloadTooLarge
 from raylog.storage import batch_codec, columns, kafka_records
 from raylog.storage.batch_codec import QUICK_BYTES, encode_batch, has_null_key, opens_quickly
 from raylog.storage.columns import encode_columns, pack_int32
-from raylog.storage.compaction import compact
 from raylog.storage.compression import CODECS, compress, declared_size
 from raylog.storage.key_map import MemoryBudget, bytes_for
 from raylog.storage.log_reader import UnopenedBatch
 from raylog.storage.record_batch import Bytes, read_header
 from tests.simulation.faulty_disk import FaultyDisk
 from tests.unit.storage.batches import Record, sealed, written_by_aiokafka
-from tests.unit.storage.compacted_log import committed_records, live, open_log, write
+from tests.unit.storage.compacted_log import committed_records, compact, live, open_log, write
 from tests.unit.storage.small_log import EPOCH, NOW_MS, bytes_on_disk, new_log
 from tests.unit.storage.test_compression import GZIP, LZ4, PACKING, SNAPPY, ZSTD, foreign_lz4, streamed_zstd
 

@@ -19,11 +19,12 @@ from raylog.errors import (
 )
 from raylog.storage import transaction_index
 from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.compaction import CompactionReport, compact, run_compaction
-from raylog.storage.compaction_plan import CompactionPlan, plan_compaction
+from raylog.storage.compaction import CompactionReport, run_compaction
+from raylog.storage.compaction_plan import CompactionPlan
 from raylog.storage.compaction_progress import CompactionProgress, Pass
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.key_map import MemoryBudget, bytes_for
+from raylog.storage.log_compaction import plan_compaction
 from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import read_header, seal
 from raylog.storage.segment import LOG_SUFFIX, file_name
@@ -36,6 +37,7 @@ from tests.unit.storage.compacted_log import (
     NOW_MS,
     Written,
     committed_records,
+    compact,
     live,
     newest,
     open_log,

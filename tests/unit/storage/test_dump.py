@@ -16,8 +16,7 @@ from raylog.config import ConfigValue
 from raylog.errors import DiskReadOnly, LogDamaged
 from raylog.storage.batch_codec import encode_batch
 from raylog.storage.batch_scan import next_sound_batch
-from raylog.storage.compaction import compact, run_compaction
-from raylog.storage.compaction_plan import plan_compaction
+from raylog.storage.compaction import run_compaction
 from raylog.storage.compaction_swap import commit_swap
 from raylog.storage.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
@@ -34,6 +33,7 @@ from raylog.storage.key_map import MemoryBudget
 from raylog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.leader_epochs import LeaderEpochs
 from raylog.storage.local_disk import LocalDisk
+from raylog.storage.log_compaction import plan_compaction
 from raylog.storage.offset_index import OffsetIndex
 from raylog.storage.partition_directory import (
     CHECKPOINT_FILE,
@@ -49,6 +49,7 @@ from raylog.storage.set_aside_names import SET_ASIDE
 from raylog.storage.time_index import TimeIndex
 from raylog.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.batches import CODECS, Record, sealed, written_by_aiokafka
+from tests.unit.storage.compacted_log import compact
 
 NOW_MS = 1_763_467_200_000  # 2025-11-18T12:00:00Z
 EPOCH = 3

@@ -32,7 +32,7 @@ from raylog.errors import (
     StaleLeaderEpoch,
 )
 from raylog.storage.batch_codec import decode_batch
-from raylog.storage.compaction import CompactionReport, compact
+from raylog.storage.compaction import CompactionReport
 from raylog.storage.control_records import Marker, MarkerType
 from raylog.storage.key_map import MemoryBudget
 from raylog.storage.log_flush import LogFlush
@@ -40,6 +40,7 @@ from raylog.storage.log_recovery import OpenedAfter
 from raylog.storage.record_batch import read_header, split_batches
 from tests.simulation.faulty_disk import MOMENTS, FaultyDisk, Moment, SimulatedCrash
 from tests.unit.storage.batches import MODERN, rows
+from tests.unit.storage.compacted_log import compact
 from tests.unit.storage.compaction_rules import Circumstances, thinned
 from tests.unit.storage.log_drafts import PRODUCERS, Draft, Ids, Prepared, drafts, prepared, prepared_marker
 from tests.unit.storage.log_model import (

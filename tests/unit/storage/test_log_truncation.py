@@ -8,7 +8,6 @@ import pytest
 
 from raylog.errors import LogDamaged, OutOfOrderSequence
 from raylog.storage import log_truncation
-from raylog.storage.compaction import compact
 from raylog.storage.compaction_progress import CompactionProgress
 from raylog.storage.control_records import MarkerType
 from raylog.storage.key_map import MemoryBudget
@@ -17,6 +16,7 @@ from raylog.storage.partition_log import PartitionLog
 from raylog.storage.record_batch import read_header
 from raylog.storage.segment import LOG_SUFFIX
 from tests.simulation.faulty_disk import FaultyDisk, crash_points
+from tests.unit.storage.compacted_log import compact
 from tests.unit.storage.small_log import (
     DIRECTORY,
     EPOCH,
