@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -11,11 +11,11 @@ _SECONDS: Final = 1.0
 
 
 class RareLog:
-    """`clock` is that of the running loop, if none is given."""
+    """`clock` is monotonic."""
 
-    def __init__(self, log: logging.Logger, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
-        self._clock = clock or _loop_time
+        self._clock = clock
         self._not_before = 0.0
         self._left_out = 0
 
@@ -30,7 +30,3 @@ class RareLog:
             text += " (%d such lines were left out before it.)"
             arguments = (*arguments, left_out)
         self._log.warning(text, *arguments)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
