@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raylog.actors.catch_up_rates import catch_up_rate
-from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, ReplicaKey
+from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, ReplicaKey, TopicState
 from raylog.actors.control_messages import (
     Assign,
     BrokerMetadata,
@@ -69,16 +69,15 @@ def metadata_of(state: ClusterState, names: Iterable[str] = ()) -> tuple[TopicMe
         topics = [state.topic(name) for name in dict.fromkeys(wanted) if state.has_topic(name)]
     else:
         topics = sorted(state.topics.values(), key=lambda topic: topic.name)
-    return tuple(
-        (topic.name, topic.id, tuple(_partition_metadata(state, each) for each in state.partitions_of(topic.id)))
-        for topic in topics
-    )
+    return tuple(_topic_metadata(state, topic) for topic in topics)
 
 
 def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
     """The brokers that are not fenced."""
     brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
-    return tuple((each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced)
+    return tuple(
+        BrokerMetadata(each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced
+    )
 
 
 def coordinator_metadata_of(state: ClusterState) -> tuple[CoordinatorMetadata, ...]:
@@ -90,7 +89,7 @@ def _coordinator_metadata(state: ClusterState, coordinator: CoordinatorState) ->
     name = state.topics[coordinator.topic_id].name
     broker = state.brokers.get(coordinator.broker_id)
     node_id = "" if broker is None else broker.node_id
-    return name, coordinator.partition, coordinator.epoch, coordinator.endpoints, node_id
+    return CoordinatorMetadata(name, coordinator.partition, coordinator.epoch, coordinator.endpoints, node_id)
 
 
 def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:
@@ -109,21 +108,26 @@ def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId
 
 
 def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> ReplicaAddress:
-    registered = state.replicas.get((*partition.id, broker_id))
+    registered = state.replicas.get(ReplicaKey(*partition.id, broker_id))
     if registered is None:
-        return broker_id, NOT_REGISTERED, ()
-    return broker_id, registered.incarnation, registered.endpoints
+        return ReplicaAddress(broker_id, NOT_REGISTERED, ())
+    return ReplicaAddress(broker_id, registered.incarnation, registered.endpoints)
+
+
+def _topic_metadata(state: ClusterState, topic: TopicState) -> TopicMetadata:
+    partitions = tuple(_partition_metadata(state, each) for each in state.partitions_of(topic.id))
+    return TopicMetadata(topic.name, topic.id, partitions)
 
 
 def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:
-    leader = state.replicas.get((*partition.id, partition.leader))
+    leader = state.replicas.get(ReplicaKey(*partition.id, partition.leader))
     broker = state.brokers.get(partition.leader)
-    return (
-        partition.partition,
-        partition.leader,
-        partition.leader_epoch,
-        partition.replicas,
-        partition.isr,
-        () if leader is None else leader.endpoints,
-        "" if broker is None else broker.node_id,
+    return PartitionMetadata(
+        partition=partition.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        endpoints=() if leader is None else leader.endpoints,
+        node_id="" if broker is None else broker.node_id,
     )

@@ -469,7 +469,7 @@ class Broker:
 
 def _as_told(each: SetAsideLog) -> SetAside:
     said = each.said
-    return (
+    return SetAside(
         each.name, said.topic, said.partition, each.topic_id, said.at_ms, said.why,
         each.last_epoch, each.log_start_offset, each.log_end_offset, each.size_bytes, each.unusable,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness
+from raylog.actors.cluster_state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.control_messages import MarkDirectory, RegisterBroker, ReplicaLoss
 from raylog.actors.eligible_leavers import without_dead
 from raylog.actors.incarnations import NO_INCARNATION
@@ -79,12 +79,12 @@ def allocate_broker_ids(state: ClusterState, count: int, above: int) -> tuple[in
 
 def replicas_not_running(state: ClusterState, request: RegisterBroker) -> list[ReplicaLoss]:
     """This broker's registered replicas that it does not name, or only as an older process than the registered one."""
-    running = {(report[0], report[1]): report[2] for report in request.replicas}
+    running = {(report.topic_id, report.partition): report.incarnation for report in request.replicas}
     lost: list[ReplicaLoss] = []
     for partition in state.partitions_on(request.broker_id):
-        registered = state.replicas.get((*partition.id, request.broker_id))
+        registered = state.replicas.get(ReplicaKey(*partition.id, request.broker_id))
         if registered is not None and running.get(partition.id, NO_INCARNATION) < registered.incarnation:
-            lost.append((*partition.id, registered.incarnation, "its broker has none", False))
+            lost.append(ReplicaLoss(*partition.id, registered.incarnation, "its broker has none", False))
     return lost
 
 

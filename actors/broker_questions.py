@@ -63,8 +63,11 @@ class Brokers:
         if brokers == self._known or not brokers:
             return False
         self._known = brokers
-        self._racks.update((broker_id, rack) for broker_id, _, rack, _ in brokers)
-        told = [(node == self._node_id, nearest_first(ends, node, self._node_id)) for _, node, _, ends in brokers]
+        self._racks.update((each.broker_id, each.rack) for each in brokers)
+        told = [
+            (each.node_id == self._node_id, nearest_first(each.endpoints, each.node_id, self._node_id))
+            for each in brokers
+        ]
         self._random.shuffle(told)
         told.sort(key=lambda each: not each[0])
         covered = {str(endpoint) for _, endpoints in told for endpoint in endpoints}

@@ -138,7 +138,7 @@ class BrokerSessions:
         session.free_bytes, session.total_bytes = beat.free_bytes, beat.total_bytes
         self._changes.disk_heard_of(broker_id, is_full=beat.has_full_disk)
         if beat.marks:
-            session.marks = {(each[0], each[1], broker_id): each for each in beat.marks}
+            session.marks = {ReplicaKey(each.topic_id, each.partition, broker_id): each for each in beat.marks}
         for loss in beat.lost:
             self._lost(broker_id, loss)
         for report in beat.started:
@@ -199,7 +199,7 @@ class BrokerSessions:
         return session
 
     def _lease_over(self, broker_id: int) -> None:
-        lost = [key for key in self._changes.live.replicas.items() if key[0][2] == broker_id]
+        lost = [each for each in self._changes.live.replicas.items() if each[0].broker_id == broker_id]
         self._changes.broker_is_gone(broker_id)
         self._present.discard(broker_id)
         if broker_id not in self._changes.state.brokers:
@@ -220,7 +220,7 @@ class BrokerSessions:
 
     def _registered(self, broker_id: int, report: ReplicaReport) -> None:
         """A report that is refused is dealt with: the broker need not repeat it."""
-        key, incarnation = (report[0], report[1], broker_id), report[2]
+        key, incarnation = ReplicaKey(report.topic_id, report.partition, broker_id), report.incarnation
         try:
             records = replica_registered(self._changes.state, self._changes.live, broker_id, report)
         except StaleIncarnation as error:
@@ -239,11 +239,13 @@ class BrokerSessions:
             self._events.registered(key, incarnation)
 
     def _lost(self, broker_id: int, loss: ReplicaLoss, level: int = logging.WARNING) -> None:
-        key, incarnation, why = (loss[0], loss[1], broker_id), loss[2], loss[3]
+        key = ReplicaKey(loss.topic_id, loss.partition, broker_id)
         records = replica_lost(self._changes.state, self._changes.live, broker_id, loss)
         if key in self._changes.live.replicas:
             level = level if is_wanted(self._changes.state, *key) else logging.INFO
-            _log.log(level, "Replica %s-%d on broker %d is lost: %s.", key[0].hex(), key[1], broker_id, why)
-        self._changes.replica_is_gone(key, incarnation)
+            _log.log(
+                level, "Replica %s-%d on broker %d is lost: %s.", key.topic_id.hex(), key.partition, broker_id, loss.why
+            )
+        self._changes.replica_is_gone(key, loss.incarnation)
         self._changes.submit(records)
-        self._events.lost(key, incarnation)
+        self._events.lost(key, loss.incarnation)

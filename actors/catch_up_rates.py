@@ -27,7 +27,9 @@ def move_shares(state: ClusterState) -> dict[ReplicaKey, int]:
     received = Counter(broker for _, broker in catching_up)
     sent = Counter(partition.leader for partition, _ in catching_up)
     return {
-        (*partition.id, broker): _share(state.reassignment_throttle, max(received[broker], sent[partition.leader]))
+        ReplicaKey(*partition.id, broker): _share(
+            state.reassignment_throttle, max(received[broker], sent[partition.leader])
+        )
         for partition, broker in catching_up
     }
 
@@ -46,7 +48,7 @@ def catch_up_rate(
     of_topic = state.config_of(partition).leader_replication_throttled_rate
     if of_topic != NO_LIMIT:
         rates.append(_share(of_topic, len(set(partition.replicas).difference(partition.isr))))
-    of_moves = shares.get((*partition.id, broker_id))
+    of_moves = shares.get(ReplicaKey(*partition.id, broker_id))
     if of_moves is not None:
         rates.append(of_moves)
     return min(rates, default=NO_LIMIT)

@@ -88,7 +88,7 @@ class ClusterChanges:
         """With all its replicas."""
         self._brokers.discard(broker_id)
         self._full.discard(broker_id)
-        for key in [key for key in self._replicas if key[2] == broker_id]:
+        for key in [key for key in self._replicas if key.broker_id == broker_id]:
             del self._replicas[key]
 
     def disk_heard_of(self, broker_id: int, *, is_full: bool) -> None:
@@ -132,7 +132,7 @@ class ClusterChanges:
         """A replica that is wanted again later has to register again, even if its process never ended."""
         for change in changes:
             for broker_id in set(change.before) - set(change.after):
-                self._replicas.pop((*change.partition, broker_id), None)
+                self._replicas.pop(ReplicaKey(*change.partition, broker_id), None)
 
     async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
         """Whether it holds before the time is over, asked after each commit and now and then; and is committed.

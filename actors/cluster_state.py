@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from raylog.actors.control_messages import Setting
 from raylog.actors.coordinator_records import CoordinatorPlaced, CoordinatorServing
@@ -43,7 +43,18 @@ from raylog.actors.topic_names import collision_key, is_internal
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import UnknownBroker, UnknownPartition, UnknownTopic
 
-ReplicaKey: TypeAlias = tuple[bytes, int, int]  # topic id, partition, broker
+
+class ReplicaKey(NamedTuple):
+    """Names a replica: the partition, and the broker that holds it."""
+
+    topic_id: bytes
+    partition: int
+    broker_id: int
+
+    @property
+    def partition_id(self) -> PartitionId:
+        return self.topic_id, self.partition
+
 
 NOT_REGISTERED: Final = -1
 
@@ -192,7 +203,7 @@ class ClusterState:
 
     def incarnation(self, topic_id: bytes, partition: int, broker_id: int) -> int:
         """Of the process that registered last; NOT_REGISTERED: none ever did."""
-        registered = self.replicas.get((topic_id, partition, broker_id))
+        registered = self.replicas.get(ReplicaKey(topic_id, partition, broker_id))
         return NOT_REGISTERED if registered is None else registered.incarnation
 
     def is_usable(self, broker_id: int, live: Liveness) -> bool:
@@ -322,13 +333,13 @@ class ClusterState:
     def _note_proven(self, after: PartitionState) -> None:
         """Who is in sync holds all that was acknowledged, whatever it came back with."""
         for broker in after.isr:
-            key = (*after.id, broker)
+            key = ReplicaKey(*after.id, broker)
             registered = self.replicas.get(key)
             if registered is not None and registered.unproven:
                 self.replicas[key] = replace(registered, unproven="")
 
     def _apply_replica(self, record: ReplicaRegistered, _offset: int) -> None:
-        self.replicas[record.topic_id, record.partition, record.broker_id] = record
+        self.replicas[ReplicaKey(record.topic_id, record.partition, record.broker_id)] = record
 
     def _apply_coordinator(self, record: CoordinatorPlaced, _offset: int) -> None:
         placed = CoordinatorState.of_record(record)
@@ -359,7 +370,7 @@ class ClusterState:
 
     def _forget_replicas(self, partition: PartitionId, brokers: set[int]) -> None:
         for broker in brokers:
-            self.replicas.pop((*partition, broker), None)
+            self.replicas.pop(ReplicaKey(*partition, broker), None)
             on_broker = self._by_broker[broker]
             on_broker.discard(partition)
             if not on_broker:

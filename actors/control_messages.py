@@ -6,7 +6,7 @@ A replica dials its broker, a broker the controller; both sides ask over the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.messages import Message, message
 from raylog.actors.metadata_quorum_records import Voter
@@ -17,8 +17,16 @@ FULL_BELOW_BYTES: Final = 16 * MIB  # free: a disk with less is as good as full,
 NO_UNCLEAN_EPOCH: Final = -1  # of a partition all of whose leaders surely held what was acknowledged
 
 ReplicaId: TypeAlias = tuple[int, int]  # broker id, incarnation
-ReplicaAddress: TypeAlias = tuple[int, int, tuple[str, ...]]  # broker id, incarnation, endpoints
 Setting: TypeAlias = tuple[str, str]  # name, value
+
+
+class ReplicaAddress(NamedTuple):
+    """Where one replica of a partition runs."""
+
+    broker_id: int
+    incarnation: int  # −1: it never ran
+    endpoints: tuple[str, ...]
+
 
 # --- replica and broker -------------------------------------------------------------------------------------------
 
@@ -110,8 +118,20 @@ class StopReplica(Message):
     delete: bool
 
 
-SetAside: TypeAlias = tuple[str, str, int, bytes, int, str, int, int, int, int, str]
-"""name, topic, partition, topic id, when (ms), why, last epoch, log start, log end, size in bytes, why not usable"""
+class SetAside(NamedTuple):
+    """A log that is set aside. What is not known of it is −1, or empty."""
+
+    name: str
+    topic: str
+    partition: int
+    topic_id: bytes
+    when_ms: int
+    why: str
+    last_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    unusable: str  # why; empty: it can be restored
 
 
 @message(kind=46)
@@ -126,7 +146,7 @@ class ListSetAside(Message):
 @message(kind=47)
 @dataclass(frozen=True, slots=True)
 class SetAsideListed(Message):
-    """What is not known of one is −1, or empty."""
+    """The answer to ListSetAside."""
 
     found: tuple[SetAside, ...]
 
@@ -169,14 +189,41 @@ class StandDown(Message):
 
 # --- broker and controller ----------------------------------------------------------------------------------------
 
-ReplicaReport: TypeAlias = tuple[bytes, int, int, int, int, str, tuple[str, ...], int]
-"""topic id, partition, incarnation, last epoch, log end offset, unproven, endpoints, pid"""
 
-ReplicaMarks: TypeAlias = tuple[bytes, int, int, str, int, int, int, int]
-"""topic id, partition, incarnation, role, log start, high watermark, log end, size in bytes"""
+class ReplicaReport(NamedTuple):
+    """A replica process that runs, and the log that it has opened."""
 
-ReplicaLoss: TypeAlias = tuple[bytes, int, int, str, bool]
-"""topic id, partition, incarnation, why, damaged"""
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    last_epoch: int
+    log_end_offset: int
+    unproven: str  # why its log is not relied upon; empty: it is
+    endpoints: tuple[str, ...]
+    pid: int
+
+
+class ReplicaMarks(NamedTuple):
+    """How far a replica's log reached at its last heartbeat."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    role: str
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+class ReplicaLoss(NamedTuple):
+    """A replica process that ended, or that its broker has given up."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    why: str
+    is_damaged: bool
 
 
 @message(kind=50, version=2)
@@ -383,17 +430,43 @@ class GetMetadata(Message):
     max_wait_ms: int
 
 
-PartitionMetadata: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...], tuple[str, ...], str]
-"""partition, leader, leader epoch, replicas, ISR, the leader's endpoints, the leader's node id"""
+class PartitionMetadata(NamedTuple):
+    """The leader of a partition, and where it serves."""
 
-TopicMetadata: TypeAlias = tuple[str, bytes, tuple[PartitionMetadata, ...]]
+    partition: int
+    leader: int  # broker id; NO_LEADER
+    leader_epoch: int
+    replicas: tuple[int, ...]  # broker ids
+    isr: tuple[int, ...]  # broker ids
+    endpoints: tuple[str, ...]  # the leader's
+    node_id: str  # the leader's Ray node
 
-BrokerMetadata: TypeAlias = tuple[int, str, str, tuple[str, ...]]
-"""broker id, node id, rack, endpoints"""
+
+class TopicMetadata(NamedTuple):
+    """A topic with all its partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionMetadata, ...]
 
 
-CoordinatorMetadata: TypeAlias = tuple[str, int, int, tuple[str, ...], str]
-"""topic, partition, epoch, endpoints (none: it does not serve just now), node id"""
+class BrokerMetadata(NamedTuple):
+    """A broker that is not fenced."""
+
+    broker_id: int
+    node_id: str
+    rack: str
+    endpoints: tuple[str, ...]
+
+
+class CoordinatorMetadata(NamedTuple):
+    """The coordinator of a partition of an internal topic."""
+
+    topic: str
+    partition: int
+    epoch: int
+    endpoints: tuple[str, ...]  # empty: it does not serve now
+    node_id: str
 
 
 @message(kind=68)

@@ -91,10 +91,10 @@ class PartitionCopies:
 
 
 def set_aside_on(broker: int, told: SetAside) -> SetAsideDescription:
-    name, topic, partition, _, at_ms, why, last_epoch, start, end, size, unusable = told
     return SetAsideDescription(
-        broker, name, topic, partition, at_ms, why, last_epoch, start, end, size, unusable
-    )
+        broker, told.name, told.topic, told.partition, told.when_ms, told.why,
+        told.last_epoch, told.log_start_offset, told.log_end_offset, told.size_bytes, told.unusable,
+    )  # fmt: skip
 
 
 def copies_of(
@@ -133,7 +133,7 @@ def _of_replica(
     partition: PartitionState,
     broker: int,
 ) -> CopyDescription:
-    key = (*partition.id, broker)
+    key = ReplicaKey(*partition.id, broker)
     registered = state.replicas.get(key)
     runs = registered is not None and live.replicas.get(key) == registered.incarnation and broker in live.brokers
     said = marks.get(key)

@@ -141,7 +141,7 @@ class CopyRecovery:
         try:
             order = RestoreSetAside(topic, before.topic_id, before.partition, chosen.name)
             await self._ask(chosen.broker, order, deadline - _now())
-            key = (*before.id, chosen.broker)
+            key = ReplicaKey(*before.id, chosen.broker)
             if not await self._changes.until(lambda: self._is_restored(key, incarnations), deadline - _now()):
                 raise BrokerNotAvailable(chosen.broker, "its replica did not start in time with the restored copy")
             records = choose(self._changes.state, self._changes.live, before.id, chosen.broker)
@@ -152,7 +152,7 @@ class CopyRecovery:
 
     def _is_restored(self, key: ReplicaKey, incarnations: Mapping[int, int]) -> bool:
         registered = self._changes.state.replicas.get(key)
-        if registered is None or registered.incarnation == incarnations.get(key[2]):
+        if registered is None or registered.incarnation == incarnations.get(key.broker_id):
             return False
         return registered.unproven == RESTORED and self._changes.live.replicas.get(key) == registered.incarnation
 

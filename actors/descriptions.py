@@ -232,15 +232,14 @@ def _is_registered(reports: Reports, broker_id: int) -> bool:
 
 def _marks(state: ClusterState, reports: Reports, partition: PartitionState, broker: int) -> ReplicaMarks | None:
     """What the present process of this replica told last."""
-    marks = reports.marks.get((*partition.id, broker))
-    if marks is None or marks[2] != state.incarnation(*partition.id, broker):
+    marks = reports.marks.get(ReplicaKey(*partition.id, broker))
+    if marks is None or marks.incarnation != state.incarnation(*partition.id, broker):
         return None
     return marks
 
 
 def _describe_partition(state: ClusterState, reports: Reports, partition: PartitionState) -> PartitionDescription:
     marks = _marks(state, reports, partition, partition.leader)
-    start, high, end = (UNKNOWN, UNKNOWN, UNKNOWN) if marks is None else marks[4:7]
     return PartitionDescription(
         topic=state.name_of(partition),
         partition=partition.partition,
@@ -254,21 +253,20 @@ def _describe_partition(state: ClusterState, reports: Reports, partition: Partit
         removing=partition.removing,
         min_insync=state.min_insync(partition),
         waits=why_nobody_leads(partition, state.name_of(partition)),
-        log_start_offset=start,
-        high_watermark=high,
-        log_end_offset=end,
+        log_start_offset=UNKNOWN if marks is None else marks.log_start_offset,
+        high_watermark=UNKNOWN if marks is None else marks.high_watermark,
+        log_end_offset=UNKNOWN if marks is None else marks.log_end_offset,
     )
 
 
 def _describe_replica(
     state: ClusterState, live: Liveness, reports: Reports, partition: PartitionState, broker_id: int
 ) -> ReplicaDescription:
-    registered = state.replicas.get((*partition.id, broker_id))
+    registered = state.replicas.get(ReplicaKey(*partition.id, broker_id))
     broker = state.brokers.get(broker_id)
     marks = _marks(state, reports, partition, broker_id)
     of_leader = _marks(state, reports, partition, partition.leader)
-    start, high, end, size = (UNKNOWN,) * 4 if marks is None else marks[4:8]
-    runs = registered is not None and live.replicas.get((*partition.id, broker_id)) == registered.incarnation
+    runs = registered is not None and live.replicas.get(ReplicaKey(*partition.id, broker_id)) == registered.incarnation
     role = LEADER if broker_id == partition.leader else FOLLOWER
     return ReplicaDescription(
         topic=state.name_of(partition),
@@ -279,11 +277,13 @@ def _describe_replica(
         incarnation=UNKNOWN if registered is None else registered.incarnation,
         role=role if runs and broker_id in live.brokers else OFFLINE,
         in_sync=broker_id in partition.isr,
-        log_start_offset=start,
-        high_watermark=high,
-        log_end_offset=end,
-        size_bytes=size,
-        lag=UNKNOWN if marks is None or of_leader is None else max(0, of_leader[6] - end),
+        log_start_offset=UNKNOWN if marks is None else marks.log_start_offset,
+        high_watermark=UNKNOWN if marks is None else marks.high_watermark,
+        log_end_offset=UNKNOWN if marks is None else marks.log_end_offset,
+        size_bytes=UNKNOWN if marks is None else marks.size_bytes,
+        lag=UNKNOWN
+        if marks is None or of_leader is None
+        else max(0, of_leader.log_end_offset - marks.log_end_offset),
     )
 
 

@@ -106,7 +106,7 @@ class FollowerRole:
     async def _dial(self) -> Stream:
         """The leader's endpoints, the nearest first."""
         refused: StreamError = PeerUnreachable(f"the leader of {self._hosted.name}", "it has no endpoint")
-        for endpoint in self.leader[2]:
+        for endpoint in self.leader.endpoints:
             try:
                 return await self._hosted.env.dial(Endpoint.parse(endpoint), "follower", self._handler)
             except StreamError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raylog.actors.cluster_state import ClusterState, Liveness
+from raylog.actors.cluster_state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.leaderless import why_nobody_leads
 from raylog.actors.partition_state import PartitionState
@@ -38,7 +38,7 @@ def _is_led(state: ClusterState, live: Liveness, partition: PartitionState) -> b
     leader = partition.leader
     if leader == NO_LEADER or leader not in live.brokers:
         return False
-    return live.replicas.get((*partition.id, leader)) == state.incarnation(*partition.id, leader)
+    return live.replicas.get(ReplicaKey(*partition.id, leader)) == state.incarnation(*partition.id, leader)
 
 
 def _candidates(state: ClusterState, partition: PartitionState) -> tuple[int, ...]:

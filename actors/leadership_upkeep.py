@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from raylog.actors.cluster_changes import ClusterChanges, ReplicaChange
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.leader_election import PREFERRED, elect, elect_leaders, is_in_doubt
 from raylog.actors.partition_state import PartitionId, PartitionState
@@ -123,5 +124,6 @@ class LeadershipUpkeep:
         """Whether a replica is missing whose broker is there."""
         live = self._changes.live
         return any(
-            broker_id in live.brokers and (*state.id, broker_id) not in live.replicas for broker_id in state.replicas
+            broker_id in live.brokers and ReplicaKey(*state.id, broker_id) not in live.replicas
+            for broker_id in state.replicas
         )

@@ -68,15 +68,18 @@ class ReplicaSession:
 
     def report(self) -> ReplicaReport:
         hello = self.hello
-        marks = (hello.last_epoch, hello.log_end_offset, hello.unproven)
-        return (hello.topic_id, hello.partition, hello.incarnation, *marks, hello.endpoints, hello.pid)
+        return ReplicaReport(
+            *self.process, hello.last_epoch, hello.log_end_offset, hello.unproven, hello.endpoints, hello.pid
+        )
 
     def current_marks(self) -> ReplicaMarks | None:
         marks = self.marks
         if marks is None:
             return None
-        offsets = (marks.log_start_offset, marks.high_watermark, marks.log_end_offset, marks.size_bytes)
-        return (*self.process, marks.role, *offsets)
+        return ReplicaMarks(
+            *self.process,
+            marks.role, marks.log_start_offset, marks.high_watermark, marks.log_end_offset, marks.size_bytes,
+        )  # fmt: skip
 
 
 class LocalReplicas:
@@ -227,10 +230,11 @@ class LocalReplicas:
     def reported(self, started: Collection[ReplicaReport], lost: Collection[ReplicaLoss]) -> None:
         """The controller knows of these."""
         for report in started:
-            if self._started.get(report[:3]) == report:
-                del self._started[report[:3]]
+            process = report.topic_id, report.partition, report.incarnation
+            if self._started.get(process) == report:
+                del self._started[process]
         for loss in lost:
-            self._lost.pop(loss[:3], None)
+            self._lost.pop((loss.topic_id, loss.partition, loss.incarnation), None)
 
     # --- how they end ---------------------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class LocalReplicas:
         self._watch.forget(session.process)
         self._ended[session.id] = session.incarnation
         self._started.pop(session.process, None)
-        self._lost[session.process] = (*session.process, why, damaged)
+        self._lost[session.process] = ReplicaLoss(*session.process, why, damaged)
         self._on_change()
 
     def _kill_later(self, pid: int, stream: Stream) -> None:

@@ -6,7 +6,8 @@
 
 A message goes over the wire as the msgpack array of its fields, in their order. A field's annotation is what its value
 is checked against on arrival: `int`, `float`, `bool`, `str`, `bytes`, `None`, `object` (any of these, or tuples),
-unions, `tuple[X, ...]` and `tuple[X, Y]`. So a new message is
+unions, `tuple[X, ...]`, `tuple[X, Y]`, and subclasses of `NamedTuple`, which travel as plain tuples. So a new message
+is
 
     @message(kind=16)
     @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, Union
@@ -34,6 +35,7 @@ from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.storage.record_batch import Bytes
 
 _Check = Callable[[object], bool]
+_Maker = Callable[[Any], object]
 _SCALARS: Final = (int, float, bool, str, bytes, type(None))
 _MAX_KIND: Final = 255
 
@@ -59,7 +61,7 @@ class _Codec:
         self.cls = cls
         self.kind = kind
         self.version = version
-        self.make: Callable[..., Message] = cls
+        self.make = _maker_of(cls, [_maker_for(hints[name]) for name in names])
         self.fields = _fields_getter(names)
         self._checks = [_check_for(hints[name]) for name in names]
         self.field_types = [hints[name] for name in names]
@@ -163,6 +165,8 @@ def _check_for(annotation: Any) -> _Check:
         return lambda value: type(value) is annotation
     if annotation is object:
         return is_plain
+    if _is_named_tuple(annotation):
+        return _tuple_check(tuple(typing.get_type_hints(annotation).values()))
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (Union, types.UnionType):
         choices = [_check_for(each) for each in arguments]
@@ -184,6 +188,61 @@ def _tuple_check(arguments: tuple[Any, ...]) -> _Check:
         return all(check(item) for check, item in zip(checks, value, strict=True))
 
     return check_all
+
+
+# --- named tuples -------------------------------------------------------------------------------------------------
+
+
+def _maker_of(cls: type[Message], makers: list[_Maker | None]) -> Callable[..., Message]:
+    """What makes a message of its unpacked fields: the class itself, unless a field holds named tuples."""
+    if not any(makers):
+        return cls
+    all_makers = [maker or _unchanged for maker in makers]
+    return lambda *values: cls(*(maker(value) for maker, value in zip(all_makers, values, strict=True)))
+
+
+def _maker_for(annotation: Any) -> _Maker | None:
+    """What turns a checked value into the named tuples of its annotation; None: there are none in it."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if _is_named_tuple(annotation):
+        return _named_maker(annotation)
+    if origin in (Union, types.UnionType):
+        return _optional_maker(annotation, arguments)
+    if origin is not tuple:
+        return None
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        each = _maker_for(arguments[0])
+        return None if each is None else lambda values: tuple(map(each, values))
+    makers = list(map(_maker_for, arguments))
+    return _each_maker(makers, tuple) if any(makers) else None
+
+
+def _named_maker(cls: Any) -> _Maker:
+    makers = list(map(_maker_for, typing.get_type_hints(cls).values()))
+    return _each_maker(makers, cls._make) if any(makers) else cls._make
+
+
+def _each_maker(makers: list[_Maker | None], make: Callable[[Iterable[object]], object]) -> _Maker:
+    all_makers = [maker or _unchanged for maker in makers]
+    return lambda values: make(maker(value) for maker, value in zip(all_makers, values, strict=True))
+
+
+def _optional_maker(annotation: Any, choices: tuple[Any, ...]) -> _Maker | None:
+    """For `X | None`. Which other choice a plain tuple was meant for could not be told."""
+    makers = [maker for maker in map(_maker_for, choices) if maker is not None]
+    if not makers:
+        return None
+    if len(choices) != 2 or type(None) not in choices:
+        raise TypeError(f"A message cannot have a field of type {annotation}.")
+    return lambda value: None if value is None else makers[0](value)
+
+
+def _is_named_tuple(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, tuple) and hasattr(annotation, "_fields")
+
+
+def _unchanged(value: object) -> object:
+    return value
 
 
 # --- the transport's own messages ---------------------------------------------------------------------------------

@@ -81,11 +81,10 @@ async def _delete_once(
 ) -> int:
     topic, number = partition
     topic_id, metadata = await _leader_of(env, brokers, topic, number, timeout)
-    _, leader, _, _, _, endpoints, leader_node = metadata
-    if leader == NO_LEADER:
+    if metadata.leader == NO_LEADER:
         raise EligibleLeadersNotAvailable(topic, number)
-    near = leader_node == node_id
-    target = next(each for each in map(Endpoint.parse, endpoints) if each.is_unix == near)
+    near = metadata.node_id == node_id
+    target = next(each for each in map(Endpoint.parse, metadata.endpoints) if each.is_unix == near)
     request = DeleteRecords(offset, max(1, int(timeout * 1000)))
     answer = await _ask(env, target, request, timeout, topic_id, number)
     assert isinstance(answer, RecordsDeleted)
@@ -100,10 +99,10 @@ async def _leader_of(
     answers = [each for each in told if each is not None]
     if not answers:
         raise PeerUnreachable("every broker", "none of them answers")
-    for _, topic_id, partitions in max(answers, key=lambda each: each.version).topics:
-        for partition in partitions:
-            if partition[0] == number:
-                return topic_id, partition
+    for told_topic in max(answers, key=lambda each: each.version).topics:
+        for partition in told_topic.partitions:
+            if partition.partition == number:
+                return told_topic.topic_id, partition
         raise UnknownPartition(topic, number)
     raise UnknownTopic(topic)
 

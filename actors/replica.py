@@ -179,7 +179,7 @@ class Replica:
 
     def _is_news(self, assigned: Assign) -> bool:
         broker_id, incarnation = self._hosted.me
-        registered = next((each[1] for each in assigned.replicas if each[0] == broker_id), None)
+        registered = next((each.incarnation for each in assigned.replicas if each.broker_id == broker_id), None)
         if registered != incarnation:
             if registered is not None and registered > incarnation:
                 name = self._hosted.name
@@ -206,7 +206,7 @@ class Replica:
         elif assigned.leader == NO_LEADER:
             self._end_role()
         else:
-            leader = next(each for each in assigned.replicas if each[0] == assigned.leader)
+            leader = next(each for each in assigned.replicas if each.broker_id == assigned.leader)
             in_sync = self._hosted.me in assigned.isr
             rate = NO_LIMIT if in_sync else assigned.catch_up_rate
             self._follow(assigned.leader_epoch, leader, rate, assigned.unclean_epoch)
@@ -284,7 +284,7 @@ def _age(assigned: Assign) -> tuple[int, int, int]:
 
 
 def _recorded(assigned: Assign) -> RecordedPartition:
-    incarnations = tuple((broker_id, incarnation) for broker_id, incarnation, _ in assigned.replicas)
+    incarnations = tuple((each.broker_id, each.incarnation) for each in assigned.replicas)
     return RecordedPartition(
         assigned.leader_epoch, assigned.partition_epoch, assigned.isr, incarnations, assigned.min_insync
     )

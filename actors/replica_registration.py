@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, Liveness
+from raylog.actors.cluster_state import NOT_REGISTERED, ClusterState, Liveness, ReplicaKey
 from raylog.actors.control_messages import ReplicaLoss, ReplicaReport
 from raylog.actors.eligible_leavers import without_damaged, without_dead, without_unproven
 from raylog.actors.messages import Message
@@ -33,10 +33,10 @@ def replica_registered(state: ClusterState, live: Liveness, broker_id: int, repo
     The broker's epoch has been checked. `live` need not hold the process yet. UnknownTopic, UnknownPartition,
     IneligibleReplica (not a replica of it), StaleIncarnation (a later process has registered).
     """
-    before = state.partition(report[0], report[1])
+    before = state.partition(report.topic_id, report.partition)
     arrival = _registration(state, before, broker_id, report)
     situation = situation_of(state, live, before, came=arrival)
-    known = state.replicas.get((*before.id, broker_id))
+    known = state.replicas.get(ReplicaKey(*before.id, broker_id))
     registration = [] if arrival == known else [arrival]
     after = before if broker_id not in situation.replaced else _after_restart(before, arrival, situation)
     # The registration comes first: by the partition's record a member of the ISR counts as proven.
@@ -48,16 +48,16 @@ def replica_lost(state: ClusterState, live: Liveness, broker_id: int, loss: Repl
 
     `live` may hold the process still.
     """
-    topic_id, number, incarnation, why, damaged = loss
-    if (topic_id, number) not in state.partitions or state.incarnation(topic_id, number, broker_id) != incarnation:
+    key = ReplicaKey(loss.topic_id, loss.partition, broker_id)
+    if key.partition_id not in state.partitions or state.incarnation(*key) != loss.incarnation:
         return []
-    before = state.partition(topic_id, number)
+    before = state.partition(*key.partition_id)
     situation = situation_of(state, live, before, gone=broker_id)
-    if damaged:
-        after = without_damaged(before, broker_id, situation, why)
+    if loss.is_damaged:
+        after = without_damaged(before, broker_id, situation, loss.why)
     else:
         after = without_dead(before, broker_id, situation)
-    return [*settle(before, after, situation, f"replica on broker {broker_id} lost ({why})")]
+    return [*settle(before, after, situation, f"replica on broker {broker_id} lost ({loss.why})")]
 
 
 def is_wanted(state: ClusterState, topic_id: bytes, partition: int, broker_id: int) -> bool:
@@ -70,20 +70,25 @@ def _registration(
     state: ClusterState, partition: PartitionState, broker_id: int, report: ReplicaReport
 ) -> ReplicaRegistered:
     """The record, checked against the one that is there."""
-    topic_id, number, incarnation, last_epoch, log_end_offset, unproven, endpoints, pid = report
     name = state.name_of(partition)
     if broker_id not in partition.replicas:
-        raise IneligibleReplica(name, number, broker_id, "it is not one of its replicas")
-    known = state.replicas.get((topic_id, number, broker_id))
+        raise IneligibleReplica(name, report.partition, broker_id, "it is not one of its replicas")
+    known = state.replicas.get(ReplicaKey(*partition.id, broker_id))
     current = NOT_REGISTERED if known is None else known.incarnation
-    if incarnation < current:
-        raise StaleIncarnation(name, number, broker_id, incarnation, current)
-    if known is not None and incarnation == current:
-        return replace(known, endpoints=endpoints, pid=pid)
-    if known is not None:
-        unproven = doubt_after_restart(unproven, known.unproven)
+    if report.incarnation < current:
+        raise StaleIncarnation(name, report.partition, broker_id, report.incarnation, current)
+    if known is not None and report.incarnation == current:
+        return replace(known, endpoints=report.endpoints, pid=report.pid)
     return ReplicaRegistered(
-        topic_id, number, broker_id, incarnation, endpoints, pid, last_epoch, log_end_offset, unproven
+        topic_id=report.topic_id,
+        partition=report.partition,
+        broker_id=broker_id,
+        incarnation=report.incarnation,
+        endpoints=report.endpoints,
+        pid=report.pid,
+        last_epoch=report.last_epoch,
+        log_end_offset=report.log_end_offset,
+        unproven=report.unproven if known is None else doubt_after_restart(report.unproven, known.unproven),
     )
 
 

@@ -50,7 +50,7 @@ class ReplicaRemoval:
         self._sessions = sessions
         for gone in self._changes.state.deleted.values():
             for partition, broker_id in gone.holders:
-                self._remove(_Removal(gone.name, (gone.id, partition, broker_id)))
+                self._remove(_Removal(gone.name, ReplicaKey(gone.id, partition, broker_id)))
         for broker_id in self._pending.keys() - self._changes.state.brokers.keys():
             self.broker_removed(broker_id)
 
@@ -58,7 +58,7 @@ class ReplicaRemoval:
         for change in changes:
             for broker_id in change.before:
                 if broker_id not in change.after:
-                    self._remove(_Removal(change.topic, (*change.partition, broker_id)))
+                    self._remove(_Removal(change.topic, ReplicaKey(*change.partition, broker_id)))
 
     def check_broker(self, broker_id: int) -> None:
         """It has registered."""
@@ -79,8 +79,8 @@ class ReplicaRemoval:
                 await asyncio.sleep(_FIRST_PAUSE)
 
     def _remove(self, removal: _Removal) -> None:
-        self._pending.setdefault(removal.key[2], {})[removal] = None
-        self.check_broker(removal.key[2])
+        self._pending.setdefault(removal.key.broker_id, {})[removal] = None
+        self.check_broker(removal.key.broker_id)
 
     async def _work(self, broker_id: int) -> None:
         """One after the other, while the broker is there; `check_broker` begins anew when it is back."""

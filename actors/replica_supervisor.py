@@ -86,7 +86,7 @@ class ReplicaSupervisor:
         self._sessions = sessions
         for partition in self._changes.state.partitions.values():
             for broker_id in partition.replicas:
-                self._want((*partition.id, broker_id))
+                self._want(ReplicaKey(*partition.id, broker_id))
 
     def stop(self) -> None:
         """Start nothing any more."""
@@ -100,9 +100,9 @@ class ReplicaSupervisor:
         for change in changes:
             for broker_id in change.before:
                 if broker_id not in change.after:
-                    self._forget((*change.partition, broker_id))
+                    self._forget(ReplicaKey(*change.partition, broker_id))
             for broker_id in change.after:
-                key = (*change.partition, broker_id)
+                key = ReplicaKey(*change.partition, broker_id)
                 self._want(key)
                 self.check(key)
 
@@ -119,11 +119,11 @@ class ReplicaSupervisor:
 
     def _want(self, key: ReplicaKey) -> None:
         self._wanted[key] = None
-        self._wanted_on.setdefault(key[2], {})[key] = None
+        self._wanted_on.setdefault(key.broker_id, {})[key] = None
 
     def _forget(self, key: ReplicaKey) -> None:
         self._wanted.pop(key, None)
-        self._wanted_on.get(key[2], {}).pop(key, None)
+        self._wanted_on.get(key.broker_id, {}).pop(key, None)
         self._attempts.pop(key, None)
         if key in self._waiting:
             self._ended(key, self._waiting[key].spec.incarnation)
@@ -133,8 +133,8 @@ class ReplicaSupervisor:
             not self._is_stopped
             and key in self._wanted
             and key not in self._changes.live.replicas
-            and key[2] in self._changes.live.brokers
-            and self._stream(key[2]) is not None
+            and key.broker_id in self._changes.live.brokers
+            and self._stream(key.broker_id) is not None
         )
 
     # --- what is heard of them ------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class ReplicaSupervisor:
 
     def process_ended(self, spec: ReplicaSpec) -> None:
         """From the shell, which may notice earlier than a time-out that a process ended before its hello."""
-        self._ended((spec.topic_id, spec.partition, spec.broker_id), spec.incarnation)
+        self._ended(ReplicaKey(spec.topic_id, spec.partition, spec.broker_id), spec.incarnation)
 
     def _ended(self, key: ReplicaKey, incarnation: int) -> None:
         waiting = self._waiting.get(key)
@@ -166,16 +166,16 @@ class ReplicaSupervisor:
 
     def unwanted(self, key: ReplicaKey) -> None:
         """It runs, and no record wants it. Making room for another one, which never comes, ends it; its data stays."""
-        stream = self._stream(key[2])
+        stream = self._stream(key.broker_id)
         if stream is not None:
             self._tasks.start(self._end_unwanted(key, stream))
 
     async def _end_unwanted(self, key: ReplicaKey, stream: Stream) -> None:
-        order = PrepareReplica(key[0].hex(), key[0], key[1], self._next_incarnation())
+        order = PrepareReplica(key.topic_id.hex(), key.topic_id, key.partition, self._next_incarnation())
         try:
             await stream.request(order, timeout=_PREPARE_SECONDS)
         except RaylogError as error:
-            _log.warning("A replica on broker %d that nobody wants was not ended: %s", key[2], error)
+            _log.warning("A replica on broker %d that nobody wants was not ended: %s", key.broker_id, error)
 
     # --- getting one to run ---------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class ReplicaSupervisor:
             failures = self._attempts.setdefault(key, _Attempts()).failures
             if failures:
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
-            gather = len(self._wanted_on.get(key[2], ())) > _FEW
+            gather = len(self._wanted_on.get(key.broker_id, ())) > _FEW
             async with self._order.turn(key, self._node_of(key), gather=gather):
                 if not self._is_missing(key):
                     break
@@ -196,7 +196,7 @@ class ReplicaSupervisor:
         del self._starting[key]
 
     def _node_of(self, key: ReplicaKey) -> str:
-        broker = self._changes.state.brokers.get(key[2])
+        broker = self._changes.state.brokers.get(key.broker_id)
         return "" if broker is None else broker.node_id
 
     def _rank(self, key: ReplicaKey) -> Rank:
@@ -205,9 +205,9 @@ class ReplicaSupervisor:
 
     async def _attempt(self, key: ReplicaKey) -> None:
         spec = self._spec(key)
-        stream = self._stream(key[2])
+        stream = self._stream(key.broker_id)
         if stream is None:
-            raise StreamNotOpen(f"broker {key[2]}", "it is not connected")
+            raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
         order = PrepareReplica(spec.topic, spec.topic_id, spec.partition, spec.incarnation)
         await stream.request(order, timeout=_PREPARE_SECONDS)
         if not self._is_missing(key):
@@ -242,18 +242,18 @@ class ReplicaSupervisor:
     def _spec(self, key: ReplicaKey) -> ReplicaSpec:
         """UnknownTopic, UnknownBroker: not wanted any more, though that may not be committed yet."""
         state = self._changes.state
-        state.partition(key[0], key[1])
-        topic, broker = state.topics[key[0]], state.broker(key[2])
+        state.partition(key.topic_id, key.partition)
+        topic, broker = state.topics[key.topic_id], state.broker(key.broker_id)
         endpoints = [Endpoint.parse(each) for each in broker.endpoints]
         return ReplicaSpec(
             cluster_id=self._cluster_id,
             topic=topic.name,
             topic_id=topic.id,
-            partition=key[1],
+            partition=key.partition,
             broker_id=broker.id,
             incarnation=self._next_incarnation(),
             settings=topic.settings,
-            directory=f"{broker.directory}/{topic.name}-{key[1]}",
+            directory=f"{broker.directory}/{topic.name}-{key.partition}",
             node_id=broker.node_id,
             broker=endpoints[0],
         )

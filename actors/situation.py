@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from raylog.actors.cluster_state import ClusterState, Liveness
+from raylog.actors.cluster_state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.metadata_records import ReplicaRegistered
 from raylog.actors.partition_state import PartitionState
 from raylog.config import TopicConfig
@@ -62,8 +62,8 @@ def situation_of(
         if came is not None and came.broker_id == broker_id:
             registered[broker_id] = came
             continue
-        known = state.replicas.get((topic_id, number, broker_id))
-        runs = live.replicas.get((topic_id, number, broker_id))
+        key = ReplicaKey(topic_id, number, broker_id)
+        known, runs = state.replicas.get(key), live.replicas.get(key)
         if known is not None and known.incarnation == runs and broker_id != gone:
             registered[broker_id] = known
     return Situation(

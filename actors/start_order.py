@@ -42,13 +42,14 @@ class Rank(NamedTuple):
 
 def rank(state: ClusterState, is_present: Callable[[ReplicaKey], bool], key: ReplicaKey) -> Rank:
     """`is_present`: whether a replica lives, or is being started."""
-    partition = state.partitions.get(key[:2])
+    partition = state.partitions.get(key.partition_id)
     if partition is None:  # nobody wants it any more, which its turn will show
         return Rank(False, False, 0)
     members = partition.last_members or partition.replicas
-    present = {broker for broker in partition.replicas if broker != key[2] and is_present((*partition.id, broker))}
+    others = [broker for broker in partition.replicas if broker != key.broker_id]
+    present = {broker for broker in others if is_present(ReplicaKey(*partition.id, broker))}
     minimum, there = state.min_insync(partition), len(present)
-    if key[2] in members:
+    if key.broker_id in members:
         is_spare = there >= minimum and not present.isdisjoint(members)
     else:  # of use once somebody leads, and where the members alone are too few
         is_spare = len(present.difference(members)) >= minimum - len(members)

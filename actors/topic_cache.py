@@ -84,7 +84,7 @@ class TopicCache:
 
     def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
         """Take over what is new in an answer to a question for these topics. Whether that changed what is known."""
-        found = {topic[0]: topic for topic in answer.topics}
+        found = {topic.name: topic for topic in answer.topics}
         is_change = False
         for name in asked:
             if answer.version > self._versions.get(name, -1):
@@ -97,26 +97,25 @@ class TopicCache:
     def learn_all(self, answer: Metadata) -> bool:
         """Of an answer about all topics: those that it does not name are not there."""
         self.complete_version = max(self.complete_version, answer.version)
-        return self.learn(answer, {*self._topics, *(topic[0] for topic in answer.topics)})
+        return self.learn(answer, {*self._topics, *(topic.name for topic in answer.topics)})
 
     def topics(self) -> Iterable[TopicView]:
         return self._topics.values()
 
     def view_of(self, topic: TopicMetadata) -> TopicView:
         """As it would be known if nothing were known before."""
-        name, topic_id, partitions = topic
-        by_number = sorted(partitions)
-        return TopicView(name, topic_id, tuple(self._leader(name, topic_id, each) for each in by_number))
+        by_number = sorted(topic.partitions)
+        return TopicView(topic.name, topic.topic_id, tuple(self._leader(topic, each) for each in by_number))
 
     def _learn_coordinators(self, answer: Metadata) -> bool:
         if answer.version <= self._coordinators_version:
             return False
         self._coordinators_version = answer.version
         known, self._coordinators = self._coordinators, {}
-        for topic, partition, epoch, endpoints, node_id in answer.coordinators:
-            places = nearest_first(endpoints, node_id, self._node_id)
-            address = CoordinatorAddress(topic, NO_TOPIC, partition, -1, epoch, places, node_id)
-            self._coordinators[topic, partition] = address
+        for each in answer.coordinators:
+            places = nearest_first(each.endpoints, each.node_id, self._node_id)
+            address = CoordinatorAddress(each.topic, NO_TOPIC, each.partition, -1, each.epoch, places, each.node_id)
+            self._coordinators[each.topic, each.partition] = address
         return known != self._coordinators
 
     def _replace(self, name: str, topic: TopicMetadata | None) -> bool:
@@ -129,10 +128,18 @@ class TopicCache:
         self._topics[name] = view
         return view != known
 
-    def _leader(self, topic: str, topic_id: bytes, partition: PartitionMetadata) -> PartitionLeader:
-        number, broker, epoch, replicas, _, endpoints, node_id = partition
-        places = nearest_first(endpoints, node_id, self._node_id) if broker >= 0 else ()
-        return PartitionLeader(topic, topic_id, number, broker, epoch, places, node_id, replicas)
+    def _leader(self, topic: TopicMetadata, told: PartitionMetadata) -> PartitionLeader:
+        places = nearest_first(told.endpoints, told.node_id, self._node_id) if told.leader >= 0 else ()
+        return PartitionLeader(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=told.partition,
+            broker=told.leader,
+            epoch=told.leader_epoch,
+            endpoints=places,
+            node_id=told.node_id,
+            replicas=told.replicas,
+        )
 
 
 def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:

@@ -227,15 +227,15 @@ def _targets(cluster: Cluster, key: Key) -> list[Target]:
         return known
 
     def leader(topic: str) -> Process:
-        (topic_id, partitions) = next(each[1:] for each in metadata().topics if each[0] == topic)
-        number, _, _, _, _, endpoints, _ = partitions[0]
-        pid = next(each.pid for each in cluster.describe_replicas(topic) if each.partition == number)
-        return Process(pid, Endpoint.parse(endpoints[0]), topic_id, number)
+        told = next(each for each in metadata().topics if each.name == topic)
+        first = told.partitions[0]
+        pid = next(each.pid for each in cluster.describe_replicas(topic) if each.partition == first.partition)
+        return Process(pid, Endpoint.parse(first.endpoints[0]), told.topic_id, first.partition)
 
     def coordinator(topic: str) -> Process:
-        serving = [each for each in metadata().coordinators if each[0] == topic and each[3]]
-        _, number, _, endpoints, _ = serving[0]
-        return Process(coordinator_pids(number, topic)[0], Endpoint.parse(endpoints[0]))
+        serving = [each for each in metadata().coordinators if each.topic == topic and each.endpoints]
+        pid = coordinator_pids(serving[0].partition, topic)[0]
+        return Process(pid, Endpoint.parse(serving[0].endpoints[0]))
 
     return [
         Target("broker", _BROKERS, lambda: Process(actor_pids("broker-")[0], broker)),

@@ -64,8 +64,15 @@ def _array(count: int) -> bytes:
     return _ARRAY32.pack(_ARRAY32_TAG, count)
 
 
+def _shape(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """(origin, arguments); a named tuple travels as a plain one."""
+    if hasattr(annotation, "_fields"):
+        return tuple, tuple(typing.get_type_hints(annotation).values())
+    return typing.get_origin(annotation), typing.get_args(annotation)
+
+
 def _small(annotation: Any) -> object:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin, arguments = _shape(annotation)
     if origin in (Union, types.UnionType):
         return None if type(None) in arguments else _small(arguments[0])
     if origin is tuple:
@@ -75,7 +82,7 @@ def _small(annotation: Any) -> object:
 
 def _grown(annotation: Any, room: int) -> Iterator[tuple[str, object]]:
     """(how, a value of this type that takes about `room` bytes); extreme numbers too, though they are small."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin, arguments = _shape(annotation)
     if annotation is int:
         yield from ((f"{number:,}", number) for number in _EXTREMES)
     elif annotation in (str, object):
@@ -103,7 +110,7 @@ def _count(annotation: Any, room: int) -> int:
 
 def _distinct(annotation: Any, number: int) -> object:
     """Small, and another one for each number, so that nothing takes two for the same."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin, arguments = _shape(annotation)
     if origin in (Union, types.UnionType):
         return _distinct(next(each for each in arguments if each is not type(None)), number)
     if origin is tuple:

@@ -24,7 +24,7 @@ from bench.measuring import Figure
 from raylog.actors import log_compaction
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.control_messages import Assign, ReplicaHello
+from raylog.actors.control_messages import Assign, ReplicaAddress, ReplicaHello
 from raylog.actors.core_thread import CoreThread
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
@@ -86,7 +86,7 @@ class _Partition:
         )
         self._start(_replica, spec, self.place)
         hello, stream = await self._hello
-        address = (1, 1, hello.endpoints)
+        address = ReplicaAddress(1, 1, hello.endpoints)
         await stream.request(Assign("bench", _TOPIC_ID, 0, 1, 1, 0, 0, ((1, 1),), (address,), 1, settings, 1))
         await asyncio.sleep(0.5)
         return await self.env.dial(Endpoint.parse(hello.endpoints[0]), "bench", refuse_all)

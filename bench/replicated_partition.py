@@ -19,7 +19,16 @@ import uvloop
 from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.control_messages import Assign, GetMetadata, Metadata, ReplicaHello
+from raylog.actors.control_messages import (
+    Assign,
+    BrokerMetadata,
+    GetMetadata,
+    Metadata,
+    PartitionMetadata,
+    ReplicaAddress,
+    ReplicaHello,
+    TopicMetadata,
+)
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.kept_memory import keep_memory
 from raylog.actors.real_environment import Place, RealEnvironment
@@ -75,7 +84,9 @@ async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIte
             processes[-1].start()
         while len(hellos) < count:
             await asyncio.sleep(0.01)
-        addresses = tuple((number, number, hello.endpoints) for number, (hello, _) in sorted(hellos.items()))
+        addresses = tuple(
+            ReplicaAddress(number, number, hello.endpoints) for number, (hello, _) in sorted(hellos.items())
+        )
         isr = tuple((number, number) for number in sorted(hellos))
         assigned = Assign(TOPIC, TOPIC_ID, 0, 1, 1, 0, 0, isr, addresses, max(1, count - 1), tuple(settings.items()), 1)
         for _, stream in hellos.values():
@@ -97,8 +108,8 @@ async def _metadata(asked: GetMetadata, leader: tuple[str, ...], broker: tuple[E
     if asked.newer_than >= _METADATA_VERSION:
         await asyncio.sleep(asked.max_wait_ms / 1000)
     members = tuple(range(1, count + 1))
-    topic = (TOPIC, TOPIC_ID, ((0, 1, 0, members, members, leader, _NODE),))
-    brokers = ((1, _NODE, "", tuple(map(str, broker))),)
+    topic = TopicMetadata(TOPIC, TOPIC_ID, (PartitionMetadata(0, 1, 0, members, members, leader, _NODE),))
+    brokers = (BrokerMetadata(1, _NODE, "", tuple(map(str, broker))),)
     return Response(Metadata(_METADATA_VERSION, "bench", (topic,), brokers, ()))
 
 

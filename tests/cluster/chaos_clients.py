@@ -130,17 +130,18 @@ class LeaderWatch:
             await stream.close(0.0)
 
     def _learn(self, answer: Metadata) -> None:
-        for _, _, _, endpoints in answer.brokers:
-            self._ask_at(Endpoint.parse(endpoints[-1]))
-        for topic, topic_id, partitions in answer.topics:
-            for number, leader, epoch, _, _, endpoints, _ in partitions:
+        for broker in answer.brokers:
+            self._ask_at(Endpoint.parse(broker.endpoints[-1]))
+        for topic in answer.topics:
+            for each in topic.partitions:
                 # A leader of before would not know what a client has seen since.
-                is_newer = (epoch, answer.version) > (self.epoch, self._version)
-                if topic == self._topic and number == self.partition and is_newer:
+                is_newer = (each.leader_epoch, answer.version) > (self.epoch, self._version)
+                if topic.name == self._topic and each.partition == self.partition and is_newer:
                     self._version = answer.version
-                    endpoint = Endpoint.parse(endpoints[-1]) if leader >= 0 and endpoints else None
-                    if (epoch, endpoint) != (self.epoch, self.endpoint):
-                        self.topic_id, self.epoch, self.endpoint = topic_id, epoch, endpoint
+                    serves = each.leader >= 0 and each.endpoints
+                    endpoint = Endpoint.parse(each.endpoints[-1]) if serves else None
+                    if (each.leader_epoch, endpoint) != (self.epoch, self.endpoint):
+                        self.topic_id, self.epoch, self.endpoint = topic.topic_id, each.leader_epoch, endpoint
                         self._tell()
 
     def _tell(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.controller import Controller
 from raylog.actors.partition_state import PartitionId
 from raylog.storage.partition_log import PartitionLog
@@ -90,7 +91,7 @@ class CandidateWatch:
         spec, state = running.spec, controller._changes.state
         partition = spec.topic_id, spec.partition
         known = state.partitions.get(partition)
-        registered = state.replicas.get((*partition, spec.broker_id))
+        registered = state.replicas.get(ReplicaKey(*partition, spec.broker_id))
         if known is None or registered is None or registered.incarnation != spec.incarnation:
             return
         if self._names[partition] in self.forgiven or spec.broker_id not in known.last_members:

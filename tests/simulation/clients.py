@@ -95,13 +95,13 @@ class PartitionClient:
         await self._forget_brokers_except(brokers)
         answers = [answer for endpoint in brokers if (answer := await self._ask(endpoint)) is not None]
         newest = max(answers, key=lambda answer: answer.version, default=None)
-        for topic, topic_id, partitions in newest.topics if newest is not None else ():
-            for number, leader, epoch, _, _, endpoints, _ in partitions:
+        for topic in newest.topics if newest is not None else ():
+            for each in topic.partitions:
                 # A leader of before would not know what this client has seen since (KIP-320).
-                is_current = epoch >= self.leader_epoch and leader >= 0 and bool(endpoints)
-                if topic == self._topic and number == self._partition and is_current:
-                    self.topic_id, self.leader_epoch = topic_id, epoch
-                    return await self.env.dial(Endpoint.parse(endpoints[-1]), "client", refuse)
+                is_current = each.leader_epoch >= self.leader_epoch and each.leader >= 0 and bool(each.endpoints)
+                if topic.name == self._topic and each.partition == self._partition and is_current:
+                    self.topic_id, self.leader_epoch = topic.topic_id, each.leader_epoch
+                    return await self.env.dial(Endpoint.parse(each.endpoints[-1]), "client", refuse)
         raise UnknownPartition(self._topic, self._partition)
 
     async def _ask(self, endpoint: Endpoint) -> Metadata | None:

@@ -129,6 +129,8 @@ class HostileClients:
 
     def _value(self, annotation: Any) -> Any:
         """Of that type, and at its limits where it has some."""
+        if hasattr(annotation, "_fields"):
+            return annotation._make(map(self._value, typing.get_type_hints(annotation).values()))
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin in (Union, UnionType):
             return self._value(self.random.choice(arguments))

@@ -130,7 +130,7 @@ def unproven_forgotten(patches: Patches) -> None:
     registration = replica_registration._registration
 
     def of_report(state: Any, partition: PartitionState, broker_id: int, report: Any) -> Any:
-        return replace(registration(state, partition, broker_id, report), unproven=report[5])
+        return replace(registration(state, partition, broker_id, report), unproven=report.unproven)
 
     patches.function(registration, of_report)
 

@@ -417,7 +417,7 @@ def goes_on_when_replaced(patches: Patches) -> None:
 def older_assignment_obeyed(patches: Patches) -> None:
     def is_news(self: Replica, assigned: Any) -> bool:
         broker_id, incarnation = self._hosted.me
-        registered = next((each[1] for each in assigned.replicas if each[0] == broker_id), None)
+        registered = next((each.incarnation for each in assigned.replicas if each.broker_id == broker_id), None)
         return registered == incarnation
 
     patches.attribute(Replica, "_is_news", is_news)

@@ -70,7 +70,7 @@ class StandIn:
 
     @property
     def key(self) -> ReplicaKey:
-        return self.spec.topic_id, self.spec.partition, self.spec.broker_id
+        return ReplicaKey(self.spec.topic_id, self.spec.partition, self.spec.broker_id)
 
     @property
     def is_running(self) -> bool:
@@ -225,7 +225,7 @@ class ControlCluster:
         await controller.close()
 
     def start_replica(self, spec: ReplicaSpec) -> None:
-        key = spec.topic_id, spec.partition, spec.broker_id
+        key = ReplicaKey(spec.topic_id, spec.partition, spec.broker_id)
         stand_in = StandIn(spec, self.log_ends.get(key, (-1, 0)), self.unproven.get(key, ""))
         self.replicas[key] = stand_in
         self.stand_ins.append(stand_in)
@@ -276,7 +276,7 @@ class ControlCluster:
 
     def replica(self, broker_id: int, topic: str = "clicks", partition: int = 0) -> StandIn:
         """The newest process of it."""
-        return self.replicas[self.state.topic(topic).id, partition, broker_id]
+        return self.replicas[ReplicaKey(self.state.topic(topic).id, partition, broker_id)]
 
     def leader(self, topic: str = "clicks", partition: int = 0) -> StandIn:
         return self.replica(self.partition(topic, partition).leader, topic, partition)
@@ -318,7 +318,7 @@ class ControlCluster:
         partition = self.partition(topic, number)
         for broker_id in partition.replicas:
             wanted = assignment_of(self.state, *partition.id, broker_id, 0, 0, move_shares(self.state))
-            stand_in = self.replicas.get((*partition.id, broker_id))
+            stand_in = self.replicas.get(ReplicaKey(*partition.id, broker_id))
             assigned = None if stand_in is None else stand_in.assigned
             if assigned is None or replace(assigned, metadata_version=0, controller_epoch=0) != wanted:
                 return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaHello, ReplicaId, StandDown
+from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaAddress, ReplicaHello, ReplicaId, StandDown
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
 from raylog.actors.follower_role import FollowerRole
@@ -147,7 +147,7 @@ class Trio:
 
     def assignment(self) -> Assign:
         addresses = tuple(
-            (member.broker_id, member.incarnation, member.hello.endpoints if member.hello else ())
+            ReplicaAddress(member.broker_id, member.incarnation, member.hello.endpoints if member.hello else ())
             for member in self.members.values()
         )
         isr: tuple[ReplicaId, ...] = tuple((each, self.members[each].incarnation) for each in self.isr)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from raylog.actors.broker_membership import fence_broker, register_broker
 from raylog.actors.cluster_state import ClusterState, Liveness, ReplicaKey
-from raylog.actors.control_messages import ProposeIsr, RegisterBroker, ReplicaReport
+from raylog.actors.control_messages import ProposeIsr, RegisterBroker, ReplicaLoss, ReplicaReport
 from raylog.actors.isr_changes import propose_isr
 from raylog.actors.leader_election import elect
 from raylog.actors.messages import Message, pack, unpack
@@ -49,7 +49,7 @@ class SmallCluster:
         self.live_brokers.difference_update(brokers)
         records = []
         for broker in brokers:
-            for key in [key for key in self.running if key[2] == broker]:
+            for key in [key for key in self.running if key.broker_id == broker]:
                 del self.running[key]
             records += self.apply(fence_broker(self.state, self.live, broker, "lease lost"))
         return records
@@ -83,27 +83,29 @@ class SmallCluster:
         self.incarnations += 1
         topic_id = self.state.topic(name).id
         endpoints = (f"unix:/r/{broker}-{self.incarnations}",)
-        return (topic_id, number, self.incarnations, *log, unproven, endpoints, 1000 + self.incarnations)
+        return ReplicaReport(
+            topic_id, number, self.incarnations, *log, unproven, endpoints, 1000 + self.incarnations
+        )
 
     def start_replica(
         self, name: str, broker: int, number: int = 0, *, log: tuple[int, int] = (0, 0), unproven: str = ""
     ) -> list[Message]:
         report = self.report(name, broker, number, log=log, unproven=unproven)
         records = self.apply(replica_registered(self.state, self.live, broker, report))
-        self.running[report[0], number, broker] = report[2]
+        self.running[ReplicaKey(report.topic_id, number, broker)] = report.incarnation
         return records
 
     def lose_replica(self, name: str, broker: int, number: int = 0, *, damaged: bool = False) -> list[Message]:
         topic_id = self.state.topic(name).id
-        incarnation = self.running.pop((topic_id, number, broker))
-        loss = (topic_id, number, incarnation, "killed", damaged)
+        incarnation = self.running.pop(ReplicaKey(topic_id, number, broker))
+        loss = ReplicaLoss(topic_id, number, incarnation, "killed", damaged)
         return self.apply(replica_lost(self.state, self.live, broker, loss))
 
     def return_replica(self, name: str, broker: int, number: int = 0) -> list[Message]:
         """The same process, after its broker registered again."""
-        known = self.state.replicas[self.state.topic(name).id, number, broker]
-        report = (known.topic_id, number, known.incarnation, 0, 0, "", known.endpoints, known.pid)
-        self.running[known.topic_id, number, broker] = known.incarnation
+        known = self.state.replicas[ReplicaKey(self.state.topic(name).id, number, broker)]
+        report = ReplicaReport(known.topic_id, number, known.incarnation, 0, 0, "", known.endpoints, known.pid)
+        self.running[ReplicaKey(known.topic_id, number, broker)] = known.incarnation
         return self.apply(replica_registered(self.state, self.live, broker, report))
 
     def proposal(self, name: str, isr: Iterable[int], number: int = 0) -> ProposeIsr:

@@ -9,7 +9,8 @@ from raylog.actors.assignments import (
     metadata_of,
 )
 from raylog.actors.catch_up_rates import move_shares
-from raylog.actors.control_messages import Assign
+from raylog.actors.cluster_state import ReplicaKey
+from raylog.actors.control_messages import Assign, ReplicaAddress
 from raylog.actors.messages import Message
 from raylog.actors.metadata_records import BrokerFenced
 from raylog.actors.reassignment import reassign_partitions
@@ -45,7 +46,7 @@ def test_an_assignment_names_processes() -> None:
         leader_epoch=0,
         partition_epoch=1,
         isr=((2, 1), (1, 2)),
-        replicas=((2, 1, ("unix:/r/2-1",)), (1, 2, ("unix:/r/1-2",))),
+        replicas=(ReplicaAddress(2, 1, ("unix:/r/2-1",)), ReplicaAddress(1, 2, ("unix:/r/1-2",))),
         min_insync=1,
         settings=(("retention.ms", "5"),),
         controller_epoch=2,
@@ -59,11 +60,11 @@ def test_metadata_of_topics() -> None:
     cluster.create("t", [2, 1], [3, 2])
     cluster.lose_broker(3)
     everything = metadata_of(cluster.state)
-    assert [topic[0] for topic in everything] == ["t", "u"]
+    assert [topic.name for topic in everything] == ["t", "u"]
     assert metadata_of(cluster.state, ["u", "nowhere", "u"]) == (everything[1],)
     name, topic_id, partitions = everything[0]
     assert (name, topic_id) == ("t", topic_id_of("t"))
-    first = cluster.state.replicas[topic_id, 0, 2].endpoints
+    first = cluster.state.replicas[ReplicaKey(topic_id, 0, 2)].endpoints
     assert partitions[0] == (0, 2, 0, (2, 1), (2, 1), first, "node-2")
     cluster.lose_broker(2)
     assert metadata_of(cluster.state, ["t"])[0][2][1] == (1, -1, 2, (3, 2), (2,), (), "")

@@ -94,7 +94,7 @@ def test_any_broker_tells_who_leads_and_where(cluster: ControlCluster) -> None:
         ((name, topic_id, partitions),) = metadata.topics
         assert (name, topic_id) == ("clicks", cluster.state.topic("clicks").id)
         assert partitions == ((0, 2, 0, (2, 1, 3), (2, 1, 3), ("unix:/replica",), "node-2"),)
-        assert [broker[0] for broker in metadata.brokers] == [1, 2, 3]
+        assert [broker.broker_id for broker in metadata.brokers] == [1, 2, 3]
 
 
 def test_at_one_version_all_brokers_hold_one_state(cluster: ControlCluster) -> None:
@@ -134,7 +134,7 @@ def test_a_broker_without_a_controller_still_answers_clients(cluster: ControlClu
     cluster.create_topic()
     cluster.kill_controller()
     cluster.world.run_for(3.0)
-    assert [topic[0] for topic in Client(cluster, 3).metadata().topics] == ["clicks"]
+    assert [topic.name for topic in Client(cluster, 3).metadata().topics] == ["clicks"]
 
 
 def test_a_broker_tells_clients_nothing_before_a_controller_has_told_it_all(cluster: ControlCluster) -> None:
@@ -156,7 +156,7 @@ def test_a_broker_tells_clients_nothing_before_a_controller_has_told_it_all(clus
     cluster.until(waiting.done)
     told = waiting.result()
     assert isinstance(told, Metadata)
-    assert [topic[0] for topic in told.topics] == ["clicks"]
+    assert [topic.name for topic in told.topics] == ["clicks"]
     assert told.version == cluster.brokers[3].version
 
 

@@ -14,6 +14,7 @@ from raylog.actors.broker_membership import (
     remove_broker,
     replicas_not_running,
 )
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.draining import drain_broker
 from raylog.actors.metadata_records import BrokerFenced, BrokerIdsUsed, BrokerRegistration
 from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, UnknownBroker, WrongCluster
@@ -85,7 +86,7 @@ def test_replicas_that_a_broker_does_not_name_are_lost() -> None:
     named = cluster.report("t", 2, 0)
     request = replace(registration(2, run="second"), replicas=(named,))
     topic_id = cluster.partition("t").topic_id
-    incarnation = cluster.running[topic_id, 1, 2]
+    incarnation = cluster.running[ReplicaKey(topic_id, 1, 2)]
     assert [loss[:3] for loss in replicas_not_running(cluster.state, request)] == [(topic_id, 1, incarnation)]
 
 
@@ -95,8 +96,8 @@ def test_an_older_process_than_the_registered_one_is_none(age: int, is_lost: boo
     cluster = SmallCluster(2)
     cluster.create("t", [1, 2])
     key = (cluster.partition("t").topic_id, 0)
-    registered = cluster.running[key[0], 0, 2]
-    found = (*key, registered + age, *cluster.report("t", 2)[3:])
+    registered = cluster.running[ReplicaKey(*key, 2)]
+    found = cluster.report("t", 2)._replace(incarnation=registered + age)
     request = replace(registration(2, run="second"), replicas=(found,))
     lost = replicas_not_running(cluster.state, request)
     assert [loss[:3] for loss in lost] == ([(*key, registered)] if is_lost else [])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from raylog.actors.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.environment import Environment
@@ -396,7 +397,7 @@ def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
     assert controller is not None
     state = controller._changes.state
     others = [each for each in state.partition(one.topic_id, 0).replicas if each != one.broker]
-    endpoints = tuple(map(Endpoint.parse, state.replicas[one.topic_id, 0, others[0]].endpoints))
+    endpoints = tuple(map(Endpoint.parse, state.replicas[ReplicaKey(one.topic_id, 0, others[0])].endpoints))
     wrong = PartitionLeader(TOPIC, one.topic_id, 0, others[0], one.epoch, endpoints, one.node_id)
     with pytest.raises(NotLeader):
         world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import NO_LEADER
 from raylog.actors.controller import Controller
 from raylog.actors.messages import Message
@@ -116,7 +117,7 @@ def test_a_reassigned_replica_is_started_there_and_removed_here() -> None:
         cluster.create_topic()
         cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 4)}))
         assert [each.partition for each in cluster.admin.list_reassignments()] == [0]
-        key = (cluster.state.topic("clicks").id, 0, 4)
+        key = ReplicaKey(cluster.state.topic("clicks").id, 0, 4)
         cluster.until(lambda: key in cluster.replicas and cluster.is_assigned("clicks", 0))
         removed = cluster.replica(3)
         cluster.propose(cluster.leader(), (1, 2, 3, 4))
@@ -179,7 +180,7 @@ def test_a_replica_moved_away_from_an_absent_broker_is_removed_when_it_is_back()
         cluster.machines[3].crash()
         cluster.until(lambda: 3 not in cluster.live_brokers())
         cluster.ask(cluster.admin.reassign({("clicks", 0): (1, 2, 4)}))
-        key = (cluster.state.topic("clicks").id, 0, 4)
+        key = ReplicaKey(cluster.state.topic("clicks").id, 0, 4)
         cluster.until(lambda: key in cluster.replicas and cluster.replicas[key].assigned is not None)
         cluster.until(lambda: cluster.leader().assigned == cluster.replicas[key].assigned)
         cluster.propose(cluster.leader(), (1, 2, 4))
@@ -200,7 +201,7 @@ def test_a_broker_is_drained_and_then_removed() -> None:
         cluster.create_topic()
         drain = cluster.controller_processes[-1].run(cluster.admin.drain_broker(1))
         cluster.until(lambda: cluster.partition().leader == 2)
-        key = (cluster.state.topic("clicks").id, 0, 4)
+        key = ReplicaKey(cluster.state.topic("clicks").id, 0, 4)
         cluster.until(lambda: key in cluster.replicas and cluster.is_assigned("clicks", 0))
         cluster.propose(cluster.leader(), tuple(sorted({*cluster.partition().isr, 4})))
         cluster.until(drain.done)
@@ -298,7 +299,7 @@ def test_an_orderly_restart_tells_of_no_lost_replica(cluster: ControlCluster, ca
 
 
 def test_what_is_described_includes_what_replicas_report(cluster: ControlCluster) -> None:
-    cluster.log_ends[b"", 0, 1] = (0, 0)
+    cluster.log_ends[ReplicaKey(b"", 0, 1)] = (0, 0)
     cluster.create_topic()
     cluster.world.run_for(1.0)
     assert [each.size_bytes for each in cluster.admin.describe_replicas("clicks")] == [100, 100, 100]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.copies import CopyDescription
 from raylog.errors import (
     BrokerNotAvailable,
@@ -53,7 +54,7 @@ def copies(cluster: ControlCluster) -> tuple[CopyDescription, ...]:
 def lose_all(cluster: ControlCluster) -> None:
     """All replicas come back without their logs."""
     for broker in (1, 2, 3):
-        cluster.unproven[cluster.state.topic("clicks").id, 0, broker] = BLANK
+        cluster.unproven[ReplicaKey(cluster.state.topic("clicks").id, 0, broker)] = BLANK
     for broker in (1, 2, 3):
         cluster.kill(cluster.replica(broker))
     running = cluster.controller._changes.live.replicas
@@ -103,7 +104,7 @@ def test_a_copy_in_sync_leads_without_a_loss_to_be_accepted(cluster: ControlClus
 
 def test_a_copy_that_was_set_aside_is_restored_and_leads(cluster: ControlCluster) -> None:
     put_aside(cluster, 2)
-    cluster.unproven[cluster.state.topic("clicks").id, 0, 2] = RESTORED
+    cluster.unproven[ReplicaKey(cluster.state.topic("clicks").id, 0, 2)] = RESTORED
     restore = cluster.admin.recover_partition("clicks", 0, 2, aside=ASIDE)
     assert isinstance(cluster.refusal(restore), LossNotAccepted)
     after = cluster.ask(cluster.admin.recover_partition("clicks", 0, 2, aside=ASIDE, accept_loss=True))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from raylog.actors.broker_membership import register_broker, replicas_not_running
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.draining import drain_broker, undrain_broker
 from raylog.actors.leader_election import BY_CHOICE, PREFERRED, UNCLEAN, elect_leaders, may_have_lost_records
 from raylog.actors.messages import Message
@@ -77,7 +78,7 @@ class CheckedCluster(SmallCluster):
             self._check_electable(before, record)
 
     def _check_electable(self, before: PartitionState, record: PartitionChanged) -> None:
-        registered = self.state.replicas[record.topic_id, record.partition, record.leader]
+        registered = self.state.replicas[ReplicaKey(record.topic_id, record.partition, record.leader)]
         chosen = before.never_led or record.reason.endswith(BY_CHOICE) or record.leader in self.proposed
         assert chosen or may_be_elected(registered.unproven), "without its log only a person lets it lead (rule 7)"
 
@@ -120,12 +121,12 @@ class Decisions(RuleBasedStateMachine):
         cluster.live_brokers.add(broker)
         cluster.apply(register_broker(cluster.state, cluster.live, request))
         for loss in replicas_not_running(cluster.state, request):
-            if (loss[0], loss[1], broker) not in cluster.running:
+            if (loss.topic_id, loss.partition, broker) not in cluster.running:
                 cluster.apply(replica_lost(cluster.state, cluster.live, broker, loss))
 
     @rule(number=numbers, broker=brokers)
     def silent_process_returns(self, number: int, broker: int) -> None:
-        key = (self._partition(number).topic_id, number, broker)
+        key = ReplicaKey(self._partition(number).topic_id, number, broker)
         known = key in self.cluster.state.replicas and (number, broker) in self.processes
         if known and broker in self.cluster.live_brokers:
             self.cluster.return_replica(TOPIC, broker, number)
@@ -272,7 +273,7 @@ class Decisions(RuleBasedStateMachine):
         for partition in self.cluster.state.partitions.values():
             if partition.leader != -1:
                 assert partition.leader in self.cluster.live_brokers
-                assert (*partition.id, partition.leader) in self.cluster.running
+                assert ReplicaKey(*partition.id, partition.leader) in self.cluster.running
 
     @invariant()
     def leaders_hold_what_was_acknowledged(self) -> None:
@@ -297,7 +298,7 @@ class Decisions(RuleBasedStateMachine):
         return self.cluster.partition(TOPIC, number)
 
     def _runs(self, number: int, broker: int) -> bool:
-        key = (self._partition(number).topic_id, number, broker)
+        key = ReplicaKey(self._partition(number).topic_id, number, broker)
         known = self.cluster.running.get(key) == self.cluster.state.incarnation(*key)
         return known and (number, broker) in self.logs and broker in self.cluster.live_brokers
 

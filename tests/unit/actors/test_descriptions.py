@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import ReplicaMarks
 from raylog.actors.descriptions import (
     FOLLOWER,
@@ -23,8 +24,8 @@ from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 
 def marks(cluster: SmallCluster, broker: int, role: str, log: tuple[int, int, int, int]) -> ReplicaMarks:
-    key = (topic_id_of("t"), 0, broker)
-    return (topic_id_of("t"), 0, cluster.state.replicas[key].incarnation, role, *log)
+    key = ReplicaKey(topic_id_of("t"), 0, broker)
+    return ReplicaMarks(topic_id_of("t"), 0, cluster.state.replicas[key].incarnation, role, *log)
 
 
 @pytest.fixture
@@ -40,7 +41,8 @@ def reports(cluster: SmallCluster) -> Reports:
         1: marks(cluster, 1, LEADER, (2, 8, 10, 1000)),
         2: marks(cluster, 2, FOLLOWER, (2, 7, 8, 900)),
     }
-    return Reports({(topic_id_of("t"), 0, broker): each for broker, each in of_brokers.items()}, {1: (30, 100)})
+    by_key = {ReplicaKey(topic_id_of("t"), 0, broker): each for broker, each in of_brokers.items()}
+    return Reports(by_key, {1: (30, 100)})
 
 
 def test_a_topic(cluster: SmallCluster, reports: Reports) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.control_messages import ProposeIsr
 from raylog.actors.draining import drain_broker
 from raylog.actors.isr_changes import propose_isr
@@ -94,7 +95,7 @@ def test_members_have_to_be_replicas_that_are_alive() -> None:
     present = cluster.proposal("t", [1, 2])
     assert refusal(cluster, replace(present, isr=(*present.isr, (3, -1)))) is IneligibleReplica
     assert refusal(cluster, cluster.proposal("t", [2])) is IneligibleReplica
-    cluster.running.pop((cluster.partition("t").topic_id, 0, 2))
+    cluster.running.pop(ReplicaKey(cluster.partition("t").topic_id, 0, 2))
     assert refusal(cluster, replace(present, isr=present.isr)) is IneligibleReplica
     assert cluster.propose("t", 1).isr == (1,)
     cluster.return_replica("t", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.leader_prospects import prospects
 from tests.unit.actors.small_cluster import SmallCluster
 
@@ -35,7 +36,7 @@ def test_a_new_partition_is_led_in_a_moment() -> None:
 def test_who_is_believed_to_lead_as_an_earlier_process_does_not() -> None:
     cluster = SmallCluster()
     partition = cluster.create("t", [1, 2])
-    cluster.running.pop((*partition.id, 1))
+    cluster.running.pop(ReplicaKey(*partition.id, 1))
     assert of(cluster) == (["t-0"], [])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
 from raylog.actors.leader_election import (
     BY_CHOICE,
     IN_DOUBT,
@@ -201,7 +202,7 @@ def test_a_person_may_give_up_all_that_was_there() -> None:
     after = cluster.partition("t")
     assert (after.leader, after.isr) == (1, (1,))
     topic_id, number = after.id
-    assert cluster.state.replicas[topic_id, number, 1].unproven == ""
+    assert cluster.state.replicas[ReplicaKey(topic_id, number, 1)].unproven == ""
 
 
 def test_a_choice_of_one_that_is_in_sync_is_a_clean_election() -> None:

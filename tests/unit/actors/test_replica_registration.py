@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.cluster_state import ReplicaKey
+from raylog.actors.control_messages import ReplicaLoss, ReplicaReport
 from raylog.actors.metadata_records import PartitionChanged, ReplicaRegistered
 from raylog.actors.replica_registration import is_wanted, replica_lost, replica_registered
 from raylog.actors.topic_admin import delete_topic
@@ -72,17 +74,17 @@ def test_the_same_process_again_changes_nothing() -> None:
 def test_a_process_that_listens_elsewhere_now_is_recorded_and_stays_in_sync() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2])
-    known = cluster.state.replicas[cluster.partition("t").topic_id, 0, 2]
-    report = (known.topic_id, 0, known.incarnation, 0, 0, BLANK, ("tcp:h:1",), known.pid)
+    known = cluster.state.replicas[ReplicaKey(cluster.partition("t").topic_id, 0, 2)]
+    report = ReplicaReport(known.topic_id, 0, known.incarnation, 0, 0, BLANK, ("tcp:h:1",), known.pid)
     cluster.apply(replica_registered(cluster.state, cluster.live, 2, report))
-    assert cluster.state.replicas[known.topic_id, 0, 2].endpoints == ("tcp:h:1",)
+    assert cluster.state.replicas[ReplicaKey(known.topic_id, 0, 2)].endpoints == ("tcp:h:1",)
     assert cluster.partition("t").isr == (1, 2)
 
 
 def test_who_has_been_in_sync_is_proven() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2])
-    key = (cluster.partition("t").topic_id, 0, 2)
+    key = ReplicaKey(cluster.partition("t").topic_id, 0, 2)
     assert cluster.state.replicas[key].unproven == ""
     cluster.start_replica("t", 2, unproven=REBOOTED)
     cluster.start_replica("t", 2)
@@ -102,10 +104,10 @@ def test_a_registration_that_cannot_be() -> None:
     with pytest.raises(IneligibleReplica):
         replica_registered(cluster.state, cluster.live, 3, cluster.report("t", 3))
     with pytest.raises(UnknownPartition):
-        replica_registered(cluster.state, cluster.live, 1, (topic_id, 1, 99, 0, 0, "", (), 1))
+        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 1, 99, 0, 0, "", (), 1))
     cluster.apply(delete_topic(cluster.state, "t"))
     with pytest.raises(UnknownTopic):
-        replica_registered(cluster.state, cluster.live, 1, (topic_id, 0, 99, 0, 0, "", (), 1))
+        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 0, 99, 0, 0, "", (), 1))
 
 
 # --- losses -------------------------------------------------------------------------------------------------------
@@ -131,8 +133,8 @@ def test_a_loss_that_is_told_twice_or_late_changes_nothing() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2])
     topic_id = cluster.partition("t").topic_id
-    incarnation = cluster.running[topic_id, 0, 2]
-    loss = (topic_id, 0, incarnation, "killed", False)
+    incarnation = cluster.running[ReplicaKey(topic_id, 0, 2)]
+    loss = ReplicaLoss(topic_id, 0, incarnation, "killed", False)
     cluster.lose_replica("t", 2)
     assert replica_lost(cluster.state, cluster.live, 2, loss) == []
     cluster.start_replica("t", 2)

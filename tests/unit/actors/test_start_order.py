@@ -19,7 +19,7 @@ from tests.unit.actors.transaction_stand_ins import OneProcess
 def order_of(cluster: SmallCluster) -> list[tuple[str, int]]:
     """Of all that are missing, one after the other: partition and broker."""
     state, lives = cluster.state, set(cluster.running)
-    missing = [(*each.id, broker) for each in state.partitions.values() for broker in each.replicas]
+    missing = [ReplicaKey(*each.id, broker) for each in state.partitions.values() for broker in each.replicas]
     missing = [key for key in missing if key not in lives]
     started = []
     while missing:
@@ -71,17 +71,17 @@ def test_where_the_members_are_too_few_others_are_wanted_after_one_of_them() -> 
     assert set(partition.elr) == {2}
     assert [broker for _, broker in order_of(cluster)] in ([2, 3, 1], [3, 2, 1])
     cluster.apply(partition.change_to(replace(partition, elr=()), "a test"))
-    assert rank(cluster.state, lambda _: False, (*partition.id, 3)) < rank(
-        cluster.state, lambda _: False, (*partition.id, 1)
+    assert rank(cluster.state, lambda _: False, ReplicaKey(*partition.id, 3)) < rank(
+        cluster.state, lambda _: False, ReplicaKey(*partition.id, 1)
     )
-    one_lives = {(*partition.id, 3)}.__contains__
-    assert not rank(cluster.state, one_lives, (*partition.id, 1)).is_spare
-    two_live = {(*partition.id, 3), (*partition.id, 2)}.__contains__
-    assert rank(cluster.state, two_live, (*partition.id, 1)).is_spare
+    one_lives = {ReplicaKey(*partition.id, 3)}.__contains__
+    assert not rank(cluster.state, one_lives, ReplicaKey(*partition.id, 1)).is_spare
+    two_live = {ReplicaKey(*partition.id, 3), ReplicaKey(*partition.id, 2)}.__contains__
+    assert rank(cluster.state, two_live, ReplicaKey(*partition.id, 1)).is_spare
 
 
 def test_one_that_is_not_wanted_any_more_is_not_in_the_way_for_long() -> None:
-    assert rank(SmallCluster().state, lambda _: False, (b"gone", 0, 1)) == Rank(False, False, 0)
+    assert rank(SmallCluster().state, lambda _: False, ReplicaKey(b"gone", 0, 1)) == Rank(False, False, 0)
 
 
 class Starts:
@@ -92,26 +92,26 @@ class Starts:
         self.order: StartOrder = self.one.make(lambda: StartOrder(self._rank, lambda _: slots))
 
     def _rank(self, key: ReplicaKey) -> Rank:
-        return Rank(key[1] > 0, False, key[1])
+        return Rank(key.partition > 0, False, key.partition)
 
     def ask(self, partition: int, broker: int = 1, *, gather: bool = False) -> asyncio.Task[None]:
-        return self.one.begin(self._start((b"t", partition, broker), gather))
+        return self.one.begin(self._start(ReplicaKey(b"t", partition, broker), gather))
 
     async def _start(self, key: ReplicaKey, gather: bool) -> None:
         self.ends[key] = asyncio.Event()
-        async with self.order.turn(key, f"node-{key[2]}", gather=gather):
+        async with self.order.turn(key, f"node-{key.broker_id}", gather=gather):
             self.begun.append(key)
             await self.ends[key].wait()
 
     def end(self, partition: int, broker: int = 1) -> None:
-        self.one.make(self.ends[b"t", partition, broker].set)
+        self.one.make(self.ends[ReplicaKey(b"t", partition, broker)].set)
 
     def settle(self) -> None:
         self.one.world.run_for(0.6)
 
     @property
     def partitions(self) -> list[int]:
-        return [key[1] for key in self.begun]
+        return [key.partition for key in self.begun]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raylog.actors.control_messages import Metadata, PartitionMetadata
+from raylog.actors.control_messages import CoordinatorMetadata, Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.topic_cache import PartitionLeader, TopicCache
 
 ENDPOINTS = ("unix:/r/1", "tcp:host:1")
@@ -10,16 +10,20 @@ ID, OTHER_ID = b"1" * 16, b"2" * 16
 
 
 def partition(number: int = 0, leader: int = 1, epoch: int = 0) -> PartitionMetadata:
-    return number, leader, epoch, (1, 2), (1, 2), ENDPOINTS if leader >= 0 else (), "node-1" if leader >= 0 else ""
+    endpoints, node_id = (ENDPOINTS, "node-1") if leader >= 0 else ((), "")
+    return PartitionMetadata(number, leader, epoch, (1, 2), (1, 2), endpoints, node_id)
 
 
 def metadata(version: int, *partitions: PartitionMetadata, topic_id: bytes = ID) -> Metadata:
-    return Metadata(version, "cluster", (("t", topic_id, partitions),) if partitions else (), (), ())
+    return Metadata(version, "cluster", (TopicMetadata("t", topic_id, partitions),) if partitions else (), (), ())
 
 
 def coordinators(version: int, *epochs: int) -> Metadata:
     """Of partitions 0 and on; a negative epoch: does not serve."""
-    told = tuple(("__c", each, abs(epoch), ENDPOINTS if epoch >= 0 else (), "n") for each, epoch in enumerate(epochs))
+    told = tuple(
+        CoordinatorMetadata("__c", each, abs(epoch), ENDPOINTS if epoch >= 0 else (), "n")
+        for each, epoch in enumerate(epochs)
+    )
     return Metadata(version, "cluster", (), (), told)
 
 
