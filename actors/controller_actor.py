@@ -24,6 +24,8 @@ from typing import Any, Final
 import ray
 
 from raylog.actors.actor_address import Address
+from raylog.actors.admin_calls import carry_out
+from raylog.actors.admin_requests import AdminRequest
 from raylog.actors.broker_fleet import BrokerFleet
 from raylog.actors.broker_homes import BrokerHome, moved
 from raylog.actors.cluster_access import ClusterAccess
@@ -32,6 +34,7 @@ from raylog.actors.control_store import control_store
 from raylog.actors.controller import Controller, ControllerSpec
 from raylog.actors.controller_admin import ControllerAdmin
 from raylog.actors.core_thread import CoreThread
+from raylog.actors.descriptions import ClusterDescription
 from raylog.actors.endpoint import Endpoint
 from raylog.actors.hanging_transactions import Hanging, end_hanging
 from raylog.actors.metric_definitions import CONTROLLER_SERVING, Reading
@@ -43,39 +46,8 @@ from raylog.actors.ray_tls import RayTls
 from raylog.actors.real_environment import Place, RealEnvironment
 from raylog.actors.records_deletion import delete_records
 from raylog.actors.socket_directory import remove_dead_sockets, socket_directory
-from raylog.actors.topic_admin import NewTopic
 from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
 
-ADMIN_CALLS: Final = frozenset(
-    {
-        "alter_cluster_settings",
-        "alter_topic_settings",
-        "allocate_producer_ids",
-        "cancel_reassignments",
-        "change_replication_factor",
-        "create_partitions",
-        "create_topic",
-        "delete_topic",
-        "describe_copies",
-        "drain_broker",
-        "drop_set_aside",
-        "elect_leaders",
-        "list_set_aside",
-        "reassign",
-        "recover_partition",
-        "undrain_broker",
-    }
-)
-LOOKING_CALLS: Final = frozenset(
-    {
-        "describe_cluster_settings",
-        "describe_replicas",
-        "describe_topic",
-        "list_brokers",
-        "list_reassignments",
-        "list_topics",
-    }
-)
 _SHOWN: Final = 10  # names of partitions in an error
 _BEGIN_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.2
@@ -161,9 +133,9 @@ class ControllerActor:
         """Whether the start that made this actor, and has failed, was the only one: then it may end it."""
         return start_id == self._post.start_id and not self._is_in_use
 
-    async def admin(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
-        """A call of `ControllerAdmin`."""
-        return await self._core.call(self._ask(call, arguments, timeout))
+    async def admin(self, request: AdminRequest[Any], timeout: float) -> object:
+        """The answer to an administrator's request."""
+        return await self._core.call(self._carry_out(request, timeout))
 
     async def delete_records(self, before: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
         """As the leaders of these (topic, partition) answer it: where they begin now."""
@@ -258,22 +230,17 @@ class ControllerActor:
 
     # --- what the calls do, on the core's loop --------------------------------------------------------------------
 
-    def _admin(self) -> Any:
+    def _admin(self) -> ControllerAdmin:
         controller = self._serving()
         if controller is None:
             raise ControllerNotReady(f"Attempt {self._attempts} of its process: {self._problem.rstrip('.')}.")
         return controller.admin
 
-    async def _ask(self, call: str, arguments: dict[str, Any], timeout: float) -> Any:
-        if call == "describe_cluster":
-            return replace(self._admin().describe_cluster(), control_store=control_store(os.environ))
-        if call in LOOKING_CALLS:
-            return getattr(self._admin(), call)(**arguments)
-        if call not in ADMIN_CALLS:
-            raise ValueError(f"the controller has no call {call!r}")
-        if call == "create_topic":
-            arguments = {"topic": NewTopic(**arguments)}
-        return await getattr(self._admin(), call)(**arguments, timeout=timeout)
+    async def _carry_out(self, request: AdminRequest[Any], timeout: float) -> object:
+        answer: object = await carry_out(self._admin(), request, timeout)
+        if isinstance(answer, ClusterDescription):
+            return replace(answer, control_store=control_store(os.environ))
+        return answer
 
     async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
         await self._fleet.admit(homes)

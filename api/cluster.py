@@ -7,10 +7,29 @@ something and loses its controller on the way ends in ControllerLost or AdminTim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from raylog.actors.admin_requests import (
+    AlterClusterSettings,
+    AlterTopicSettings,
+    CancelReassignments,
+    ChangeReplicationFactor,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    DescribeCluster,
+    DescribeClusterSettings,
+    DescribeReplicas,
+    DescribeTopic,
+    DrainBroker,
+    ElectLeaders,
+    ListReassignments,
+    ListTopics,
+    Reassign,
+    UndrainBroker,
+)
 from raylog.actors.descriptions import ClusterDescription, PartitionDescription, ReplicaDescription, TopicDescription
-from raylog.api.call_names import as_asked
+from raylog.api.admin_asking import ask_admin
 from raylog.api.cluster_copies import ClusterCopies
 from raylog.api.cluster_groups import ClusterGroups
 from raylog.api.cluster_shutdown import end_actors
@@ -60,34 +79,23 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         `assignment`, in place of the two numbers: brokers by partition, the preferred leader first. Returns when each
         partition has a leader; TopicStillStarting: the topic is there, but that took too long.
         """
-        answer: TopicDescription = self._admin(
-            "create_topic",
-            timeout,
-            name=name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignment=assignment,
-            settings=dict(config or {}),
-        )
-        return answer
+        request = CreateTopic(name, partitions, replication_factor, assignment, dict(config or {}))
+        return ask_admin(self._calls, request, timeout)
 
     def list_topics(self, *, internal: bool = False, timeout: float = CALL_SECONDS) -> tuple[str, ...]:
         """Names, sorted; `internal`: also those of raylog itself."""
-        answer: tuple[str, ...] = self._look("list_topics", timeout, internal=internal)
-        return answer
+        return ask_admin(self._calls, ListTopics(internal), timeout)
 
     def describe_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> TopicDescription:
-        answer: TopicDescription = self._look("describe_topic", timeout, topic=name)
-        return answer
+        return ask_admin(self._calls, DescribeTopic(name), timeout)
 
     def describe_replicas(self, name: str, *, timeout: float = CALL_SECONDS) -> tuple[ReplicaDescription, ...]:
         """By partition, the preferred leader first."""
-        answer: tuple[ReplicaDescription, ...] = self._look("describe_replicas", timeout, topic=name)
-        return answer
+        return ask_admin(self._calls, DescribeReplicas(name), timeout)
 
     def delete_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> None:
         """Its name is free at once; the brokers remove its data one after the other."""
-        self._admin("delete_topic", timeout, topic=name)
+        ask_admin(self._calls, DeleteTopic(name), timeout)
 
     def create_partitions(
         self,
@@ -98,16 +106,13 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         timeout: float = CALL_SECONDS,
     ) -> TopicDescription:
         """Let the topic have `total` partitions, more than now. `assignment`: of the new ones."""
-        answer: TopicDescription = self._admin(
-            "create_partitions", timeout, topic=name, total=total, assignment=assignment
-        )
-        return answer
+        return ask_admin(self._calls, CreatePartitions(name, total, assignment), timeout)
 
     def alter_topic_config(
         self, name: str, config: Mapping[str, ConfigValue | None], *, timeout: float = CALL_SECONDS
     ) -> None:
         """Change these settings; None: back to the default. All other settings stay."""
-        self._admin("alter_topic_settings", timeout, topic=name, changes=dict(config))
+        ask_admin(self._calls, AlterTopicSettings(name, dict(config)), timeout)
 
     def describe_topic_config(self, name: str, *, timeout: float = CALL_SECONDS) -> dict[str, ConfigValue]:
         """All settings, under Kafka's names."""
@@ -121,12 +126,11 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
 
         >>> cluster.alter_cluster_config({"group.assignors": "our_package.by_region"})
         """
-        self._admin("alter_cluster_settings", timeout, changes=dict(config))
+        ask_admin(self._calls, AlterClusterSettings(dict(config)), timeout)
 
     def describe_cluster_config(self, *, timeout: float = CALL_SECONDS) -> dict[str, ConfigValue]:
         """All settings of the whole cluster."""
-        answer: dict[str, ConfigValue] = self._look("describe_cluster_settings", timeout)
-        return answer
+        return ask_admin(self._calls, DescribeClusterSettings(), timeout)
 
     def delete_records(
         self, before: Mapping[tuple[str, int], int], *, timeout: float = CALL_SECONDS
@@ -153,10 +157,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
 
         `partitions`: (topic, partition), None: wherever it changes something. Returns what was refused, and why.
         """
-        answer: dict[tuple[str, int], RaylogError] = self._admin(
-            "elect_leaders", timeout, kind=kind, partitions=partitions
-        )
-        return answer
+        return ask_admin(self._calls, ElectLeaders(kind, partitions), timeout)
 
     def reassign_partitions(
         self,
@@ -171,28 +172,26 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         none sends more for those; the replicas have equal shares, and larger ones as others finish. It holds for every
         move, those of `drain_broker` and those under way too, until another is given; −1: as fast as it goes.
         """
-        self._admin("reassign", timeout, targets=dict(targets), throttle=throttle)
+        ask_admin(self._calls, Reassign(dict(targets), throttle), timeout)
 
     def list_reassignments(self, *, timeout: float = CALL_SECONDS) -> tuple[PartitionDescription, ...]:
         """The partitions that are on their way to other replicas. `describe_replicas` shows how far each has come."""
-        answer: tuple[PartitionDescription, ...] = self._look("list_reassignments", timeout)
-        return answer
+        return ask_admin(self._calls, ListReassignments(), timeout)
 
     def cancel_reassignment(
         self, partitions: Sequence[tuple[str, int]] | None = None, *, timeout: float = CALL_SECONDS
     ) -> None:
         """Back to the replicas from before. None: for all that are under way."""
-        self._admin("cancel_reassignments", timeout, partitions=partitions)
+        ask_admin(self._calls, CancelReassignments(partitions), timeout)
 
     def change_replication_factor(self, name: str, replication_factor: int, *, timeout: float = CALL_SECONDS) -> None:
         """Add replicas to all partitions of a topic, or take some away. It goes on after this returns."""
-        self._admin("change_replication_factor", timeout, topic=name, replication_factor=replication_factor)
+        ask_admin(self._calls, ChangeReplicationFactor(name, replication_factor), timeout)
 
     # --- brokers --------------------------------------------------------------------------------------------------
 
     def describe_cluster(self, *, timeout: float = CALL_SECONDS) -> ClusterDescription:
-        answer: ClusterDescription = self._look("describe_cluster", timeout)
-        return answer
+        return ask_admin(self._calls, DescribeCluster(), timeout)
 
     def drain_broker(
         self, broker: int, *, force: bool = False, wait: bool = True, timeout: float = CALL_SECONDS
@@ -201,11 +200,11 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
 
         `force`: where a replica has nowhere to go, make do with fewer. Out of time, or without `wait`, it goes on.
         """
-        self._admin("drain_broker", timeout, broker_id=broker, force=force, wait=wait)
+        ask_admin(self._calls, DrainBroker(broker, force, wait), timeout)
 
     def undrain_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
         """It stays after all."""
-        self._admin("undrain_broker", timeout, broker_id=broker)
+        ask_admin(self._calls, UndrainBroker(broker), timeout)
 
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
         """Stop a drained broker for good, and forget it. UnknownBroker; BrokerInUse: it runs on."""
@@ -219,13 +218,3 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         AdminTimedOut: a broker has not answered yet, and it goes on; until all have, the former stay valid.
         """
         self._calls.ask("rotate_secrets", grace, INSIDE * timeout, timeout=timeout)
-
-    # --- in general -----------------------------------------------------------------------------------------------
-
-    def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        inside = INSIDE * timeout
-        return self._calls.ask("admin", call, arguments, inside, timeout=timeout, repeatable=True, asked=call)
-
-    def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
-        asked = as_asked(call, arguments)
-        return self._calls.ask("admin", call, arguments, INSIDE * timeout, timeout=timeout, asked=asked)

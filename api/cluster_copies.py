@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+from raylog.actors.admin_requests import DescribeCopies, DropSetAsideLog, ListSetAsideLogs, RecoverPartition
 from raylog.actors.copies import PartitionCopies, SetAsideListing
+from raylog.api.admin_asking import ask_admin
+
+if TYPE_CHECKING:
+    from raylog.api.controller_calls import ControllerCalls
 
 _CALL_SECONDS: Final = 30.0
 
@@ -12,11 +17,7 @@ _CALL_SECONDS: Final = 30.0
 class ClusterCopies:
     """`Cluster` is one of these."""
 
-    def _look(self, call: str, timeout: float, **arguments: object) -> Any:
-        raise NotImplementedError
-
-    def _admin(self, call: str, timeout: float, **arguments: object) -> Any:
-        raise NotImplementedError
+    _calls: ControllerCalls
 
     # --- copies ---------------------------------------------------------------------------------------------------
 
@@ -27,8 +28,7 @@ class ClusterCopies:
 
         >>> cluster.describe_copies("clicks", 0).waits      # why nobody leads
         """
-        answer: PartitionCopies = self._look("describe_copies", timeout, topic=topic, partition=partition)
-        return answer
+        return ask_admin(self._calls, DescribeCopies(topic, partition), timeout)
 
     def recover_partition(
         self,
@@ -47,26 +47,15 @@ class ClusterCopies:
         what would not be read any more; BrokerNotAvailable, ElectionNotNeeded, NeverLed, SetAsideUnknown,
         SetAsideUnusable.
         """
-        answer: PartitionCopies = self._admin(
-            "recover_partition",
-            timeout,
-            topic=topic,
-            partition=partition,
-            broker=from_broker,
-            accept_loss=accept_loss,
-            aside=aside,
-        )
-        return answer
+        return ask_admin(self._calls, RecoverPartition(topic, partition, from_broker, accept_loss, aside), timeout)
 
     def list_set_aside(self, *, timeout: float = _CALL_SECONDS) -> SetAsideListing:
         """All logs that were set aside, on the brokers that answer: raylog itself removes none of them."""
-        answer: SetAsideListing = self._look("list_set_aside", timeout)
-        return answer
+        return ask_admin(self._calls, ListSetAsideLogs(), timeout)
 
     def drop_set_aside(self, name: str, *, broker: int | None = None, timeout: float = _CALL_SECONDS) -> int:
         """Remove a log that was set aside, for good; returns its broker. SetAsideUnknown, SetAsideUnusable.
 
         `broker`: where several have one of this name.
         """
-        answer: int = self._admin("drop_set_aside", timeout, name=name, broker=broker)
-        return answer
+        return ask_admin(self._calls, DropSetAsideLog(name, broker), timeout)
