@@ -23,6 +23,7 @@ from raylog.actors.messages import Message
 from raylog.actors.stream_interface import Response, Stream
 from raylog.actors.stream_pool import Endpoints, StreamPool
 from raylog.actors.topic_cache import nearest_first
+from raylog.actors.wait_notices import Wait
 from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
 
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
@@ -120,6 +121,13 @@ class BrokerQuestions:
 
         ClusterUnreachable: none did in time. PeerNotAdmitted: none takes this client. ControlError: all refuse it.
         """
+        wait = Wait(f"an answer of a broker at {self._brokers}")
+        try:
+            return await self._ask_all(message, timeout, wait)
+        finally:
+            wait.over()
+
+    async def _ask_all(self, message: Message, timeout: float, wait: Wait) -> Response:
         deadline = self._loop.time() + timeout
         refusals = 0
         pause = _FIRST_PAUSE
@@ -131,6 +139,7 @@ class BrokerQuestions:
             left = deadline - self._loop.time()
             if refusals == _REFUSALS or left <= 0:
                 raise self._verdict(errors, timeout)
+            wait.failed(errors[-1] if errors else _SILENCE)
             await self._brokers.find_again()
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)

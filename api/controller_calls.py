@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
 
 from raylog.actors.actor_names import CONTROLLER, namespace
+from raylog.actors.wait_notices import NO_ANSWER, WaitNotices
 from raylog.api.interruptible_waits import wait_in_slices
 from raylog.errors import (
     AdminTimedOut,
@@ -55,9 +56,12 @@ class ControllerCalls:
         deadline = time.monotonic() + timeout
         reason = "it has no controller"
         was_lost = False
+        notices = WaitNotices(time.monotonic)
+        awaited = f"an answer of the controller of {self.cluster!r} to {asked}"
+        notices.waits(awaited, NO_ANSWER)
         while (left := deadline - time.monotonic()) > 0:
             try:
-                return self._ask_once(call, arguments, left)
+                return self._ask_once(call, arguments, left, notices)
             except ControllerNotReady as error:
                 reason = error.describe()
             except GetTimeoutError:
@@ -72,6 +76,8 @@ class ControllerCalls:
                 if not was_lost:
                     raise
                 reason = error.reason  # Ray is about to start it again, or it was shut down
+            notices.waits(awaited, reason)
+            notices.tell_if_due()
             time.sleep(min(_PAUSE_SECONDS, max(0.0, left)))
         raise ClusterNotReady(self.cluster, round(timeout * 1000), reason)
 
@@ -82,11 +88,11 @@ class ControllerCalls:
         except ValueError:
             raise ClusterNotFound(self.cluster, "start it with raylog.start on a node that has its data") from None
 
-    def _ask_once(self, call: str, arguments: tuple[object, ...], timeout: float) -> Any:
+    def _ask_once(self, call: str, arguments: tuple[object, ...], timeout: float, notices: WaitNotices) -> Any:
         if self._actor is None:
             self._actor = self.find()
         try:
-            return _answer(getattr(self._actor, call).remote(*arguments), timeout)
+            return _answer(getattr(self._actor, call).remote(*arguments), timeout, notices)
         except _GONE:
             self._actor = None
             raise
@@ -94,10 +100,10 @@ class ControllerCalls:
             raise plain_error(error) from None
 
 
-def _answer(reference: ray.ObjectRef[Any], timeout: float) -> Any:
+def _answer(reference: ray.ObjectRef[Any], timeout: float, notices: WaitNotices) -> Any:
     """What `ray.get` returns. That one warns in every asyncio actor, also on a thread that may well block."""
     answer = reference.future()
-    if wait_in_slices(answer, timeout):
+    if wait_in_slices(answer, timeout, notices.tell_if_due):
         return answer.result()
     raise GetTimeoutError(f"No answer came in {timeout:.1f} s.")
 

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.messages import Message
+from raylog.actors.wait_notices import Wait
 from raylog.api.retry_policy import pause_seconds
 from raylog.errors import ProducerError, RaylogError
 
@@ -35,6 +36,16 @@ async def tell_coordinator(link: ClusterLink, topic: str, hashed: int, message: 
 
 
 async def _until_answered(link: ClusterLink, topic: str, hashed: int, message: Message, seconds: float) -> Message:
+    wait = Wait(f"an answer to {type(message).__name__} by a coordinator of {topic}")
+    try:
+        return await _ask_until(link, topic, hashed, message, seconds, wait)
+    finally:
+        wait.over()
+
+
+async def _ask_until(
+    link: ClusterLink, topic: str, hashed: int, message: Message, seconds: float, wait: Wait
+) -> Message:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     failures = 0
@@ -47,6 +58,7 @@ async def _until_answered(link: ClusterLink, topic: str, hashed: int, message: M
             if isinstance(error, ProducerError) and not error.retriable:
                 raise
             failures += 1
+            wait.failed(error)
             pause = pause_seconds(failures, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, link.env.random.random())
             if until - loop.time() <= pause:
                 raise

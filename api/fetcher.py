@@ -20,9 +20,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.wait_notices import LoopNotices
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetched_items import Chunk, Failed, Item, Located, PartitionMarks, Resized
-from raylog.api.partition_fetcher import PartitionFetcher
+from raylog.api.partition_fetcher import PartitionFetcher, waiting_for
 from raylog.api.positions import Start
 from raylog.api.records import TopicPartition
 from raylog.config import MIB
@@ -67,6 +68,7 @@ class Fetcher:
         self._is_something: asyncio.Future[None] | None = None  # the taker waits
         self._ending: set[asyncio.Task[None]] = set()
         self._stop_following = link.on_change(self._look_at_topics)
+        self.notices = LoopNotices()
         self.take_bytes = min(_TAKE_BYTES, max(1, options.fetch_max_bytes // _TAKE_SHARE))
         # These may be read from any thread.
         self.marks: dict[TopicPartition, PartitionMarks] = {}
@@ -122,6 +124,7 @@ class Fetcher:
         feed = self._feeds.pop(partition, None)
         if feed is None:
             return False
+        self.notices.over(waiting_for(partition))
         if feed.task is not None:
             feed.task.cancel()
             self._ending.add(feed.task)

@@ -12,6 +12,7 @@ from typing import Final
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.coordinator_names import OFFSETS_TOPIC, group_hash
 from raylog.actors.messages import Message
+from raylog.actors.wait_notices import Wait
 from raylog.api.records import OffsetAndMetadata
 from raylog.errors import (
     ClusterUnreachable,
@@ -53,6 +54,13 @@ class GroupCalls:
 
         GroupRequestTimedOut; GroupNotRead where nothing was to be changed.
         """
+        wait = Wait(f"the coordinator of group {self.group!r}")
+        try:
+            return await self._ask_until(message, timeout, wait)
+        finally:
+            wait.over()
+
+    async def _ask_until(self, message: Message, timeout: float, wait: Wait) -> Message:
         deadline = self._loop.time() + timeout
         pause = _FIRST_PAUSE_SECONDS
         last: RaylogError | None = None
@@ -63,6 +71,7 @@ class GroupCalls:
                 if not may_be_repeated(error):
                     raise
                 last = error
+                wait.failed(error)
             await asyncio.sleep(min(pause, max(0.0, deadline - self._loop.time())))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         if isinstance(last, ClusterUnreachable):

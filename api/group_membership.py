@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.wait_notices import LoopNotices
 from raylog.api.group_calls import GroupCalls, may_be_repeated, unexpected
 from raylog.api.group_events import AskedBack, Ended, Granted, GroupEvent, Taken
 from raylog.api.records import TopicPartition
@@ -77,6 +78,7 @@ class GroupMembership:
         self._ids: dict[TopicPartition, PartitionId] = {}  # of what was granted
         self._asked_back: dict[int, set[PartitionId]] = {}  # by number, what is still held of it
         self._last_error = ""
+        self._notices = LoopNotices()
         self._tasks = BackgroundTasks(self._broke)
         self.member = GroupMember(calls.group, profile, max_poll_interval_ms, lambda: _draw_id(link), self._now_ms())
         self._tasks.start(self._beat())
@@ -114,6 +116,7 @@ class GroupMembership:
             while not self.member.is_over and self._loop.time() < deadline:
                 await asyncio.sleep(_LEAVE_STEP_SECONDS if self._loop.time() + _LEAVE_STEP_SECONDS < deadline else 0.0)
         finally:
+            self._notices.close()
             await self._tasks.close()  # nobody heartbeats for a consumer that is no more
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
@@ -162,14 +165,18 @@ class GroupMembership:
             self._follow(self.member.failed(request, error, self._now_ms()))
         else:
             self._last_error = ""
+            self._notices.close()
             self._follow(self.member.answered(request, answer, self._now_ms()))
         self.nudge()
 
     def _note(self, error: RaylogError) -> None:
+        may_pass = may_be_repeated(error)
+        if may_pass:
+            self._notices.waits(f"the coordinator of group {self.member.group!r}", error)
         text = str(error)
         if text != self._last_error:
             self._last_error = text
-            level = logging.INFO if may_be_repeated(error) else logging.WARNING
+            level = logging.INFO if may_pass else logging.WARNING
             _log.log(level, "Group %s, member %s: %s", self.member.group, self.member.member_id, text)
 
     # --- news -----------------------------------------------------------------------------------------------------

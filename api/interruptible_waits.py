@@ -5,16 +5,20 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 _SLICE_SECONDS: Final = 0.2
 
 
-def wait_in_slices(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
+def wait_in_slices(
+    future: concurrent.futures.Future[Any], timeout: float | None, meanwhile: Callable[[], object] | None = None
+) -> bool:
     """Whether it is done in time. In slices: a signal that comes just before a thread sleeps does not wake it up.
 
     Of a slice in which the process stood still only its own length counts. The loop stood still too, and needs its
-    turns: what it waits for ends by its own time-out, which says more than that the loop was slow.
+    turns: what it waits for ends by its own time-out, which says more than that the loop was slow. `meanwhile` is
+    called after each slice.
     """
     left = math.inf if timeout is None else timeout
     while not future.done():
@@ -24,4 +28,6 @@ def wait_in_slices(future: concurrent.futures.Future[Any], timeout: float | None
         began = time.monotonic()
         concurrent.futures.wait([future], slice_seconds)
         left -= min(time.monotonic() - began, slice_seconds)
+        if meanwhile is not None:
+            meanwhile()
     return True

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.topic_cache import PartitionLeader
+from raylog.actors.wait_notices import Wait
 from raylog.api.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
@@ -64,6 +65,20 @@ async def ask_until_answered(
 
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
     """
+    wait = Wait(f"an answer of the leader of {partition}")
+    try:
+        return await _until_answered(link, partition, ask, timeout, wait)
+    finally:
+        wait.over()
+
+
+async def _until_answered(
+    link: ClusterLink,
+    partition: TopicPartition,
+    ask: Callable[[PartitionLeader, float], Awaitable[_Answer]],
+    timeout: float,
+    wait: Wait,
+) -> _Answer:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     last: RaylogError = NotLeader(*partition, -1, -1)
@@ -73,12 +88,14 @@ async def ask_until_answered(
         try:
             leader = await leader_of(link, partition, left)
             if leader is None:
+                wait.failed(last)
                 continue
             return await ask(leader, max(0.0, deadline - loop.time()))
         except _FINAL:
             raise
         except RaylogError as error:
             last = error
+            wait.failed(error)
         failures += 1
         left = max(0.0, deadline - loop.time())
         pause = min(left, pause_after(failures, _MOST_PAUSE_SECONDS, link.env.random.random()))

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from raylog.actors.cluster_link import ClusterLink
 from raylog.actors.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched, SuspectBatch
 from raylog.actors.topic_cache import PartitionLeader
+from raylog.actors.wait_notices import LoopNotices
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetched_chain import ChainEnd, check_chain
 from raylog.api.fetched_items import Chunk, Failed, Item, Located, PartitionMarks
@@ -57,8 +58,15 @@ _PEOPLE_SECONDS: Final = 1.0  # the least pause where only people can help
 _log = logging.getLogger(__name__)
 
 
+def waiting_for(partition: TopicPartition) -> str:
+    """What a wait of its fetcher is called."""
+    return f"records of {partition}"
+
+
 class Outlet(Protocol):
     """Where a fetcher puts what it has."""
+
+    notices: LoopNotices
 
     def put(self, item: Item) -> None: ...
     def mark(self, partition: TopicPartition, marks: PartitionMarks) -> None: ...
@@ -93,6 +101,7 @@ class PartitionFetcher:
         self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.suspicions else 0.0
         self._failures = 0
         self._failing_since = 0.0
+        self._is_waiting = False
         self._timeout = options.request_timeout_ms / 1000
 
     async def run(self) -> None:
@@ -101,9 +110,14 @@ class PartitionFetcher:
             try:
                 most = 0 if self._offset == UNKNOWN else await self._outlet.room(self._partition)
                 leader = await leader_of(self._link, self._partition, self._timeout)
-                if leader is not None:
-                    await self._step(leader, most)
-                    self._failures = 0
+                if leader is None:
+                    self._wait("it has no leader")
+                    continue
+                await self._step(leader, most)
+                self._failures = 0
+                if self._is_waiting:
+                    self._is_waiting = False
+                    self._outlet.notices.over(waiting_for(self._partition))
             except _FINAL as error:
                 self._outlet.put(Failed(self._partition, self._generation, error, is_final=True))
                 return
@@ -223,7 +237,7 @@ class PartitionFetcher:
         if self._failures == 0:
             self._failing_since = now
         self._failures += 1
-        _log.debug("%s: %s", self._partition, error)
+        self._wait(error)
         most = _BACKOFFS * self._options.retry_backoff_ms / 1000
         pause = pause_after(self._failures, most, self._link.env.random.random())
         if isinstance(error, _TELL_AT_ONCE):
@@ -232,7 +246,6 @@ class PartitionFetcher:
             return
         if now - self._failing_since >= self._timeout:
             self._failing_since = now
-            _log.warning("%s: nothing was fetched for %g s: %s", self._partition, self._timeout, error)
             if not error.retriable:
                 self._tell(error)
         try:
@@ -240,6 +253,10 @@ class PartitionFetcher:
         except RaylogError as newer:
             self._tell(newer)
             await asyncio.sleep(max(pause, _PEOPLE_SECONDS))
+
+    def _wait(self, why: RaylogError | str) -> None:
+        self._is_waiting = True
+        self._outlet.notices.waits(waiting_for(self._partition), why)
 
     def _tell(self, error: RaylogError) -> None:
         self._outlet.put(Failed(self._partition, self._generation, error, is_final=False))

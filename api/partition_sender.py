@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.actors.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.topic_cache import PartitionLeader
 from raylog.actors.transaction_messages import TransactionPartition
+from raylog.actors.wait_notices import NO_ANSWER, reason_of
 from raylog.api.batch_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.batch_growth import SHORTEST_SECONDS, BatchGrowth
 from raylog.api.delivery import Delivery, Parcel
@@ -62,10 +63,18 @@ class PartitionSender:
         self._growth = BatchGrowth(options.batch_size)
         self._hurry = partial(sender.accumulator.tell, queue)
         self._is_busy = False  # a batch is being compressed, an id or a stream is being got: nothing overtakes it
+        self._has_answered = True  # the leader has, since `why_it_waits` was called last
 
     @property
     def is_idle(self) -> bool:
         return not self.delivery and not self.queue.sealed and self.queue.batch is None
+
+    def why_it_waits(self) -> str:
+        """For people, once a tick. Empty: it does not wait, or its leader has answered since the last tick."""
+        has_answered, self._has_answered = self._has_answered or not self.delivery.in_flight, False
+        if self._last_error is not None and not self.is_idle:
+            return reason_of(self._last_error)
+        return "" if has_answered else NO_ANSWER
 
     # --- sending --------------------------------------------------------------------------------------------------
 
@@ -230,6 +239,7 @@ class PartitionSender:
         assert isinstance(answer, Appended), answer
         self._failures = 0
         self._last_error = None
+        self._has_answered = True
         outcome = Outcome(answer.base_offset, answer.append_time_ms, answer.log_start_offset)
         self._sender.metrics.acknowledged(parcel.count, seconds)
         if self._transaction is not None and parcel.sequence == _FIRST_SEQUENCE:

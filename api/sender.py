@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from raylog.actors.background_tasks import BackgroundTasks
 from raylog.actors.cluster_link import ClusterLink
+from raylog.actors.wait_notices import WaitNotices
 from raylog.api.batch_accumulator import BatchAccumulator
 from raylog.api.partition_sender import PartitionSender
 from raylog.api.pending_batch import PendingBatch
@@ -56,6 +57,7 @@ class Sender:
         self._tick: asyncio.TimerHandle | None = None
         self._tick_seconds = min(_TICK_SECONDS, options.delivery_timeout_ms / 4000)
         self._is_refreshing = False
+        self._notices = WaitNotices(self.loop.time)
 
     def drain(self) -> None:
         """Look at the queues that have something new."""
@@ -127,8 +129,18 @@ class Sender:
             if not each.is_idle:
                 each.expire(now)
                 each.pump()
+        self._tell_what_waits()
         if self.accumulator.unresolved and not self.is_closed:
             self._tick = self.loop.call_later(self._tick_seconds, self._look_at_clock)
+
+    def _tell_what_waits(self) -> None:
+        waiting = {
+            f"{topic}-{number} to take records": why
+            for (topic, number), each in self._partitions.items()
+            if (why := each.why_it_waits())
+        }
+        self._notices.only(waiting)
+        self._notices.tell_if_due()
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 from raylog.actors.actor_address import Address
 from raylog.actors.cluster_access import ClusterAccess
 from raylog.actors.replication_messages import EARLIEST, LATEST, NO_EPOCH
+from raylog.actors.wait_notices import LoopNotices
 from raylog.api.consumer_options import ConsumerOptions
 from raylog.api.fetched_items import Chunk, Failed, Item, PartitionMarks
 from raylog.api.offset_lookup import look_up
@@ -189,6 +190,7 @@ class _Inbox:
         self._is_news = asyncio.Event()
         self._is_room = asyncio.Event()
         self.last_error = ""
+        self.notices = LoopNotices()
         options = ConsumerOptions.parse(
             {
                 "auto_offset_reset": "none",
@@ -215,6 +217,7 @@ class _Inbox:
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task], timeout=_LOOK_SECONDS)
+        self.notices.close()
 
     # --- from the fetcher -----------------------------------------------------------------------------------------
 

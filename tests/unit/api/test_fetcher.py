@@ -20,7 +20,7 @@ from raylog.errors import (
 )
 from raylog.storage.control_records import MarkerType
 from tests.unit.api.consumer_world import Consuming, consuming
-from tests.unit.api.fake_link import NODE
+from tests.unit.api.fake_link import NODE, Faults
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -421,3 +421,20 @@ def test_no_files_are_read_where_that_is_turned_off() -> None:
         assert not c.link.files_read
 
     consuming(main, 1, NODE, use_local_files=False)
+
+
+def test_a_consumer_that_waits_for_its_leaders_says_so_once_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(c: Consuming) -> None:
+        c.link.add_topic("t", 2)
+        c.desk.assign([P0, P1])
+        c.link.faults = Faults(refusals=1.0)
+        await asyncio.sleep(14.5)
+        c.link.faults = Faults()
+        await asyncio.sleep(30)
+
+    consuming(main)
+    told = [each.getMessage() for each in caplog.records if each.name.endswith("wait_notices")]
+    assert [line.split(": ")[0] for line in told] == [
+        "Has waited 3 s for records of t-0 and 1 more",
+        "Has waited 13 s for records of t-0 and 1 more",
+    ]

@@ -76,3 +76,17 @@ def test_pauses_grow_up_to_a_bound() -> None:
     pauses = [pause_after(failures, 1.0, 0.5) for failures in (1, 2, 3, 100)]
     assert pauses == pytest.approx([0.005, 0.01, 0.02, 1.0])
     assert pause_after(1, 1.0, 0.0) < pause_after(1, 1.0, 1.0)
+
+
+def test_a_question_that_waits_for_its_leader_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(c: Consuming) -> None:
+        (log,) = c.link.add_topic("t", 1)
+        log.knows_end = False
+        with pytest.raises(OffsetNotAvailable):
+            await look_up(c.link.as_link, {P0: LATEST}, False, 14.0)
+
+    consuming(main)
+    told = [each.getMessage() for each in caplog.records if each.name.endswith("wait_notices")]
+    assert [line.split(": ")[:2] for line in told] == [
+        [f"Has waited {seconds} s for an answer of the leader of t-0", "OffsetNotAvailable"] for seconds in (3, 13)
+    ]

@@ -212,3 +212,25 @@ def test_a_flush_in_the_moment_in_which_another_one_is_dealt_with_is_not_forgott
             return list(outcomes([first, *later]))
 
         assert world.do(main()) == [0, 1]
+
+
+def test_a_producer_that_waits_for_replicas_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with link_world() as world:
+        world.create_topic()
+
+        async def main() -> None:
+            producer = await make(world, delivery_timeout_ms=28_000, request_timeout_ms=15_000)
+            producer.send(TOPIC, 0, b"delivered")
+            await producer.flush()
+            leader = world.replica_that_leads()
+            for replica in world.cluster.replicas:
+                if replica is not leader:
+                    replica.process.machine.crash()
+            producer.send(TOPIC, 0, b"waits")
+            await producer.flush()
+            await asyncio.sleep(20.0)
+
+        world.do(main(), 60.0)
+    told = [each.getMessage() for each in caplog.records if f"for {TOPIC}-0 to take records: " in each.getMessage()]
+    assert [line.split(" for ")[0] for line in told] == ["Has waited 3 s", "Has waited 13 s", "Has waited 23 s"]
+    assert told[0].endswith("there is no answer yet")
