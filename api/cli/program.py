@@ -16,8 +16,9 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, INTERRUPTED, OK, USAGE
+from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, OK, USAGE
 from raylog.api.cli.failures import failure_of
+from raylog.api.cli.interrupts import Terminated, exit_code_of
 from raylog.api.cli.lazy_group import LazyGroup
 from raylog.api.cli.session import Session
 
@@ -62,9 +63,8 @@ def _ended(work: Callable[[], None], session: Session) -> int:
     except BrokenPipeError:
         _leave_stdout()
         return CLOSED_PIPE
-    except (KeyboardInterrupt, click.Abort):
-        _say("interrupted")
-        return INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as end:
+        return _interrupted(end)
     except Exception as error:  # noqa: BLE001  # the last to see it, and it tells the user
         return _report(error, session)
     return code
@@ -78,12 +78,17 @@ def _report(error: Exception, session: Session) -> int:
         traceback.print_exc()
     try:
         text, code = failure_of(error, session)
-    except KeyboardInterrupt:  # while other names were looked for
-        text, code = "interrupted", INTERRUPTED
+    except KeyboardInterrupt as end:  # while other names were looked for
+        return _interrupted(end)
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     _say(text)
     return code
+
+
+def _interrupted(end: BaseException) -> int:
+    _say("terminated" if isinstance(end, Terminated) else "interrupted")
+    return exit_code_of(end)
 
 
 def _say(text: str) -> None:

@@ -20,6 +20,7 @@ from raylog.actors.directory_search import search
 from raylog.actors.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
 from raylog.actors.ray_nodes import living_nodes
 from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
+from raylog.api.cli.interrupts import interrupts
 from raylog.api.cluster import Cluster
 from raylog.api.cluster_shutdown import actor_names
 from raylog.api.formation import start
@@ -48,6 +49,7 @@ def join_quietly() -> None:
             os.dup2(nowhere.fileno(), 2)
         join_ray(log_to_driver=False, logging_level=logging.ERROR)
     finally:
+        interrupts.take_back()
         os.dup2(kept, 2)
         os.close(kept)
 
@@ -97,6 +99,7 @@ def temporary_cluster(brokers: int) -> Iterator[Cluster]:
     try:
         keep_ray_off_stdout()
         join_or_start_ray(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        interrupts.take_back()
         try:
             cluster = start(f"{folder}/data", brokers=brokers, name="bench")
             yield cluster
