@@ -106,7 +106,7 @@ test-metrics: $(METRICS)/.installed ## what Ray's Prometheus endpoint tells of a
 test-packaging: $(STAMP) ## build the wheel, install it in a fresh environment, import it
 	$(PYTEST) tests/packaging
 
-SIMULATE = $(BIN)/python -m tests.simulation.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) --workers $(WORKERS)
+SIMULATE = $(BIN)/python -m tests.simulator.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) --workers $(WORKERS)
 
 simulate: $(STAMP) ## many seeds, SEEDS=1000 FROM=0; or one with all that happens in it, SEED=17 [MUTATION=name]
 	$(SIMULATE) $(if $(MUTATION),--mutation $(MUTATION))
@@ -118,7 +118,7 @@ simulate-transactions: $(STAMP) ## the same of transactions
 	$(SIMULATE) --of transactions
 
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
-	$(BIN)/python -m tests.simulation.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m tests.simulator.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
 # OUTRUN_SECONDS, BACKLOG_GB: how much the tests of a client's memory take.
 soak: $(STAMP) ## faults on a real Ray under a writer, CYCLES=1000, and more: an hour and longer (CYCLES=30: minutes)
@@ -131,7 +131,7 @@ newcomer: ## git clone, make demo, make test, with nothing set up and nothing ty
 	@$(PYTHON) -m tests.newcomer $(TARGETS)
 
 docs: $(STAMP) ## write docs/configuration.md anew, from the definitions
-	$(BIN)/python -m raylog.api.configuration_reference > docs/configuration.md
+	$(BIN)/python -m raylog.api.reference.configuration_reference > docs/configuration.md
 
 bench: $(STAMP) ## measure every part, as ratios against raw limits of this machine
 	$(BIN)/python -m bench

@@ -18,7 +18,7 @@ from typing import Final, cast
 
 import uvloop
 
-from raylog.actors.kept_memory import keep_memory, raw_memory
+from raylog.actors.machine.kept_memory import keep_memory, raw_memory
 from raylog.config import KIB, MIB
 
 _HEADER: Final = struct.Struct(">II")  # bytes that follow, number

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.record_batch import HEADER_BYTES
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.record_batch import HEADER_BYTES
 
 NOW_MS = 1_700_000_000_000
 RECORD_BYTES = 110

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from bench.batches import NOW_MS, records
 from bench.measuring import Figure, rate_of, rounds_of
-from raylog.storage.arrow_columns import batch_to_arrow
-from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.compression import codec_named
+from raylog.storage.format.arrow_columns import batch_to_arrow
+from raylog.storage.format.batch_codec import decode_batch, encode_batch
+from raylog.storage.format.compression import codec_named
 
 _COUNT = 5000
 _MILLION = 1_000_000

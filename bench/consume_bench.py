@@ -22,18 +22,18 @@ import uvloop
 from bench.batches import batch_of
 from bench.measuring import ROUNDS, Figure, rate_of, rounds_of
 from bench.replicated_partition import TOPIC, TOPIC_ID, BenchCluster, bench_cluster
-from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.kept_memory import keep_memory
-from raylog.actors.replication_messages import NO_EPOCH, Append, Appended
-from raylog.actors.stream_interface import Stream
-from raylog.api.client_access import link_address
-from raylog.api.client_runtime import client_runtime
-from raylog.api.consumer import Consumer
-from raylog.api.record_decoding import RecordRun
-from raylog.api.records import TopicPartition
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.machine.kept_memory import keep_memory
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
+from raylog.api.connection.client_access import link_address
+from raylog.api.connection.client_runtime import client_runtime
+from raylog.api.connection.records import TopicPartition
+from raylog.api.consumer.consumer import Consumer
+from raylog.api.consumer.rules.record_decoding import RecordRun
 from raylog.config import KIB, MIB
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.record_batch import check_batch, read_header
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.record_batch import check_batch, read_header
 
 _MILLION = 1_000_000
 _LOG_BYTES = 256 * MIB

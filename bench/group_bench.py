@@ -16,11 +16,11 @@ import uvloop
 
 from bench.group_members import Member
 from bench.measuring import ROUNDS, Figure
-from raylog.actors.messages import Message, pack, unpack
-from raylog.groups.coordinator import GroupCoordinator
-from raylog.groups.group_messages import CommitOffsets
-from raylog.groups.group_records import ClaimKey, EncodedRecord, decode
-from raylog.groups.offsets_log import KnownTopic
+from raylog.actors.protocol.messages import Message, pack, unpack
+from raylog.groups.coordinator.coordinator import GroupCoordinator
+from raylog.groups.records.messages import CommitOffsets
+from raylog.groups.records.offsets_log import KnownTopic
+from raylog.groups.records.records import ClaimKey, EncodedRecord, decode
 
 _GROUPS = 100
 _MEMBERS = 10  # of each group

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raylog.actors.messages import Message
-from raylog.groups.group_messages import GroupHeartbeat, GroupHeartbeatAnswer, Partitions, Profile
+from raylog.actors.protocol.messages import Message
+from raylog.groups.records.messages import GroupHeartbeat, GroupHeartbeatAnswer, Partitions, Profile
 
 
 @dataclass

@@ -20,7 +20,7 @@ import raylog
 from bench.heartbeat_members import GROUPS, MEMBERS, PARTITION, TOPIC
 from bench.measuring import Figure
 from bench.real_cluster import coordinator_pids, real_cluster
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 _PARTITIONS: Final = 2
 _START_SECONDS: Final = 30.0

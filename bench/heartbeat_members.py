@@ -25,14 +25,14 @@ from typing import Final
 import uvloop
 
 from bench.group_members import Member
-from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_names import OFFSETS_TOPIC
-from raylog.actors.messages import Message
-from raylog.actors.ray_tls import RayTls
-from raylog.api.client_access import link_address
-from raylog.api.client_runtime import ClientEnvironment
-from raylog.storage.murmur2 import murmur2
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.machine.tls import RayTls
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.messages import Message
+from raylog.api.connection.client_access import link_address
+from raylog.api.connection.client_runtime import ClientEnvironment
+from raylog.storage.format.murmur2 import murmur2
 
 TOPIC: Final = "beating"
 GROUPS: Final = 100

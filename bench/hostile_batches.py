@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raylog.config import MIB
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.columns import encode_columns, pack_int64
-from raylog.storage.compression import codec_named, compress
-from raylog.storage.record_batch import MAGIC_COLUMNS, MAGIC_KAFKA, seal
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.columns import encode_columns, pack_int64
+from raylog.storage.format.compression import codec_named, compress
+from raylog.storage.format.record_batch import MAGIC_COLUMNS, MAGIC_KAFKA, seal
 
 _CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 _TIME: Final = 1_000

@@ -21,14 +21,14 @@ from bench.hostile_messages import largest, malformed
 from bench.loop_watch import LoopWatch, ProcessEnded
 from bench.measuring import Figure
 from bench.real_cluster import actor_pids, coordinator_pids, real_cluster
-from raylog.actors.cluster_secrets import Key
-from raylog.actors.control_messages import AllocateProducerIds, GetMetadata, Metadata
-from raylog.actors.coordinator_messages import EnsureCoordinators
-from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.frames import CLIENT_MESSAGE_BYTES, NO_PARTITION, NO_TOPIC
-from raylog.actors.messages import Message, Ping, numbers_of, pack
-from raylog.actors.replication_messages import (
+from raylog.actors.protocol.cluster_secrets import Key
+from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata
+from raylog.actors.protocol.coordinator_messages import EnsureCoordinators
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES, NO_PARTITION, NO_TOPIC
+from raylog.actors.protocol.messages import Message, Ping, numbers_of, pack
+from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,
     Append,
     AppendTransactional,
@@ -37,8 +37,8 @@ from raylog.actors.replication_messages import (
     ListOpenTransactions,
     SuspectBatch,
 )
-from raylog.actors.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
-from raylog.actors.transaction_messages import (
+from raylog.actors.protocol.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
+from raylog.actors.protocol.transaction_messages import (
     AbortTransaction,
     AddGroup,
     DescribeTransaction,
@@ -46,9 +46,9 @@ from raylog.actors.transaction_messages import (
     InitProducer,
     ListTransactions,
 )
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 from raylog.config import MIB
-from raylog.groups.group_messages import (
+from raylog.groups.records.messages import (
     AlterOffsets,
     CommitOffsets,
     DeleteGroup,

@@ -9,10 +9,10 @@ import os
 import socket
 from typing import Final, NamedTuple
 
-from raylog.actors.admission import NONCE_BYTES, Dialer
-from raylog.actors.cluster_secrets import Key
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.frames import (
+from raylog.actors.machine.admission import NONCE_BYTES, Dialer
+from raylog.actors.protocol.cluster_secrets import Key
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.frames import (
     ERROR,
     HEADER_BYTES,
     LENGTH_BYTES,
@@ -25,7 +25,7 @@ from raylog.actors.frames import (
     encode_header,
     read_header,
 )
-from raylog.actors.messages import Failure, Message, Ping, pack, unpack
+from raylog.actors.protocol.messages import Failure, Message, Ping, pack, unpack
 
 _SECONDS: Final = 20.0
 _PIECE_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Union
 
 import msgpack
 
-from raylog.actors.messages import Message
+from raylog.actors.protocol.messages import Message
 
 _ARRAY32: Final = struct.Struct(">BI")
 _ARRAY32_TAG: Final = 0xDD

@@ -21,25 +21,25 @@ from pathlib import Path
 import uvloop
 
 from bench.measuring import Figure
-from raylog.actors import log_compaction
-from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.control_messages import Assign, ReplicaAddress, ReplicaHello
-from raylog.actors.core_thread import CoreThread
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
-from raylog.actors.housekeeper_actor import give_way
-from raylog.actors.housekeeper_watch import HousekeeperWatch
-from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
-from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.actors.replica_process import ReplicaProcess
-from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.replication_messages import NO_EPOCH, Append, Appended
-from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Answer, Request, Stream
+from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
+from raylog.actors.housekeeping.watch import HousekeeperWatch
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_interface import Answer, Request, Stream
+from raylog.actors.machine.loop_thread import CoreThread
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.on_ray.housekeeper_actor import give_way
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.control_messages import Assign, ReplicaAddress, ReplicaHello
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
+from raylog.actors.replica import compaction
+from raylog.actors.replica.process import ReplicaProcess
 from raylog.config import MIB
-from raylog.storage import compaction_progress
-from raylog.storage.batch_codec import encode_batch
+from raylog.storage.compaction import progress as progress_files
+from raylog.storage.format.batch_codec import encode_batch
 
 _TOPIC_ID = b"topic of a bench"
 _SETTINGS = {
@@ -96,7 +96,7 @@ class _Partition:
 
     def is_being_compacted(self) -> bool:
         """Since the replica has found the housekeeping process, no compaction has come to its end."""
-        progress = Path(self.directory, compaction_progress.FILE_NAME)
+        progress = Path(self.directory, progress_files.FILE_NAME)
         return self._begun_at > (progress.stat().st_mtime if progress.exists() else 0.0)
 
     def _start(self, main: object, *args: object) -> None:
@@ -203,8 +203,8 @@ def _fail(error: BaseException) -> None:
 
 
 def _replica(spec: ReplicaSpec, place: Place) -> None:
-    log_compaction.LOOK_SECONDS = _LOOK_SECONDS  # type: ignore[misc]  # a quarter of a minute is long for a bench
-    log_compaction.LONGEST_PAUSE = _LOOK_SECONDS  # type: ignore[misc]
+    compaction.LOOK_SECONDS = _LOOK_SECONDS  # type: ignore[misc]  # a quarter of a minute is long for a bench
+    compaction.LONGEST_PAUSE = _LOOK_SECONDS  # type: ignore[misc]
 
     async def live() -> None:
         await ReplicaProcess(RealEnvironment(place, None), spec, os.getpid()).run()

@@ -14,12 +14,12 @@ from pathlib import Path
 from bench.batches import NOW_MS, batch_of, records
 from bench.measuring import ROUNDS, Figure, rounds_of, seconds
 from raylog.config import GIB, MIB
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.compaction import CompactionReport, run_compaction
-from raylog.storage.key_map import MemoryBudget, bytes_for
-from raylog.storage.log_recovery import OpenedAfter
-from raylog.storage.partition_directory import PartitionIdentity
-from raylog.storage.partition_log import PartitionLog
+from raylog.storage.compaction.cleaner import CompactionReport, run_compaction
+from raylog.storage.compaction.key_map import MemoryBudget, bytes_for
+from raylog.storage.directory.partition_directory import PartitionIdentity
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.log.partition_log import PartitionLog
+from raylog.storage.log.recovery import OpenedAfter
 
 _IDENTITY = PartitionIdentity("bench", "bench", "bench-id", 0)
 _SMALL_BATCH = 16 * 1024

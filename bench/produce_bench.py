@@ -21,8 +21,8 @@ from functools import partial
 
 from bench.measuring import ROUNDS, Figure, rounds_of, seconds
 from bench.real_cluster import real_cluster, topic
-from raylog.api.cluster import Cluster
-from raylog.api.producer import Producer
+from raylog.api.admin.cluster import Cluster
+from raylog.api.producer.producer import Producer
 from raylog.config import KIB, MIB
 
 _ONE_BY_ONE = 500_000

@@ -12,9 +12,9 @@ import ray
 import ray.util
 
 import raylog
-from raylog.actors.coordinator_names import OFFSETS_TOPIC
-from raylog.actors.ray_runtime import join_or_start_ray
-from raylog.api.cluster import Cluster
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.api.admin.cluster import Cluster
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from bench.delivery_gaps import Delivery, Gap, Told, gap_in, longest, missing, m
 from bench.measuring import Figure
 from bench.real_cluster import coordinator_pids, real_cluster
 from bench.rebalance_programs import EVENTS, GROUP, PARTITIONS, SESSION_MS, TOPIC, deliveries, sent_counts
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 from raylog.errors import RaylogError
 
 _REPLICAS: Final = int(os.environ.get("RAYLOG_BENCH_REPLICAS", "3"))

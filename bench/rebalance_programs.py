@@ -24,7 +24,7 @@ from typing import Final
 
 import raylog
 from bench.delivery_gaps import ASSIGNED, REVOKED, Delivery
-from raylog.actors.cluster_access import ClusterAccess
+from raylog.actors.machine.cluster_access import ClusterAccess
 
 TOPIC: Final = "moving"
 GROUP: Final = "movers"

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 
 import uvloop
 
-from raylog.actors.actor_address import Address
-from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.control_messages import (
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.machine.actor_address import Address
+from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.machine.kept_memory import keep_memory
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.control_messages import (
     Assign,
     BrokerMetadata,
     GetMetadata,
@@ -29,13 +33,9 @@ from raylog.actors.control_messages import (
     ReplicaHello,
     TopicMetadata,
 )
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.kept_memory import keep_memory
-from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.actors.replica_process import ReplicaProcess
-from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.requests_held import refuse_all
-from raylog.actors.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.replica.process import ReplicaProcess
 
 TOPIC = "bench"
 TOPIC_ID = b"topic of a bench"

@@ -14,11 +14,11 @@ import uvloop
 from bench.bare_replication import bare_replication
 from bench.measuring import ROUNDS, Figure, rounds_of
 from bench.replicated_partition import TOPIC_ID, replicated_partition
-from raylog.actors.kept_memory import keep_memory
-from raylog.actors.replication_messages import NO_EPOCH, Append, Appended
-from raylog.actors.stream_interface import Stream
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.machine.kept_memory import keep_memory
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
 from raylog.config import KIB, MIB
-from raylog.storage.batch_codec import encode_batch
+from raylog.storage.format.batch_codec import encode_batch
 
 _ROUND_TRIPS = 2_000
 _PIPELINED = {100: (20_000, 64), 16 * KIB: (8_000, 64)}  # batches, in flight

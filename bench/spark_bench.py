@@ -18,7 +18,7 @@ import raylog
 from bench.measuring import Figure, seconds
 from bench.real_cluster import real_cluster
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,8 @@ import ray
 
 from bench.measuring import ROUNDS, Figure
 from bench.real_cluster import real_cluster
-from raylog.api.cluster import Cluster
-from raylog.api.producer import Producer
+from raylog.api.admin.cluster import Cluster
+from raylog.api.producer.producer import Producer
 
 _GOAL_MS: Final = 250.0
 _MEMORY_GOAL_MB: Final = 60.0

@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from bench.measuring import ROUNDS, Figure
-from raylog.actors.cluster_secrets import Key, Standing
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.messages import Done
-from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.actors.streams import StreamServer, connect
+from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.machine.stream_connection import StreamConnection
+from raylog.actors.machine.stream_server import StreamServer, connect
+from raylog.actors.protocol.cluster_secrets import Key, Standing
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Done
 from raylog.config import KIB, MIB
 
 _SECRET = os.urandom(32)

@@ -18,10 +18,10 @@ import uvloop
 
 from bench.measuring import Figure
 from bench.replicated_partition import TOPIC_ID, replicated_partition
-from raylog.actors.replication_messages import NO_EPOCH, Append
-from raylog.actors.stream_interface import Stream
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append
 from raylog.config import MIB
-from raylog.storage.batch_codec import encode_batch
+from raylog.storage.format.batch_codec import encode_batch
 
 _BYTES = 5_000_000_000
 _WINDOW = 16

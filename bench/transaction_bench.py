@@ -14,8 +14,8 @@ from functools import partial
 
 from bench.measuring import ROUNDS, Figure, seconds
 from bench.real_cluster import real_cluster, topic
-from raylog.api.cluster import Cluster
-from raylog.api.producer import Producer
+from raylog.api.admin.cluster import Cluster
+from raylog.api.producer.producer import Producer
 
 _LARGE, _LARGE_COUNT = 50_000, 6
 _SMALL, _SMALL_COUNT = 1_000, 100

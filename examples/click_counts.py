@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import raylog
 from examples.small_cluster import eventually, small_cluster, small_spark
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

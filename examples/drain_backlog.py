@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import raylog
 from examples.small_cluster import eventually, small_cluster, small_spark
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
-from raylog.api.records import TopicPartition
+from raylog.api.admin.cluster import Cluster
+from raylog.api.connection.records import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

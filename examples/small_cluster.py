@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import raylog
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

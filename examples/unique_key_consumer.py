@@ -15,8 +15,8 @@ from pathlib import Path
 
 import raylog
 from examples.small_cluster import small_cluster
-from raylog.api.cluster import Cluster
-from raylog.api.records import ConsumerRecord
+from raylog.api.admin.cluster import Cluster
+from raylog.api.connection.records import ConsumerRecord
 
 TOPIC, GROUP = "payments", "ledger"
 

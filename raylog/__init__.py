@@ -4,7 +4,7 @@ This folder holds the public names, the base layer that every other folder may i
 and one symlink per folder at the top of the repository: `raylog.storage` is `../storage`, and so on. Import a
 folder only under its `raylog.` name.
 
-Importing any part, say `raylog.storage.record_batch`, runs this file first, so it imports nothing: a replica
+Importing any part, say `raylog.storage.format.record_batch`, runs this file first, so it imports nothing: a replica
 process stays small, and unit tests (which forbid Ray) can import every pure module. A public name whose
 module imports Ray is looked up on first use (`__getattr__`), not imported here.
 """
@@ -15,20 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raylog import errors
-    from raylog.actors.descriptions import ClusterDescription, TopicDescription
-    from raylog.api.async_consumer import AsyncConsumer
-    from raylog.api.async_producer import AsyncProducer
-    from raylog.api.bulk_send import BulkFuture, BulkMetadata
-    from raylog.api.cluster import Cluster
-    from raylog.api.column_batches import ColumnBatch
-    from raylog.api.consumer import Consumer
-    from raylog.api.formation import connect, start
-    from raylog.api.group_descriptions import GroupDescription
-    from raylog.api.parallel_consumer import ParallelConsumer
-    from raylog.api.producer import Producer
-    from raylog.api.rebalance_listener import RebalanceListener
-    from raylog.api.record_future import RecordFuture
-    from raylog.api.records import (
+    from raylog.actors.cluster.descriptions import ClusterDescription, TopicDescription
+    from raylog.api.admin.cluster import Cluster
+    from raylog.api.admin.formation import connect, start
+    from raylog.api.admin.rules.group_descriptions import GroupDescription
+    from raylog.api.connection.records import (
         ConsumerRecord,
         GroupMetadata,
         OffsetAndMetadata,
@@ -36,6 +27,15 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
+    from raylog.api.consumer.async_consumer import AsyncConsumer
+    from raylog.api.consumer.consumer import Consumer
+    from raylog.api.consumer.group.rebalance_listener import RebalanceListener
+    from raylog.api.consumer.rules.column_batches import ColumnBatch
+    from raylog.api.parallel.parallel_consumer import ParallelConsumer
+    from raylog.api.producer.async_producer import AsyncProducer
+    from raylog.api.producer.buffer.record_future import RecordFuture
+    from raylog.api.producer.bulk_send import BulkFuture, BulkMetadata
+    from raylog.api.producer.producer import Producer
     from raylog.errors import (
         BufferFull,
         BulkSendFailed,
@@ -117,44 +117,44 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncConsumer": "raylog.api.async_consumer",
-    "AsyncProducer": "raylog.api.async_producer",
+    "AsyncConsumer": "raylog.api.consumer.async_consumer",
+    "AsyncProducer": "raylog.api.producer.async_producer",
     "BufferFull": "raylog.errors",
-    "BulkFuture": "raylog.api.bulk_send",
-    "BulkMetadata": "raylog.api.bulk_send",
+    "BulkFuture": "raylog.api.producer.bulk_send",
+    "BulkMetadata": "raylog.api.producer.bulk_send",
     "BulkSendFailed": "raylog.errors",
     "ClientError": "raylog.errors",
-    "Cluster": "raylog.api.cluster",
-    "ClusterDescription": "raylog.actors.descriptions",
+    "Cluster": "raylog.api.admin.cluster",
+    "ClusterDescription": "raylog.actors.cluster.descriptions",
     "ClusterNotFound": "raylog.errors",
     "ClusterNotReady": "raylog.errors",
     "ClusterUnreachable": "raylog.errors",
-    "ColumnBatch": "raylog.api.column_batches",
-    "Consumer": "raylog.api.consumer",
-    "ConsumerRecord": "raylog.api.records",
+    "ColumnBatch": "raylog.api.consumer.rules.column_batches",
+    "Consumer": "raylog.api.consumer.consumer",
+    "ConsumerRecord": "raylog.api.connection.records",
     "FencedMember": "raylog.errors",
-    "GroupDescription": "raylog.api.group_descriptions",
+    "GroupDescription": "raylog.api.admin.rules.group_descriptions",
     "GroupError": "raylog.errors",
-    "GroupMetadata": "raylog.api.records",
+    "GroupMetadata": "raylog.api.connection.records",
     "InvalidConfig": "raylog.errors",
     "NotEnoughReplicas": "raylog.errors",
-    "OffsetAndMetadata": "raylog.api.records",
-    "OffsetAndTimestamp": "raylog.api.records",
-    "ParallelConsumer": "raylog.api.parallel_consumer",
+    "OffsetAndMetadata": "raylog.api.connection.records",
+    "OffsetAndTimestamp": "raylog.api.connection.records",
+    "ParallelConsumer": "raylog.api.parallel.parallel_consumer",
     "PartitionNotOwned": "raylog.errors",
-    "Producer": "raylog.api.producer",
+    "Producer": "raylog.api.producer.producer",
     "ProducerClosed": "raylog.errors",
     "ProducerFenced": "raylog.errors",
     "RaylogError": "raylog.errors",
-    "RebalanceListener": "raylog.api.rebalance_listener",
-    "RecordFuture": "raylog.api.record_future",
-    "RecordMetadata": "raylog.api.records",
+    "RebalanceListener": "raylog.api.consumer.group.rebalance_listener",
+    "RecordFuture": "raylog.api.producer.buffer.record_future",
+    "RecordMetadata": "raylog.api.connection.records",
     "RecordTooLarge": "raylog.errors",
     "RequestTimedOut": "raylog.errors",
     "ResultNotReady": "raylog.errors",
-    "TopicDescription": "raylog.actors.descriptions",
+    "TopicDescription": "raylog.actors.cluster.descriptions",
     "TopicExists": "raylog.errors",
-    "TopicPartition": "raylog.api.records",
+    "TopicPartition": "raylog.api.connection.records",
     "TransactionAborted": "raylog.errors",
     "TransactionPending": "raylog.errors",
     "UnknownConfig": "raylog.errors",
@@ -162,8 +162,8 @@ _HOMES = {
     "UnknownMember": "raylog.errors",
     "UnknownTopic": "raylog.errors",
     "WakeupError": "raylog.errors",
-    "connect": "raylog.api.formation",
-    "start": "raylog.api.formation",
+    "connect": "raylog.api.admin.formation",
+    "start": "raylog.api.admin.formation",
 }
 _NAMES_ELSEWHERE = {
     "AIOKafkaConsumer": "raylog.AsyncConsumer",

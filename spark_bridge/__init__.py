@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raylog.spark_bridge.batch_read import read
-    from raylog.spark_bridge.batch_write import write
-    from raylog.spark_bridge.spark_session import session, stop
-    from raylog.spark_bridge.stream_planner import SourceProgress
-    from raylog.spark_bridge.stream_read import plan_to_end, read_stream, stream_progress
-    from raylog.spark_bridge.stream_write import write_stream
+    from raylog.spark_bridge.reading.batch_read import read
+    from raylog.spark_bridge.reading.stream_planner import SourceProgress
+    from raylog.spark_bridge.reading.stream_read import plan_to_end, read_stream, stream_progress
+    from raylog.spark_bridge.sessions.spark_session import session, stop
+    from raylog.spark_bridge.writing.batch_write import write
+    from raylog.spark_bridge.writing.stream_write import write_stream
 
 __all__ = [
     "SourceProgress",
@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "SourceProgress": "raylog.spark_bridge.stream_planner",
-    "plan_to_end": "raylog.spark_bridge.stream_read",
-    "read": "raylog.spark_bridge.batch_read",
-    "read_stream": "raylog.spark_bridge.stream_read",
-    "session": "raylog.spark_bridge.spark_session",
-    "stop": "raylog.spark_bridge.spark_session",
-    "stream_progress": "raylog.spark_bridge.stream_read",
-    "write": "raylog.spark_bridge.batch_write",
-    "write_stream": "raylog.spark_bridge.stream_write",
+    "SourceProgress": "raylog.spark_bridge.reading.stream_planner",
+    "plan_to_end": "raylog.spark_bridge.reading.stream_read",
+    "read": "raylog.spark_bridge.reading.batch_read",
+    "read_stream": "raylog.spark_bridge.reading.stream_read",
+    "session": "raylog.spark_bridge.sessions.spark_session",
+    "stop": "raylog.spark_bridge.sessions.spark_session",
+    "stream_progress": "raylog.spark_bridge.reading.stream_read",
+    "write": "raylog.spark_bridge.writing.batch_write",
+    "write_stream": "raylog.spark_bridge.writing.stream_write",
 }
 
 

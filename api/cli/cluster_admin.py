@@ -14,7 +14,7 @@ from raylog.api.cli.running import status_document
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import BrokerDescription
+    from raylog.actors.cluster.descriptions import BrokerDescription
     from raylog.api.cli.rebalance_plan import Move
 
 
@@ -193,7 +193,7 @@ def _state(broker: BrokerDescription) -> str:
 
 
 def _plan(session: Session) -> list[Move]:
-    from raylog.actors.placement import Site
+    from raylog.actors.cluster.placement.placement import Site
     from raylog.api.cli.rebalance_plan import plan
 
     found = session.cluster.describe_cluster(timeout=session.timeout)

@@ -27,8 +27,8 @@ from raylog.api.cli.session import Session, connects
 from raylog.errors import UnknownGroup, UnknownPartition, UnknownTopic
 
 if TYPE_CHECKING:
-    from raylog.api.consumer import Consumer
-    from raylog.api.records import ConsumerRecord, TopicPartition
+    from raylog.api.connection.records import ConsumerRecord, TopicPartition
+    from raylog.api.consumer.consumer import Consumer
 
 _POLL_MS: Final = 200.0
 _MOST_RECORDS: Final = 5_000
@@ -174,7 +174,7 @@ def _read_alone(
 
 
 def _partitions(consumer: Consumer, topics: Sequence[str], numbers: Sequence[int] | None) -> Iterator[TopicPartition]:
-    from raylog.api.records import TopicPartition
+    from raylog.api.connection.records import TopicPartition
 
     for topic in dict.fromkeys(topics):
         there = consumer.partitions_for_topic(topic)
@@ -240,7 +240,7 @@ class _Place:
         if consumer.assignment() or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + _LOOK_SECONDS
-        from raylog.groups.group_state import ASSIGNING
+        from raylog.groups.rules.group import ASSIGNING
 
         try:
             found = self._session.cluster.describe_group(self._group, timeout=self._session.timeout)

@@ -13,7 +13,7 @@ from raylog.api.cli.output import JSON, formatted, known, say, show_facts, show_
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.actors.copies import CopyDescription, PartitionCopies, SetAsideDescription
+    from raylog.actors.cluster.copies import CopyDescription, PartitionCopies, SetAsideDescription
 
 _MS: Final = 1000
 

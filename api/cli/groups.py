@@ -15,8 +15,8 @@ from raylog.api.cli.read_range import END, START, parse_place
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.api.group_descriptions import GroupDescription
-    from raylog.api.records import TopicPartition
+    from raylog.api.admin.rules.group_descriptions import GroupDescription
+    from raylog.api.connection.records import TopicPartition
 
 
 @click.group(cls=LazyGroup)

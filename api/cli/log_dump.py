@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from raylog.groups.dump import dump_command
+from raylog.groups.dump.command import dump_command
 
 __all__ = ["dump_command"]

@@ -15,8 +15,8 @@ from raylog.api.cli.record_format import Parsed, Reader
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.api.producer import Producer
-    from raylog.api.record_future import RecordFuture
+    from raylog.api.producer.buffer.record_future import RecordFuture
+    from raylog.api.producer.producer import Producer
 
 _CHUNK: Final = 1 << 16
 _MOST_PENDING: Final = 50_000

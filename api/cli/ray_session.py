@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final
 import ray
 from ray._private import worker
 
-from raylog.actors.actor_names import namespace
-from raylog.actors.data_directories import check_writable
-from raylog.actors.directory_search import search
-from raylog.actors.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
-from raylog.actors.ray_nodes import living_nodes
-from raylog.actors.ray_runtime import is_none_to_join, join_or_start_ray, join_ray
+from raylog.actors.on_ray.data_directories import check_writable
+from raylog.actors.on_ray.directory_search import search
+from raylog.actors.on_ray.runtime.join_ray import is_none_to_join, join_or_start_ray, join_ray
+from raylog.actors.on_ray.runtime.nodes import living_nodes
+from raylog.actors.on_ray.runtime.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
+from raylog.actors.protocol.actor_names import namespace
+from raylog.api.admin.cluster import Cluster
+from raylog.api.admin.cluster_shutdown import actor_names
+from raylog.api.admin.formation import start
 from raylog.api.cli.interrupts import interrupts
-from raylog.api.cluster import Cluster
-from raylog.api.cluster_shutdown import actor_names
-from raylog.api.formation import start
 from raylog.errors import ClusterNotFound, ClusterNotReady, RayUnreachable
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import ClusterDescription
+    from raylog.actors.cluster.descriptions import ClusterDescription
 
 _LOOK_SECONDS: Final = 0.2
 
@@ -40,7 +40,7 @@ def keep_ray_off_stdout() -> None:
 def join_quietly() -> None:
     """Join the Ray that is running. What is wrong with it comes as an error, so what Ray prints meanwhile is dropped:
 
-    it tells on stderr, past Python, of each attempt to be let in without a token (`ray_runtime.py` makes one).
+    it tells on stderr, past Python, of each attempt to be let in without a token (`runtime/join_ray.py` makes one).
     """
     keep_ray_off_stdout()
     kept = os.dup(2)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from raylog.api.cli.arguments import moment
-from raylog.api.records import OffsetAndTimestamp, TopicPartition
+from raylog.api.connection.records import OffsetAndTimestamp, TopicPartition
 
 START: Final = "start"
 END: Final = "end"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from raylog.actors.placement import Site
+from raylog.actors.cluster.placement.placement import Site
 
 Partition: TypeAlias = tuple[str, int]
 Placement: TypeAlias = dict[Partition, tuple[int, ...]]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from raylog.api.records import ConsumerRecord
+from raylog.api.connection.records import ConsumerRecord
 
 Part: TypeAlias = "bytes | Verb"
 _READABLE: Final = frozenset("kvpTh")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from raylog.actors.control_store import what_it_means
+from raylog.actors.on_ray.runtime.control_store import what_it_means
+from raylog.api.admin.cluster_health import problems
 from raylog.api.cli.output import JSON, formatted, listed, show_facts, show_json
 from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
-from raylog.api.cluster_health import problems
 from raylog.errors import ClusterNotReady
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import ClusterDescription, PartitionDescription
+    from raylog.actors.cluster.descriptions import ClusterDescription, PartitionDescription
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 60.0

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from raylog.actors.actor_names import DEFAULT_CLUSTER
+from raylog.actors.protocol.actor_names import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import ClusterDescription
-    from raylog.api.cluster import Cluster
-    from raylog.api.consumer import Consumer
-    from raylog.api.producer import Producer
+    from raylog.actors.cluster.descriptions import ClusterDescription
+    from raylog.api.admin.cluster import Cluster
+    from raylog.api.consumer.consumer import Consumer
+    from raylog.api.producer.producer import Producer
     from raylog.api.workloads.driver import Target
 
 DEFAULT_SECONDS: Final = 30.0
@@ -48,7 +48,7 @@ class Session:
         """RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady."""
         if self._cluster is None:
             self.join_ray()
-            from raylog.api.cluster import Cluster
+            from raylog.api.admin.cluster import Cluster
 
             cluster = Cluster(self.name)
             cluster.wait_until_ready(self.timeout)
@@ -63,12 +63,12 @@ class Session:
         join_quietly()
 
     def producer(self, **options: Any) -> Producer:
-        from raylog.api.producer import Producer
+        from raylog.api.producer.producer import Producer
 
         return Producer(cluster=self.cluster, **options)
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        from raylog.api.consumer import Consumer
+        from raylog.api.consumer.consumer import Consumer
 
         return Consumer(*topics, cluster=self.cluster, **options)
 
@@ -86,7 +86,7 @@ class Session:
     ) -> bool:
         """Be connected to the Ray that is running, or, unless `join`, to a new one. Whether it is new."""
         quieten_ray()
-        from raylog.actors.own_ray import RaySettings
+        from raylog.actors.on_ray.runtime.own_ray import RaySettings
         from raylog.api.cli.ray_session import have_ray
 
         settings = None if join else RaySettings(port, num_cpus, dashboard)
@@ -157,7 +157,7 @@ class Session:
 
     def cluster_names(self) -> list[str]:
         """Of all clusters on the Ray that was joined."""
-        from raylog.api.cluster_shutdown import cluster_names
+        from raylog.api.admin.cluster_shutdown import cluster_names
 
         return cluster_names()
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from raylog.api.cli.output import size
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import ClusterDescription, ReplicaDescription, TopicDescription
-    from raylog.api.group_descriptions import GroupDescription
+    from raylog.actors.cluster.descriptions import ClusterDescription, ReplicaDescription, TopicDescription
+    from raylog.api.admin.rules.group_descriptions import GroupDescription
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from raylog.api.cli.session import Session, connects
 from raylog.errors import TopicExists
 
 if TYPE_CHECKING:
-    from raylog.actors.descriptions import PartitionDescription, ReplicaDescription, TopicDescription
+    from raylog.actors.cluster.descriptions import PartitionDescription, ReplicaDescription, TopicDescription
 
 _YES_HELP: Final = "Do not ask on a terminal."
 
@@ -249,7 +249,7 @@ def _trim_offsets(
 ) -> dict[tuple[str, int], int]:
     if isinstance(place, int):
         return {(found.name, partition): place for partition in chosen}
-    from raylog.api.records import TopicPartition
+    from raylog.api.connection.records import TopicPartition
 
     wanted = {TopicPartition(found.name, partition): int(place[1:]) for partition in chosen}
     with session.consumer() as consumer:

@@ -14,7 +14,11 @@ from raylog.api.cli.output import JSON, formatted, listed, one_by_one, say, show
 from raylog.api.cli.session import Session, connects
 
 if TYPE_CHECKING:
-    from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions, TransactionDescription
+    from raylog.api.admin.rules.transaction_descriptions import (
+        HangingTransaction,
+        HangingTransactions,
+        TransactionDescription,
+    )
 
 
 @click.group(cls=LazyGroup)

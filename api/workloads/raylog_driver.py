@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from raylog.api.async_consumer import AsyncConsumer
-from raylog.api.async_producer import AsyncProducer
+from raylog.api.consumer.async_consumer import AsyncConsumer
+from raylog.api.producer.async_producer import AsyncProducer
 from raylog.api.workloads.driver import Target
 from raylog.api.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from raylog.actors.cluster_access import ClusterAccess
+    from raylog.actors.machine.cluster_access import ClusterAccess
 
 _ONE_BY_ONE: Final = 32  # fewer are not worth a bulk call's thread
 
@@ -85,6 +85,6 @@ async def open_driver(target: Target) -> RaylogDriver:
     access, name = target.address
     if name is None:
         return RaylogDriver(access, None)
-    from raylog.api.cluster import Cluster
+    from raylog.api.admin.cluster import Cluster
 
     return RaylogDriver(access, Cluster(name))

@@ -74,7 +74,7 @@ def _quiet_ray(folder: Path) -> Iterator[None]:
     """What Ray and Java print, say about a process that was killed, goes into a file, and that with the folder."""
     import ray
 
-    from raylog.actors.ray_runtime import join_or_start_ray
+    from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import raylog
-from raylog.api.bulk_send import BulkFuture
+from raylog.api.producer.bulk_send import BulkFuture
 
 NUMBER_DIGITS: Final = 12
 RECORD_BYTES: Final = 100

@@ -148,7 +148,7 @@ class Story:
 
     def _spark(self, expected: int) -> None:
         from raylog import spark_bridge
-        from raylog.actors.java_runtime import spark_is_installed
+        from raylog.actors.on_ray.runtime.java_runtime import spark_is_installed
 
         self._tell.chapter("The same records in Spark")
         if not spark_is_installed():

@@ -1,7 +1,7 @@
 """From an assignor's name to the function: one of ours, or `package.module.function` if the cluster allows it.
 
 A name is checked where it enters, with the member that asks for it, so that a wrong one is that member's error; there
-nothing is imported. A foreign function is imported and run in a process of its own (`assignor_processes.py`). What it
+nothing is imported. A foreign function is imported and run in a process of its own (`assignors/processes.py`). What it
 returns is checked each time; what it raises, SystemExit included, is AssignorFailed and no more.
 """
 

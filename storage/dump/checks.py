@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from raylog.errors import BatchError
-from raylog.storage import compaction_progress, leader_epochs, offset_index, time_index
-from raylog.storage.control_records import MarkerType, decode_marker
+from raylog.storage.compaction import progress
+from raylog.storage.directory.partition_directory import CHECKPOINT_FILE, CLEAN_SHUTDOWN_FILE
 from raylog.storage.dump.events import Problem
 from raylog.storage.dump.files import Replica
 from raylog.storage.dump.walk import FoundBatch, LostBytes
-from raylog.storage.partition_directory import CHECKPOINT_FILE, CLEAN_SHUTDOWN_FILE
-from raylog.storage.record_batch import NO_TIMESTAMP
-from raylog.storage.transaction_index import AbortedTransaction
+from raylog.storage.format.control_records import MarkerType, decode_marker
+from raylog.storage.format.record_batch import NO_TIMESTAMP
+from raylog.storage.segment import leader_epochs, offset_index, time_index
+from raylog.storage.segment.transaction_index import AbortedTransaction
 
 MADE_AGAIN: Final = "It is made again from the log when it is needed next."
 
@@ -184,8 +185,8 @@ def check_marks(replica: Replica, end_offset: int) -> Iterator[Problem]:
     for epoch, start in replica.remembered.get(leader_epochs.FILE_NAME, {}).get("epochs", []):
         if start > end_offset:
             yield Problem(path, f"Epoch {epoch} begins at offset {start}, {beyond}")
-    path = replica.path(compaction_progress.FILE_NAME)
-    for end, _ in replica.remembered.get(compaction_progress.FILE_NAME, {}).get("passes", []):
+    path = replica.path(progress.FILE_NAME)
+    for end, _ in replica.remembered.get(progress.FILE_NAME, {}).get("passes", []):
         if end > end_offset:
             yield Problem(path, f"A compaction went up to offset {end}, {beyond}")
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from raylog.storage.columns import Headers
-from raylog.storage.compression import CODECS
-from raylog.storage.control_records import Marker
-from raylog.storage.record_batch import BatchHeader
+from raylog.storage.format.columns import Headers
+from raylog.storage.format.compression import CODECS
+from raylog.storage.format.control_records import Marker
+from raylog.storage.format.record_batch import BatchHeader
 
 
 @dataclass(frozen=True)

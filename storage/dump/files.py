@@ -17,15 +17,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from raylog.errors import DiskReadOnly, RaylogError
-from raylog.storage import compaction_progress, leader_epochs, offset_index, time_index, transaction_index
-from raylog.storage.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
-from raylog.storage.compaction_swap import SWAP_SUFFIX
-from raylog.storage.data_directory import IDENTITY_FILE
-from raylog.storage.disk import disk_error
-from raylog.storage.leader_epochs import LeaderEpochs
-from raylog.storage.local_disk import LocalDisk, LocalFile
-from raylog.storage.offset_index import OffsetIndex
-from raylog.storage.partition_directory import (
+from raylog.storage.compaction import progress
+from raylog.storage.compaction.swap import SWAP_SUFFIX
+from raylog.storage.directory.data_directory import IDENTITY_FILE
+from raylog.storage.directory.partition_directory import (
     CHECKPOINT_FILE,
     CLEAN_SHUTDOWN_FILE,
     CLEANED_SUFFIX,
@@ -35,12 +30,18 @@ from raylog.storage.partition_directory import (
     PARTITION_FILE,
     QUARANTINE_FILE,
 )
-from raylog.storage.producer_state import SNAPSHOT_SUFFIX
-from raylog.storage.record_batch import Bytes
-from raylog.storage.segment import LOG_SUFFIX, file_name
-from raylog.storage.set_aside_names import SET_ASIDE
-from raylog.storage.time_index import TimeIndex
-from raylog.storage.transaction_index import TransactionIndex
+from raylog.storage.directory.set_aside_names import SET_ASIDE
+from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
+from raylog.storage.disk.disk import disk_error
+from raylog.storage.disk.local_disk import LocalDisk, LocalFile
+from raylog.storage.format.record_batch import Bytes
+from raylog.storage.segment import leader_epochs, offset_index, time_index, transaction_index
+from raylog.storage.segment.leader_epochs import LeaderEpochs
+from raylog.storage.segment.offset_index import OffsetIndex
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.segment.segment import LOG_SUFFIX, file_name
+from raylog.storage.segment.time_index import TimeIndex
+from raylog.storage.segment.transaction_index import TransactionIndex
 
 CHECKPOINTS: Final = {
     PARTITION_FILE: "topic, partition, settings",
@@ -49,7 +50,7 @@ CHECKPOINTS: Final = {
     CLEAN_SHUTDOWN_FILE: "the segments at the last clean close",
     QUARANTINE_FILE: "why this replica may not be used",
     leader_epochs.FILE_NAME: "leader epochs and their first offsets",
-    compaction_progress.FILE_NAME: "how far the log has been compacted",
+    progress.FILE_NAME: "how far the log has been compacted",
 }
 _CHECKPOINT_VERSION: Final = 1  # of each of them
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raylog.errors import BatchError, RaylogError
-from raylog.storage import offset_index
-from raylog.storage.batch_codec import DecodedBatch, decode_checked
-from raylog.storage.control_records import Marker, decode_marker
-from raylog.storage.disk import DiskFile
+from raylog.storage.directory.partition_directory import DELETED_SUFFIX
+from raylog.storage.disk.disk import DiskFile
+from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.dump.checks import IndexCheck
 from raylog.storage.dump.events import BatchSeen, Event, FileBegun, LogEnded, Note, Problem, RecordSeen, as_sentence
 from raylog.storage.dump.files import Replica, SegmentFile
 from raylog.storage.dump.formats import describe_record
 from raylog.storage.dump.walk import FoundBatch, LogWalk, LostBytes
-from raylog.storage.offset_index import OffsetIndex
-from raylog.storage.partition_directory import DELETED_SUFFIX
-from raylog.storage.record_batch import HEADER_BYTES, read_header
-from raylog.storage.sealed_file import SealBroken
+from raylog.storage.format.batch_codec import DecodedBatch, decode_checked
+from raylog.storage.format.control_records import Marker, decode_marker
+from raylog.storage.format.record_batch import HEADER_BYTES, read_header
+from raylog.storage.segment import offset_index
+from raylog.storage.segment.offset_index import OffsetIndex
 
 _MAYBE_APPENDING = (
     "If the replica is running, look again: an append may be under way. If not, its next start tells tail from damage."

@@ -11,7 +11,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from raylog.errors import DiskError
-from raylog.storage.data_directory import IDENTITY_FILE
+from raylog.storage.directory.data_directory import IDENTITY_FILE
+from raylog.storage.directory.partition_directory import CHECKPOINT_FILE, PARTITION_FILE, QUARANTINE_FILE
 from raylog.storage.dump.checks import MADE_AGAIN, IndexCheck, check_marks, index_check
 from raylog.storage.dump.events import (
     BatchSeen,
@@ -33,9 +34,8 @@ from raylog.storage.dump.sidecars import (
     other_file_events,
     snapshot_events,
 )
-from raylog.storage.partition_directory import CHECKPOINT_FILE, PARTITION_FILE, QUARANTINE_FILE
-from raylog.storage.producer_state import SNAPSHOT_SUFFIX
-from raylog.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.segment.segment import INDEX_SUFFIXES, LOG_SUFFIX
 
 _NOT_OURS = "it is no file of a replica, going by its name; those are called like 00000000000000000000.log"
 _MISSING = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from raylog.errors import LogDamaged, UnsupportedFormat
-from raylog.storage import leader_epochs, offset_index, time_index
+from raylog.storage.directory.partition_directory import LOCK_FILE, QUARANTINE_FILE
+from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.dump.checks import MADE_AGAIN
 from raylog.storage.dump.events import (
     AbortedSeen,
@@ -20,10 +21,9 @@ from raylog.storage.dump.events import (
     as_sentence,
 )
 from raylog.storage.dump.files import CHECKPOINTS, Replica, SealedIndex, SegmentFile, what_holds
-from raylog.storage.leader_epochs import LeaderEpochs
-from raylog.storage.partition_directory import LOCK_FILE, QUARANTINE_FILE
-from raylog.storage.producer_state import ProducerStates
-from raylog.storage.sealed_file import SealBroken
+from raylog.storage.segment import leader_epochs, offset_index, time_index
+from raylog.storage.segment.leader_epochs import LeaderEpochs
+from raylog.storage.segment.producer_state import ProducerStates
 
 _RAW_BYTES = 400  # of a damaged checkpoint: they are mostly shorter
 

@@ -29,7 +29,7 @@ from raylog.storage.dump.events import (
     TimeEntrySeen,
     Total,
 )
-from raylog.storage.record_batch import MAGIC_COLUMNS, NO_TIMESTAMP
+from raylog.storage.format.record_batch import MAGIC_COLUMNS, NO_TIMESTAMP
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SHOWN_CHARACTERS: Final = 60  # of a key, value or header, unless all is wanted

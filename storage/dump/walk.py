@@ -14,16 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from raylog.errors import BatchError
-from raylog.storage.batch_scan import SCAN_CHUNK, ChainBroken, EpochCheck, next_sound_batch, scan_file
-from raylog.storage.disk import DiskFile
-from raylog.storage.leader_epochs import LeaderEpochs
-from raylog.storage.record_batch import (
-    HEADER_BYTES,
-    BatchHeader,
-    check_crc,
-    check_shape,
-    read_header,
-)
+from raylog.storage.disk.disk import DiskFile
+from raylog.storage.format.record_batch import HEADER_BYTES, BatchHeader, check_crc, check_shape, read_header
+from raylog.storage.segment.batch_scan import SCAN_CHUNK, ChainBroken, EpochCheck, next_sound_batch, scan_file
+from raylog.storage.segment.leader_epochs import LeaderEpochs
 
 
 @dataclass(frozen=True)

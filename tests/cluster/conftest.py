@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 
 StartProgram = Callable[..., "subprocess.Popen[str]"]
 

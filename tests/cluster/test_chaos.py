@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.cluster.chaos import FAULTS, chaos_cluster, run_cycles
+from tests.cluster.support.chaos import FAULTS, chaos_cluster, run_cycles
 
 pytestmark = pytest.mark.cluster
 

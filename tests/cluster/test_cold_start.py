@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import raylog
-from raylog.actors.ray_runtime import join_or_start_ray
-from tests.cluster.chaos_clients import Clients
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 from tests.cluster.conftest import StartProgram, kill_tree, until
+from tests.cluster.support.chaos_clients import Clients
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from bench.hostile_bench import ATTACKED, MEMORY_MIB, STALL_MS, attacks_with, costs_of, hostile_cluster
-from raylog.actors.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.messages import all_messages, is_for_clients
-from raylog.actors.replication_messages import Append
+from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
+from raylog.actors.protocol.messages import all_messages, is_for_clients
+from raylog.actors.protocol.replication_messages import Append
 
 _SLOW_MACHINE = 4
 

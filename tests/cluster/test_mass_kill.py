@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.descriptions import ReplicaDescription
-from tests.cluster.chaos_clients import Clients, longest_silence
+from raylog.actors.cluster.descriptions import ReplicaDescription
 from tests.cluster.conftest import until
+from tests.cluster.support.chaos_clients import Clients, longest_silence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]
 

@@ -22,11 +22,11 @@ import pytest
 import ray
 
 import raylog
-from raylog.actors.descriptions import BrokerDescription
+from raylog.actors.cluster.descriptions import BrokerDescription
 from raylog.errors import RaylogError
-from tests.cluster.chaos_clients import Clients, longest_silence
 from tests.cluster.conftest import kill_tree, until
-from tests.cluster.namespaces import NamespacesUnavailable, Network, network
+from tests.cluster.support.chaos_clients import Clients, longest_silence
+from tests.cluster.support.namespaces import NamespacesUnavailable, Network, network
 
 pytestmark = pytest.mark.cluster
 

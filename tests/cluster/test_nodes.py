@@ -13,10 +13,10 @@ import ray
 from ray.cluster_utils import Cluster as RayCluster
 
 import raylog
-from raylog.actors.ray_nodes import living_nodes
+from raylog.actors.on_ray.runtime.nodes import living_nodes
 from raylog.errors import ClusterNotFound
-from raylog.spark_bridge import spark_on_ray
-from raylog.spark_bridge.spark_on_ray import look_at_nodes
+from raylog.spark_bridge.sessions import spark_on_ray
+from raylog.spark_bridge.sessions.spark_on_ray import look_at_nodes
 from tests.cluster.conftest import until
 
 pytestmark = pytest.mark.cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.ray_runtime import join_or_start_ray, join_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray, join_ray
 from raylog.errors import RayClientRefused, RayNotStarted, RayUnreachable
 from tests.cluster.conftest import StartProgram
 
@@ -23,7 +23,7 @@ _TOKENS = """
 import logging, sys
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
 import os, time
-from raylog.actors.ray_runtime import join_or_start_ray, join_ray, tell_if_open
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray, join_ray, tell_if_open
 {how}
 for _ in range(2):
     tell_if_open()
@@ -31,7 +31,7 @@ print("mode", os.environ.get("RAY_AUTH_MODE"), flush=True)
 """
 _START = "join_or_start_ray(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')"
 _JOIN = """
-from raylog.actors.ray_runtime import join_ray
+from raylog.actors.on_ray.runtime.join_ray import join_ray
 from raylog.errors import RayNotAdmitted
 try:
     join_ray()

@@ -20,8 +20,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.namespaces import NamespacesUnavailable
-from tests.cluster.ssh_hosts import SshHosts, ssh_hosts
+from tests.cluster.support.namespaces import NamespacesUnavailable
+from tests.cluster.support.ssh_hosts import SshHosts, ssh_hosts
 
 pytestmark = pytest.mark.cluster
 

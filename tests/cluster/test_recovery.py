@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.descriptions import PartitionDescription
+from raylog.actors.cluster.descriptions import PartitionDescription
 from raylog.errors import DirectoryLocked, LossNotAccepted, SetAsideUnusable
-from raylog.storage.local_disk import LocalDisk
+from raylog.storage.disk.local_disk import LocalDisk
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]

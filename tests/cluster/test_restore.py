@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 _START = """
 import json, sys, time
-from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 join_or_start_ray(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 import raylog
 cluster = raylog.start({data!r}, brokers={brokers}, timeout=60)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.ray_nodes import living_nodes
-from raylog.actors.socket_directory import socket_directory
-from raylog.api.cluster_shutdown import actor_names
+from raylog.actors.machine.socket_directory import socket_directory
+from raylog.actors.on_ray.runtime.nodes import living_nodes
+from raylog.api.admin.cluster_shutdown import actor_names
 from raylog.errors import ClusterRunsAlready, DirectoryLocked
 from tests.cluster.conftest import until
 

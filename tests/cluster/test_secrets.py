@@ -11,9 +11,9 @@ import pytest
 import ray
 
 import raylog
-from raylog.actors.actor_names import CONTROLLER, namespace
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.secret_files import SECRET_FILE, read_secrets
+from raylog.actors.machine.secret_files import SECRET_FILE, read_secrets
+from raylog.actors.protocol.actor_names import CONTROLLER, namespace
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.errors import ControllerLost, PeerNotAdmitted, TopicExists
 from tests.cluster.conftest import until
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import ray
 
-from raylog.actors.ray_runtime import join_or_start_ray, running_ray
-from raylog.api.cluster import Cluster
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray, running_ray
+from raylog.api.admin.cluster import Cluster
 from raylog.errors import RayUnreachable
 
 pytestmark = pytest.mark.cluster
 
 _START_AND_COUNT = """
 import json, ray
-from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 address = join_or_start_ray(include_dashboard=False, log_to_driver=False)
 print(json.dumps({"address": address, "nodes": len(ray.nodes())}))
 ray.shutdown()

@@ -11,9 +11,9 @@ import pytest
 import ray
 
 import raylog
-from raylog.actors.actor_names import CONTROLLER, namespace
-from raylog.actors.directory_holder import holder_of
-from raylog.api.cluster_shutdown import actor_names
+from raylog.actors.on_ray.directory_holder import holder_of
+from raylog.actors.protocol.actor_names import CONTROLLER, namespace
+from raylog.api.admin.cluster_shutdown import actor_names
 from raylog.errors import (
     BrokersLeftOut,
     ClusterNotFound,
@@ -25,7 +25,7 @@ from raylog.errors import (
     UnknownTopic,
     WrongCluster,
 )
-from raylog.storage.data_directory import BrokerIdentity, Claim, DataDirectory
+from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]

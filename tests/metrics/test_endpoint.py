@@ -12,7 +12,7 @@ import pytest
 import ray
 
 import raylog
-from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 from tests.cluster.conftest import until
 
 pytestmark = pytest.mark.cluster

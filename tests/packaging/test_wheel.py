@@ -23,19 +23,19 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 
 # Module (or package) of raylog -> what it needs that only an extra installs.
 NEEDS_EXTRA = {
-    "raylog.api.arrow_poll": "pyarrow",
-    "raylog.api.arrow_send": "pyarrow",
-    "raylog.api.arrow_split": "pyarrow",
+    "raylog.api.consumer.rules.arrow_poll": "pyarrow",
+    "raylog.api.producer.arrow_send": "pyarrow",
+    "raylog.api.producer.rules.arrow_split": "pyarrow",
     "raylog.api.workloads.kafka_driver": "aiokafka",
     "raylog.api.workloads.nats_driver": "nats",
     "raylog.api.workloads.redis_driver": "redis",
-    "raylog.spark_bridge.batch_write": "pyarrow",
-    "raylog.spark_bridge.family_write": "pyarrow",
-    "raylog.spark_bridge.range_reader": "pyarrow",
-    "raylog.spark_bridge.row_schema": "pyarrow",
-    "raylog.spark_bridge.stream_write": "pyarrow",
-    "raylog.spark_bridge.task_writer": "pyarrow",
-    "raylog.storage.arrow_columns": "pyarrow",
+    "raylog.spark_bridge.writing.batch_write": "pyarrow",
+    "raylog.spark_bridge.writing.family_write": "pyarrow",
+    "raylog.spark_bridge.reading.range_reader": "pyarrow",
+    "raylog.spark_bridge.reading.rules.row_schema": "pyarrow",
+    "raylog.spark_bridge.writing.stream_write": "pyarrow",
+    "raylog.spark_bridge.writing.task_writer": "pyarrow",
+    "raylog.storage.format.arrow_columns": "pyarrow",
 }
 
 # Nothing that a replica's storage needs may pull these in: they cost memory in every replica process.

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from raylog.actors.coordinator_names import OFFSETS_TOPIC
-from raylog.actors.environment import Environment
-from tests.simulation import kept_numbers
-from tests.simulation.disturbances import Disturbances
-from tests.simulation.kept_numbers import NumberWriter
-from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.world import World
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from tests.simulator.cluster import kept_numbers
+from tests.simulator.cluster.kept_numbers import NumberWriter
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.faults.disturbances import Disturbances
+from tests.simulator.world.world import World
 
 _FAULT_SECONDS = 15.0
 _QUIET_SECONDS = 30.0  # an order to start one that got lost is repeated after 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.actors.full_disk import STAYS_FULL_SECONDS
-from raylog.actors.partition_state import PartitionState
-from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.world import World
-from tests.unit.actors.test_housekeeping_cluster import TOPIC, KeyWriter
+from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.replica.rules.full_disk import STAYS_FULL_SECONDS
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.world.world import World
+from tests.unit.actors.housekeeping.test_housekeeping_cluster import TOPIC, KeyWriter
 
 SETTINGS = {"producer.id.expiration.ms": "9000000000", "message.timestamp.after.max.ms": "9000000000"}
 

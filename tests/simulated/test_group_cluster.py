@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.group_cluster import run_group_cluster_seed
+from tests.simulator.cluster.group_cluster import run_group_cluster_seed
 
 # What each found, when it did. See `test_seeds.py`.
 FOUND_BUGS: Final[dict[int, str]] = {

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.group_mutations import GROUP_MUTATIONS, SEEDS, catches
-from tests.simulation.group_world import run_group_seed
+from tests.simulator.cluster.group_world import run_group_seed
+from tests.simulator.mutations.group_mutations import GROUP_MUTATIONS, SEEDS, catches
 
 _SMALL_SET: Final = range(60)
 _ROOT: Final = Path(__file__).parents[2]
@@ -40,7 +40,8 @@ def test_a_seed_repeats_itself_elsewhere() -> None:
     """In processes with other hashes."""
     fingerprints = {run_group_seed(2).scheduler.fingerprint}
     for hashes in ("1", "2"):
-        code = "from tests.simulation.group_world import run_group_seed as run; print(run(2).scheduler.fingerprint)"
+        module = "tests.simulator.cluster.group_world"
+        code = f"from {module} import run_group_seed as run; print(run(2).scheduler.fingerprint)"
         ran = subprocess.run(
             [sys.executable, "-c", code],
             cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True,
@@ -51,7 +52,8 @@ def test_a_seed_repeats_itself_elsewhere() -> None:
 
 @pytest.mark.parametrize("name", sorted(SEEDS))
 def test_a_rule_that_is_off_is_noticed(name: str) -> None:
-    assert any(catches(name, seed) for seed in SEEDS[name]), f"python -m tests.simulation.group_mutations {name}"
+    command = f"python -m tests.simulator.mutations.group_mutations {name}"
+    assert any(catches(name, seed) for seed in SEEDS[name]), command
 
 
 def test_every_mutation_has_its_seed() -> None:

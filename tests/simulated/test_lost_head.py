@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from raylog.groups.group_messages import PartitionId
-from tests.simulation.group_cluster import GROUPS, GroupCluster
-from tests.simulation.world import World
+from raylog.groups.records.messages import PartitionId
+from tests.simulator.cluster.group_cluster import GROUPS, GroupCluster
+from tests.simulator.world.world import World
 
 _LOOKS: Final = 6
 _LOOK_SECONDS: Final = 10.0  # longer than a member's session

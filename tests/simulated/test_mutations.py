@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.mutation_seeds import SEEDS
-from tests.simulation.mutations import MUTATIONS
-from tests.simulation.search_mutations import candidates, catch
+from tests.simulator.mutation_seeds import SEEDS
+from tests.simulator.mutations.mutations import MUTATIONS
+from tests.simulator.search_mutations import candidates, catch
 
 _TRIED: Final = 30
 _CAUGHT: Final = [mutation for mutation in MUTATIONS.values() if not mutation.masked]

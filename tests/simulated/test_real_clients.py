@@ -1,6 +1,6 @@
 """A small fixed set of seeds in which the cores of producer and consumer are the clients of a simulated cluster.
 
-`python -m tests.simulation.real_clients 17` replays one and prints what it was.
+`python -m tests.simulator.clients.real_clients 17` replays one and prints what it was.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.real_clients import run_seed
+from tests.simulator.clients.real_clients import run_seed
 
 # What each found, when it did. See `test_seeds.py`.
 FOUND_BUGS: Final[dict[int, str]] = {

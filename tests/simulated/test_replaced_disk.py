@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from raylog.actors.metadata_quorum_records import Voter
-from tests.simulation.faulty_disk import FaultyDisk
-from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.world import World
+from raylog.actors.protocol.metadata_quorum_records import Voter
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.world.faulty_disk import FaultyDisk
+from tests.simulator.world.world import World
 
 TOPIC = "topic"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raylog.errors import DirectoryOutdated
-from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.world import World
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.world.world import World
 
 TOPIC = "topic"
 

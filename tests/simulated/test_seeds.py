@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.scenario import run_seed
-from tests.simulation.simulate import replay_command, summary_of, try_seed
+from tests.simulator.scenario import run_seed
+from tests.simulator.simulate import replay_command, summary_of, try_seed
 
 # What each found, when it did. A seed changes its meaning whenever the scenario, or the code that runs in it, draws
 # differently; then it is a seed like any other, and only the word of it stays.
@@ -58,7 +58,7 @@ def test_a_seed_repeats_itself_elsewhere(seed: int) -> None:
     """In processes with other hashes, and in one that has run another seed before."""
     fingerprints = {run_seed(seed).fingerprint}
     for hashes in ("1", "2"):
-        code = f"from tests.simulation.scenario import run_seed; print(run_seed({seed}).fingerprint)"
+        code = f"from tests.simulator.scenario import run_seed; print(run_seed({seed}).fingerprint)"
         ran = subprocess.run(
             [sys.executable, "-c", code],
             cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True,

@@ -11,26 +11,27 @@ from typing import Any
 
 import pytest
 
-from raylog.actors import transaction_core, transaction_state
-from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
-from raylog.actors.environment import Environment
-from raylog.actors.leader_transactions import LeaderTransactions
-from raylog.actors.replication_messages import AppendTransactional, WriteMarker
-from raylog.actors.transaction_core import TransactionCoordinator
-from raylog.actors.transaction_messages import EndTransaction, TransactionEnded, TransactionRecord
-from raylog.actors.transaction_state import Ended, Phase
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
+from raylog.actors.protocol.replication_messages import AppendTransactional, WriteMarker
+from raylog.actors.protocol.transaction_messages import EndTransaction, TransactionEnded, TransactionRecord
+from raylog.actors.replica.leader_transactions import LeaderTransactions
+from raylog.actors.transactions import coordinator
+from raylog.actors.transactions.coordinator import TransactionCoordinator
+from raylog.actors.transactions.rules import transaction
+from raylog.actors.transactions.rules.transaction import Ended, Phase
 from raylog.errors import InvalidTransactionState, ProducerFenced
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
 from tests.simulated.test_transactions import _quiet
-from tests.simulation.fake_network import NetworkSettings
-from tests.simulation.machines import Process
-from tests.simulation.simulated_cluster import SimulatedCluster
-from tests.simulation.stepwise_coordinator import Points, stepwise
-from tests.simulation.transaction_clients import Outcomes, TransactionWriter
-from tests.simulation.transaction_scenario import read_committed
-from tests.simulation.world import World
+from tests.simulator.clients.transaction_clients import Outcomes, TransactionWriter
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.cluster.stepwise_coordinator import Points, stepwise
+from tests.simulator.transaction_scenario import read_committed
+from tests.simulator.world.fake_network import NetworkSettings
+from tests.simulator.world.machines import Process
+from tests.simulator.world.world import World
 
 __all__ = ["_quiet"]
 
@@ -227,7 +228,7 @@ class LateScript(TransactionWriter):
 def late_words() -> list[str]:
     """What a reader of committed records finds in partition 0; or the error that the script has met."""
     with World(5) as world:
-        cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: transaction_core.make})
+        cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: coordinator.make})
         cluster.form(3)
         cluster.create_topic(_TOPIC, 2, 3, {})
         met: list[BaseException | None] = []
@@ -256,11 +257,11 @@ def test_what_comes_late_or_twice_changes_nothing() -> None:
 @pytest.mark.parametrize("mutation", ["epochs stay", "leaders do not ask", "outcomes change", "markers count again"])
 def test_with_a_clause_switched_off_it_does(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutation == "epochs stay":
-        monkeypatch.setattr(transaction_state, "_next_identity", lambda known, _fresh: (known.producer_id, known.epoch))
+        monkeypatch.setattr(transaction, "_next_identity", lambda known, _fresh: (known.producer_id, known.epoch))
     elif mutation == "leaders do not ask":
         monkeypatch.setattr(LeaderTransactions, "_is_open", lambda _self, _header: True)
     elif mutation == "outcomes change":
-        monkeypatch.setattr(transaction_state, "_asked_again", _whatever_is_asked)
+        monkeypatch.setattr(transaction, "_asked_again", _whatever_is_asked)
     else:
         monkeypatch.setattr(LeaderTransactions, "marker", _write_again)
     assert late_words() != ["first", "second"]

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.transaction_scenario import run_transaction_seed
+from tests.simulator.transaction_scenario import run_transaction_seed
 
 _NETWORK: Final = {"cut_off", "cut_off_client", "cut_streams", "flap", "slow_links"}
 

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.cluster.chaos import chaos_cluster, run_cycles
+from tests.cluster.support.chaos import chaos_cluster, run_cycles
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(0)]
 

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.cluster.chaos import chaos_cluster
-from tests.cluster.client_chaos import leaders_die
+from tests.cluster.support.chaos import chaos_cluster
+from tests.cluster.support.client_chaos import leaders_die
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(0)]
 

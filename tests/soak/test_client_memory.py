@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from raylog.config import MIB
-from tests.cluster.chaos import chaos_cluster
-from tests.cluster.client_memory import outrun, sleep_on_backlog, write_backlog
+from tests.cluster.support.chaos import chaos_cluster
+from tests.cluster.support.client_memory import outrun, sleep_on_backlog, write_backlog
 
 _SHORT = {"retention.bytes": 1 << 30, "segment.bytes": 1 << 27}  # else the disk would be full sooner
 

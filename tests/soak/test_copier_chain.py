@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.cluster.chaos import chaos_cluster
-from tests.cluster.copier_chain import Chain
+from tests.cluster.support.chaos import chaos_cluster
+from tests.cluster.support.copier_chain import Chain
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(0)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.head_loss import HOSTS, head_loss_cluster, lose_head, why_not
-from tests.cluster.namespaces import NamespacesUnavailable, network
+from tests.cluster.support.head_loss import HOSTS, head_loss_cluster, lose_head, why_not
+from tests.cluster.support.namespaces import NamespacesUnavailable, network
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(0)]
 

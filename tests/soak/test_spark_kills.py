@@ -19,8 +19,8 @@ import pytest
 import ray
 
 import raylog
-from raylog.actors.ray_runtime import join_or_start_ray
-from raylog.api.cluster import Cluster
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
+from raylog.api.admin.cluster import Cluster
 from tests.spark.processes import kill_leader
 
 pytestmark = [

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from raylog import spark_bridge
-from raylog.actors.ray_runtime import join_or_start_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 from raylog.errors import SparkExecutorsMissing
 from tests.cluster.conftest import ray_folder
 from tests.spark.test_session import descendants_named

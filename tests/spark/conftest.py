@@ -14,9 +14,9 @@ import ray
 
 import raylog
 from raylog import spark_bridge
-from raylog.actors.java_runtime import find_java
-from raylog.actors.ray_runtime import join_or_start_ray
-from raylog.api.cluster import Cluster
+from raylog.actors.on_ray.runtime.java_runtime import find_java
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
+from raylog.api.admin.cluster import Cluster
 from tests.spark.with_system_java import EXPECTED
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 import raylog
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 from raylog.errors import InvalidSparkOptions, SparkDataLoss, UnknownTopic
 from tests.cluster.conftest import until
 

@@ -15,7 +15,7 @@ import pytest
 
 from examples import change_table, click_counts, drain_backlog
 from examples.small_cluster import eventually
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

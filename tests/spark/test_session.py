@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from raylog import spark_bridge
-from raylog.actors.java_runtime import java_on_path
+from raylog.actors.on_ray.runtime.java_runtime import java_on_path
 from raylog.errors import RayWithoutJava, SparkAlreadyRunning
 from tests.cluster.conftest import ray_folder
 from tests.spark.conftest import FAST

@@ -12,8 +12,8 @@ import pytest
 
 import raylog
 from raylog import spark_bridge
-from raylog.api.cluster import Cluster
-from raylog.api.records import TopicPartition
+from raylog.api.admin.cluster import Cluster
+from raylog.api.connection.records import TopicPartition
 from raylog.errors import CheckpointInUse, CheckpointOfOther, UnknownTopic
 from tests.cluster.conftest import until
 

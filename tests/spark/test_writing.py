@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 
 import raylog
 from raylog import spark_bridge
-from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
-from raylog.api.cluster import Cluster
-from raylog.api.family_member import FamilyMember
-from raylog.api.records import ConsumerRecord
-from raylog.api.transaction_family import TransactionFamily
+from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
+from raylog.api.admin.cluster import Cluster
+from raylog.api.connection.records import ConsumerRecord
+from raylog.api.families.family_member import FamilyMember
+from raylog.api.families.transaction_family import TransactionFamily
 from raylog.errors import (
     FrameNotWritable,
     InvalidConfig,

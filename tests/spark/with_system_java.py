@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from raylog.actors.java_runtime import MAJOR, find_java, java_of_path, major_version
+from raylog.actors.on_ray.runtime.java_runtime import MAJOR, find_java, java_of_path, major_version
 
 EXPECTED = "RAYLOG_TEST_JAVA"  # the home of the Java that the tests of Spark have to run on
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from raylog.actors.java_runtime import find_java
+from raylog.actors.on_ray.runtime.java_runtime import find_java
 
 
 def path_without_java(folder: Path) -> str:

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from raylog.actors.environment import Environment
-from raylog.actors.messages import Message
-from raylog.actors.stream_interface import Response
-from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader
+from raylog.actors.protocol.messages import Message
 from raylog.errors import RequestTimedOut
-from raylog.groups.coordinator import GroupCoordinator
-from raylog.groups.group_messages import CommitOffsets
-from raylog.groups.group_records import EncodedRecord
-from raylog.groups.group_settings import GroupSettings
-from raylog.groups.offsets_log import KnownTopic
-from raylog.storage.record_batch import Bytes
+from raylog.groups.coordinator.coordinator import GroupCoordinator
+from raylog.groups.records.messages import CommitOffsets
+from raylog.groups.records.offsets_log import KnownTopic
+from raylog.groups.records.records import EncodedRecord
+from raylog.groups.records.settings import GroupSettings
+from raylog.storage.format.record_batch import Bytes
 from tests.unit.api.fake_link import TIME, FakeLink
 
 _T = TypeVar("_T")

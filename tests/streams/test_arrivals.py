@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from raylog.api.arrivals import MOST_WAITING, Arrivals
-from raylog.api.client_runtime import client_runtime
-from raylog.api.fetched_items import Item, Resized
-from raylog.api.fetcher import Fetcher
+from raylog.api.connection.client_runtime import client_runtime
+from raylog.api.consumer.fetch_buffer import MOST_WAITING, Arrivals
+from raylog.api.consumer.fetching.fetcher import Fetcher
+from raylog.api.consumer.rules.fetched_items import Item, Resized
 
 
 class Source:

@@ -12,12 +12,12 @@ from typing import NoReturn
 import pytest
 
 from raylog.errors import AssignorFailed, UnknownAssignor
-from raylog.groups import assignor_processes as processes
-from raylog.groups.assignor_processes import AssignorProcess, AssignorProcesses
-from raylog.groups.assignor_worker import call_of, packed_call
+from raylog.groups.assignors import processes
 from raylog.groups.assignors.assignment import Assignment, Subscriber, TopicPartition, TopicShape
 from raylog.groups.assignors.calling import AssignorCall, Given
 from raylog.groups.assignors.loading import assign
+from raylog.groups.assignors.processes import AssignorProcess, AssignorProcesses
+from raylog.groups.assignors.worker import call_of, packed_call
 
 SECRET = "RAYLOG_TEST_SECRET"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from raylog.api.async_consumer import AsyncConsumer
-from raylog.api.records import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from raylog.api.connection.records import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from raylog.api.consumer.async_consumer import AsyncConsumer
 from raylog.errors import ConsumerClosed, InvalidConfig, NotAssigned, RequestTimedOut, UnknownTopic
 from tests.streams.test_consumer import Cluster, cluster, numbers
 from tests.unit.api.fake_link import TIME

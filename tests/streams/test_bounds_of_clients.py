@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.cluster_secrets import Key, Standing
-from raylog.actors.endpoint import Endpoint, StreamLimits
-from raylog.actors.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.messages import Done, Message, Ping, message
-from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Request, Response
-from raylog.actors.streams import StreamServer, connect
+from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.machine.stream_connection import StreamConnection
+from raylog.actors.machine.stream_server import StreamServer, connect
+from raylog.actors.protocol.cluster_secrets import Key, Standing
+from raylog.actors.protocol.endpoint import Endpoint, StreamLimits
+from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
+from raylog.actors.protocol.messages import Done, Message, Ping, message
 from raylog.config import KIB, MIB
 from raylog.errors import FrameTooLarge, MessageTooLarge, RemoteFailed, StreamClosed
 

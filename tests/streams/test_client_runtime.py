@@ -13,19 +13,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.actors.actor_address import Address
-from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.environment import Server
-from raylog.actors.real_environment import Place
-from raylog.actors.requests_held import refuse_all
-from raylog.api.client_access import link_address
-from raylog.api.client_runtime import ClientEnvironment, client_runtime
+from raylog.actors.kernel.environment import Server
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.machine.actor_address import Address
+from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.machine.real_environment import Place
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.api.connection.client_access import link_address
+from raylog.api.connection.client_runtime import ClientEnvironment, client_runtime
 from raylog.errors import ClusterUnreachable, PeerNotAdmitted, RequestTimedOut
 
 BEGINNING = """
 import asyncio, os, sys, threading
-from raylog.api.client_runtime import client_runtime
+from raylog.api.connection.client_runtime import client_runtime
 runtime = client_runtime()
 
 async def wait():
@@ -220,9 +220,9 @@ def test_slow_work_is_still_done_while_the_process_ends(programs: list[subproces
     program = start(
         programs,
         """
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.real_environment import Place
-from raylog.api.client_runtime import ClientEnvironment
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.machine.real_environment import Place
+from raylog.api.connection.client_runtime import ClientEnvironment
 env = ClientEnvironment(Place("c", ClusterSecrets(1, (), (b"s" * 32,)), "127.0.0.1"), None)
 async def close():
     print(await env.off_loop(lambda: "done"), flush=True)

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.api import consumer as consumer_module
-from raylog.api.client_runtime import ClientRuntime, client_runtime
-from raylog.api.consumer import Consumer
-from raylog.api.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.api.connection.client_runtime import ClientRuntime, client_runtime
+from raylog.api.connection.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from raylog.api.consumer import consumer as consumer_module
+from raylog.api.consumer.consumer import Consumer
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,

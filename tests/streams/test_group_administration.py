@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from raylog.api.group_administration import GroupAdministration, ResetTo
-from raylog.api.group_descriptions import GroupListing
-from raylog.api.records import OffsetAndMetadata, TopicPartition
+from raylog.api.admin.group_administration import GroupAdministration, ResetTo
+from raylog.api.admin.rules.group_descriptions import GroupListing
+from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import (
     CoordinatorLoading,
     GroupNotEmpty,

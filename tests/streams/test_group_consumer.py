@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.api import consumer as consumer_module
-from raylog.api.async_consumer import AsyncConsumer
-from raylog.api.client_runtime import ClientRuntime, client_runtime
-from raylog.api.consumer import Consumer
-from raylog.api.records import OffsetAndMetadata, TopicPartition
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.api.connection.client_runtime import ClientRuntime, client_runtime
+from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
+from raylog.api.consumer import consumer as consumer_module
+from raylog.api.consumer.async_consumer import AsyncConsumer
+from raylog.api.consumer.consumer import Consumer
 from raylog.errors import (
     ConflictingSubscription,
     GroupRequestTimedOut,

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from raylog.api.client_runtime import ClientRuntime
-from raylog.api.interceptors import Interceptors
-from raylog.api.serving_threads import SERVING_THREADS, goes_on_after
+from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.api.connection.client_threads import SERVING_THREADS, goes_on_after
+from raylog.api.producer.buffer.interceptors import Interceptors
 
 _CORE = """
 import sys, time
-from raylog.actors.core_thread import CoreThread
+from raylog.actors.machine.loop_thread import CoreThread
 core = CoreThread("cluster")
 def end():
     {}

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from raylog.api import consumer as consumer_module
-from raylog.api import parallel_consumer as parallel_module
-from raylog.api.client_runtime import ClientRuntime
-from raylog.api.dead_letters import DeadLetters
-from raylog.api.parallel_consumer import ParallelConsumer
-from raylog.api.records import ConsumerRecord, TopicPartition
+from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.api.connection.records import ConsumerRecord, TopicPartition
+from raylog.api.consumer import consumer as consumer_module
+from raylog.api.parallel import parallel_consumer as parallel_module
+from raylog.api.parallel.dead_letters import DeadLetters
+from raylog.api.parallel.parallel_consumer import ParallelConsumer
 from raylog.errors import (
     ClusterUnreachable,
     ConsumerClosed,

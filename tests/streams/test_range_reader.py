@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.cluster_access import ClusterAccess
-from raylog.actors.cluster_secrets import ClusterSecrets
-from raylog.actors.real_environment import Place, RealEnvironment
-from raylog.api.client_runtime import client_runtime
+from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.api.connection.client_runtime import client_runtime
 from raylog.errors import BatchError, RecordUnreadable, SparkDataLoss
-from raylog.spark_bridge import log_questions, range_reader
-from raylog.spark_bridge.cluster_channel import Channel
-from raylog.spark_bridge.log_questions import LogQuestions
-from raylog.spark_bridge.offset_ranges import OffsetRange
-from raylog.spark_bridge.range_reader import RangeReading
-from raylog.spark_bridge.read_options import EARLIEST, LATEST, Subscription
-from raylog.storage.control_records import MarkerType
+from raylog.spark_bridge.cluster.channel import Channel
+from raylog.spark_bridge.reading import log_questions, range_reader
+from raylog.spark_bridge.reading.log_questions import LogQuestions
+from raylog.spark_bridge.reading.range_reader import RangeReading
+from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
+from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, Subscription
+from raylog.storage.format.control_records import MarkerType
 from tests.unit.api.fake_link import FakeLink, ModelLog
 
 ACCESS = ClusterAccess("tests", ClusterSecrets(1, (), (b"s" * 32,)), {})

@@ -20,19 +20,19 @@ from typing import Any, TypeAlias
 import pytest
 import uvloop
 
-from raylog.actors import stream_connection, stream_door
-from raylog.actors.admission import NONCE_BYTES, Dialer
-from raylog.actors.answer_room import AnswerRoom
-from raylog.actors.clock import Timers
-from raylog.actors.cluster_secrets import Key, Standing
-from raylog.actors.endpoint import Endpoint, StreamLimits
-from raylog.actors.fetch_waits import FetchWaits
-from raylog.actors.frames import ONE_WAY, REQUEST, encode_header
-from raylog.actors.messages import Done, DoorFull, Hello, Message, Ping, message, pack
-from raylog.actors.replication_messages import Pull
-from raylog.actors.stream_connection import StreamConnection
-from raylog.actors.stream_interface import Answer, Handler, LaterAnswer, Request, Response
-from raylog.actors.streams import StreamServer, connect
+from raylog.actors.kernel.answer_room import AnswerRoom
+from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.stream_interface import Answer, Handler, LaterAnswer, Request, Response
+from raylog.actors.machine import stream_connection, stream_door
+from raylog.actors.machine.admission import NONCE_BYTES, Dialer
+from raylog.actors.machine.stream_connection import StreamConnection
+from raylog.actors.machine.stream_server import StreamServer, connect
+from raylog.actors.protocol.cluster_secrets import Key, Standing
+from raylog.actors.protocol.endpoint import Endpoint, StreamLimits
+from raylog.actors.protocol.frames import ONE_WAY, REQUEST, encode_header
+from raylog.actors.protocol.messages import Done, DoorFull, Hello, Message, Ping, message, pack
+from raylog.actors.protocol.replication_messages import Pull
+from raylog.actors.replica.fetch_waits import FetchWaits
 from raylog.config import KIB, MIB
 from raylog.errors import (
     DirectoryNotOurs,
@@ -646,9 +646,9 @@ def test_a_frame_that_is_none_ends_its_stream_and_no_other(run: Run, place: Plac
 
 _CHILD = """
 import asyncio, sys
-from raylog.actors.cluster_secrets import Key, Standing
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.streams import StreamServer
+from raylog.actors.protocol.cluster_secrets import Key, Standing
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.machine.stream_server import StreamServer
 async def main():
     never = lambda request: asyncio.get_running_loop().create_future()
     keys = (Key(Standing.INTERNAL, sys.argv[2].encode()),)

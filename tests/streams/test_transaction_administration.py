@@ -9,17 +9,17 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.actors.hanging_transactions import end_over
-from raylog.actors.messages import Done, Message
-from raylog.actors.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
-from raylog.actors.stream_interface import Response
-from raylog.actors.topic_cache import PartitionLeader
-from raylog.actors.transaction_messages import AddPartition
-from raylog.api.producer import Producer
-from raylog.api.records import TopicPartition
-from raylog.api.transaction_administration import TransactionAdministration
-from raylog.api.transaction_descriptions import HangingTransaction
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.hanging_transactions import end_over
+from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
+from raylog.actors.protocol.transaction_messages import AddPartition
+from raylog.api.admin.rules.transaction_descriptions import HangingTransaction
+from raylog.api.admin.transaction_administration import TransactionAdministration
+from raylog.api.connection.records import TopicPartition
+from raylog.api.producer.producer import Producer
 from raylog.errors import (
     InvalidTransactionState,
     NotLeader,
@@ -29,8 +29,8 @@ from raylog.errors import (
     UnknownTransactionalId,
     UnstableOffset,
 )
-from raylog.groups.group_messages import StageOffsets
-from raylog.storage.record_batch import Bytes
+from raylog.groups.records.messages import StageOffsets
+from raylog.storage.format.record_batch import Bytes
 from tests.streams.test_group_consumer import P0, Cluster, cluster
 from tests.streams.test_transaction_offsets import TransactionLink, member, producer, transactions
 

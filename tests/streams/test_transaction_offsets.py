@@ -13,18 +13,18 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.coordinator_names import TRANSACTIONS_TOPIC
-from raylog.actors.messages import Done, Message
-from raylog.actors.stream_interface import Response
-from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader
-from raylog.actors.transaction_core import TransactionCoordinator
-from raylog.actors.transaction_messages import AddGroup, EndTransaction
-from raylog.api import producer_core
-from raylog.api.async_producer import AsyncProducer
-from raylog.api.client_runtime import ClientRuntime
-from raylog.api.consumer import Consumer
-from raylog.api.producer import Producer
-from raylog.api.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader
+from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
+from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.transaction_messages import AddGroup, EndTransaction
+from raylog.actors.transactions.coordinator import TransactionCoordinator
+from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.api.connection.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+from raylog.api.consumer.consumer import Consumer
+from raylog.api.producer import producer_core
+from raylog.api.producer.async_producer import AsyncProducer
+from raylog.api.producer.producer import Producer
 from raylog.errors import (
     CoordinatorNotReady,
     InvalidGroupId,
@@ -37,8 +37,8 @@ from raylog.errors import (
     TransactionPending,
     UnstableOffset,
 )
-from raylog.groups.group_messages import RemoveMembers, StageOffsets
-from raylog.storage.record_batch import Bytes
+from raylog.groups.records.messages import RemoveMembers, StageOffsets
+from raylog.storage.format.record_batch import Bytes
 from tests.streams.group_link import GroupLink
 from tests.streams.test_group_consumer import P0, P1, Cluster, cluster, poll_until
 from tests.unit.actors.transaction_stand_ins import HandLog

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulator.world.virtual_loop import VirtualLoop
 
 RAY_FORBIDDEN = "a unit test may not import ray"
 SLEEP_FORBIDDEN = "a unit test may not sleep"

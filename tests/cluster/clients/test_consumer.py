@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.api.cluster import Cluster
+from raylog.api.admin.cluster import Cluster
 from raylog.config import MIB
 from raylog.errors import ClusterNotFound, UnknownTopic
 from tests.cluster.clients.test_producer import address, finishes

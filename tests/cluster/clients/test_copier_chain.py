@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from raylog.api.cluster import Cluster
-from tests.cluster.copier_chain import Chain
+from raylog.api.admin.cluster import Cluster
+from tests.cluster.support.copier_chain import Chain
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ import pytest
 
 import raylog
 from raylog.errors import UnknownAssignor
-from tests.cluster import foreign_assignors
+from tests.cluster.support import foreign_assignors
 
 pytestmark = pytest.mark.cluster
 

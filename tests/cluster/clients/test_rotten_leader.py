@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.api.cluster import Cluster
-from raylog.storage.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, read_header
-from tests.cluster.client_programs import Written, check, on_thread, read, write
+from raylog.api.admin.cluster import Cluster
+from raylog.storage.format.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, read_header
 from tests.cluster.conftest import until
+from tests.cluster.support.client_programs import Written, check, on_thread, read, write
 
 pytestmark = pytest.mark.cluster
 

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.api.cluster import Cluster
-from raylog.api.family_member import FamilyMember
-from raylog.api.transaction_family import TransactionFamily
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.api.admin.cluster import Cluster
+from raylog.api.families.family_member import FamilyMember
+from raylog.api.families.transaction_family import TransactionFamily
 from raylog.errors import FamilyFenced, ProducerFenced
 from tests.cluster.clients.conftest import kill_coordinators
 

@@ -11,11 +11,16 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from raylog.actors.assignments import assignment_of
-from raylog.actors.broker import Broker, BrokerSpec
-from raylog.actors.catch_up_rates import move_shares
-from raylog.actors.cluster_state import ClusterState, ReplicaKey
-from raylog.actors.control_messages import (
+from raylog.actors.broker.broker import Broker, BrokerSpec
+from raylog.actors.cluster.assignments import assignment_of
+from raylog.actors.cluster.catch_up_rates import move_shares
+from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.cluster.state import ClusterState, ReplicaKey
+from raylog.actors.cluster.topic_admin import NewTopic
+from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.controller.controller import Controller, ControllerSpec
+from raylog.actors.kernel.stream_interface import Answer, Request, Stream
+from raylog.actors.protocol.control_messages import (
     Assign,
     ProposeIsr,
     ReplicaFailed,
@@ -23,13 +28,8 @@ from raylog.actors.control_messages import (
     ReplicaHello,
     StopReplica,
 )
-from raylog.actors.controller import Controller, ControllerSpec
-from raylog.actors.controller_admin import ControllerAdmin
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.partition_state import PartitionState
-from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.stream_interface import Answer, Request, Stream
-from raylog.actors.topic_admin import NewTopic
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.errors import (
     ControllerFenced,
     ControllerNotReady,
@@ -38,12 +38,12 @@ from raylog.errors import (
     ReplicaNotStarted,
     StreamError,
 )
-from raylog.storage.checkpoints import write_checkpoint
-from raylog.storage.data_directory import Claim
-from raylog.storage.partition_directory import PARTITION_FILE
-from tests.simulation.fake_network import NetworkSettings
-from tests.simulation.machines import Machine, Process, SimEnvironment
-from tests.simulation.world import World
+from raylog.storage.directory.data_directory import Claim
+from raylog.storage.directory.partition_directory import PARTITION_FILE
+from raylog.storage.disk.checkpoints import write_checkpoint
+from tests.simulator.world.fake_network import NetworkSettings
+from tests.simulator.world.machines import Machine, Process, SimEnvironment
+from tests.simulator.world.world import World
 from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIns
 
 _T = TypeVar("_T")

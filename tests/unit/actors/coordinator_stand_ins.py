@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from raylog.actors.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
-from raylog.actors.coordinator_spec import CoordinatorSpec
-from raylog.actors.stream_interface import Answer, Request
+from raylog.actors.kernel.stream_interface import Answer, Request
+from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
+from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.errors import ControllerNotReady, CoordinatorNotStarted, RemoteFailed, StaleCoordinator, StreamError
-from tests.simulation.machines import Process, SimEnvironment
+from tests.simulator.world.machines import Process, SimEnvironment
 
 if TYPE_CHECKING:
     from tests.unit.actors.control_cluster import ControlCluster

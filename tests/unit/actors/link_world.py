@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.endpoint import Endpoint
-from tests.simulation.fake_network import NetworkSettings
-from tests.simulation.machines import Machine, SimEnvironment
-from tests.simulation.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
-from tests.simulation.world import World
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.endpoint import Endpoint
+from tests.simulator.cluster.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
+from tests.simulator.world.fake_network import NetworkSettings
+from tests.simulator.world.machines import Machine, SimEnvironment
+from tests.simulator.world.world import World
 
 _T = TypeVar("_T")
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NoReturn, TypeVar, cast
 
-from raylog.actors.environment import Environment
-from raylog.actors.messages import Message, message, pack, unpack
-from raylog.actors.metadata_log_tail import MetadataSnapshot
-from raylog.actors.metadata_quorum_records import Voter, Voters
-from raylog.actors.metadata_records import CommittedBatch
-from raylog.actors.metadata_voter import MetadataCopy
-from raylog.actors.metadata_writer import MetadataWriter
-from raylog.actors.remote_errors import failure_of, remote_failed
-from raylog.actors.stream_interface import Request, Response, Stream
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Request, Response, Stream
+from raylog.actors.metadata_log.copy import MetadataCopy
+from raylog.actors.metadata_log.rules.tail import MetadataSnapshot
+from raylog.actors.metadata_log.writer import MetadataWriter
+from raylog.actors.protocol.messages import Message, message, pack, unpack
+from raylog.actors.protocol.metadata_quorum_records import Voter, Voters
+from raylog.actors.protocol.metadata_records import CommittedBatch
+from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.errors import RaylogError, RequestTimedOut, StreamClosed, StreamNotOpen
-from raylog.storage.record_batch import Bytes
-from tests.simulation.faulty_disk import FaultyDisk, SimulatedCrash
+from raylog.storage.format.record_batch import Bytes
+from tests.simulator.world.faulty_disk import FaultyDisk, SimulatedCrash
 
 _T = TypeVar("_T")
 DATA = "/data"

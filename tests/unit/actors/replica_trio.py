@@ -9,21 +9,28 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from raylog.actors.control_messages import Assign, ProposeIsr, ReplicaAddress, ReplicaHello, ReplicaId, StandDown
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.environment import Environment
-from raylog.actors.follower_role import FollowerRole
-from raylog.actors.replica_process import Ending, ReplicaProcess
-from raylog.actors.replica_spec import ReplicaSpec
-from raylog.actors.replication_messages import NO_EPOCH, Append, Appended, Fetch
-from raylog.actors.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.protocol.control_messages import (
+    Assign,
+    ProposeIsr,
+    ReplicaAddress,
+    ReplicaHello,
+    ReplicaId,
+    StandDown,
+)
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
+from raylog.actors.replica.follower import FollowerRole
+from raylog.actors.replica.process import Ending, ReplicaProcess
 from raylog.config import NO_LIMIT
 from raylog.errors import EligibleLeadersNotAvailable
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.log_reader import Isolation
-from tests.simulation.clients import records_of, refuse
-from tests.simulation.machines import Machine, Process
-from tests.simulation.world import World
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.log.reader import Isolation
+from tests.simulator.clients.clients import records_of, refuse
+from tests.simulator.world.machines import Machine, Process
+from tests.simulator.world.world import World
 
 TOPIC_ID = b"sixteen bytes id"
 

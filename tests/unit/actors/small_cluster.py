@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from raylog.actors.broker_membership import fence_broker, register_broker
-from raylog.actors.cluster_state import ClusterState, Liveness, ReplicaKey
-from raylog.actors.control_messages import ProposeIsr, RegisterBroker, ReplicaLoss, ReplicaReport
-from raylog.actors.isr_changes import propose_isr
-from raylog.actors.leader_election import elect
-from raylog.actors.messages import Message, pack, unpack
-from raylog.actors.metadata_records import ClusterFormed, PartitionChanged
-from raylog.actors.partition_state import PartitionState
-from raylog.actors.replica_registration import replica_lost, replica_registered
-from raylog.actors.topic_admin import NewTopic, create_topic
+from raylog.actors.cluster.broker_membership import fence_broker, register_broker
+from raylog.actors.cluster.election.isr_changes import propose_isr
+from raylog.actors.cluster.election.leader_election import elect
+from raylog.actors.cluster.election.replica_registration import replica_lost, replica_registered
+from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
+from raylog.actors.cluster.topic_admin import NewTopic, create_topic
+from raylog.actors.protocol.control_messages import ProposeIsr, RegisterBroker, ReplicaLoss, ReplicaReport
+from raylog.actors.protocol.messages import Message, pack, unpack
+from raylog.actors.protocol.metadata_records import ClusterFormed, PartitionChanged
 from raylog.config import ConfigValue
-from raylog.storage.log_doubts import BLANK
+from raylog.storage.directory.doubts import BLANK
 
 CLUSTER_ID = "cluster-1"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from raylog.actors.background_tasks import BackgroundTasks
-from raylog.actors.control_messages import ProposeIsr, ReplicaHello
-from raylog.actors.environment import Environment
-from raylog.actors.housekeeper import Housekeeper, HousekeeperSpec
-from raylog.actors.housekeeper_watch import HousekeeperWatch
-from raylog.actors.housekeeping_messages import FindHousekeeper, HousekeeperHello
-from raylog.actors.replication_messages import NO_EPOCH, Append
-from raylog.actors.stream_interface import Answer, Request
-from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.log_reader import Isolation
-from raylog.storage.record_batch import split_batches
-from tests.simulation.machines import Process, SimEnvironment
+from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
+from raylog.actors.housekeeping.watch import HousekeeperWatch
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Answer, Request
+from raylog.actors.protocol.control_messages import ProposeIsr, ReplicaHello
+from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append
+from raylog.storage.format.batch_codec import decode_batch, encode_batch
+from raylog.storage.format.record_batch import split_batches
+from raylog.storage.log.reader import Isolation
+from tests.simulator.world.machines import Process, SimEnvironment
 from tests.unit.actors.replica_trio import Member, Trio
 
 SETTINGS = {

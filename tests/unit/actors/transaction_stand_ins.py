@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from raylog.actors.coordinator_claims import Entry
-from raylog.actors.coordinator_log import Replayed
-from raylog.actors.messages import Message
-from raylog.actors.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
+from raylog.actors.coordinators.claimed_log import Replayed
+from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
+from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     ClusterUnreachable,
     CoordinatorStopped,
@@ -18,8 +18,8 @@ from raylog.errors import (
     RaylogError,
     UnknownTopic,
 )
-from tests.simulation.machines import SimEnvironment
-from tests.simulation.world import World
+from tests.simulator.world.machines import SimEnvironment
+from tests.simulator.world.world import World
 
 _T = TypeVar("_T")
 

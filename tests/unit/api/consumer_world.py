@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from raylog.api.consumer_desk import ConsumerDesk
-from raylog.api.consumer_options import ConsumerOptions
-from raylog.api.fetcher import Fetcher
-from raylog.api.records import ConsumerRecord, TopicPartition
-from tests.simulation.fake_network import NetworkSettings
-from tests.simulation.machines import SimEnvironment
-from tests.simulation.world import World
+from raylog.api.connection.records import ConsumerRecord, TopicPartition
+from raylog.api.consumer.fetching.fetcher import Fetcher
+from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.subscription_state import ConsumerDesk
+from tests.simulator.world.fake_network import NetworkSettings
+from tests.simulator.world.machines import SimEnvironment
+from tests.simulator.world.world import World
 from tests.unit.api.fake_link import FakeLink
 
 _CALM = NetworkSettings(slow_chance=0.0, stuck_chance=0.0, notice=(0.0, 0.001))

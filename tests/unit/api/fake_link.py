@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import cast
 
-from raylog.actors.cluster_link import ClusterLink
-from raylog.actors.environment import Environment
-from raylog.actors.messages import Done, Message
-from raylog.actors.replication_messages import (
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
+from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.replication_messages import (
     EARLIEST,
     LATEST,
     Fetch,
@@ -23,8 +25,6 @@ from raylog.actors.replication_messages import (
     ListOffset,
     SuspectBatch,
 )
-from raylog.actors.stream_interface import Response
-from raylog.actors.topic_cache import PartitionLeader, TopicView
 from raylog.errors import (
     InspectionUnderWay,
     NotLeader,
@@ -40,9 +40,9 @@ from raylog.errors import (
     UnknownLeaderEpoch,
     UnknownTopic,
 )
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.record_batch import Bytes, filler, read_header, split_batches, stamp
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.record_batch import Bytes, filler, read_header, split_batches, stamp
 
 NODE = "node of all"
 TIME = 1_700_000_000_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raylog.api.pending_batch import Columns, PendingBatch
+from raylog.api.producer.rules.producer_batch import Columns, PendingBatch
 from raylog.errors import BatchTooLarge, OutOfOrderSequence
-from raylog.storage.batch_codec import decode_batch
-from raylog.storage.producer_state import ProducerStates
-from raylog.storage.record_batch import read_header
+from raylog.storage.format.batch_codec import decode_batch
+from raylog.storage.format.record_batch import read_header
+from raylog.storage.segment.producer_state import ProducerStates
 
 
 def batch_of(*values: bytes, deadline: float = 1e9) -> PendingBatch:

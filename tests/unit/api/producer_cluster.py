@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from raylog.actors.endpoint import Endpoint
-from raylog.actors.replication_messages import Append, Appended
-from raylog.actors.stream_interface import Response
-from raylog.actors.topic_cache import PartitionLeader, TopicView
-from raylog.api import batch_accumulator, producer_core
-from raylog.api.client_runtime import ClientRuntime
-from raylog.api.producer import Producer
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.replication_messages import Append, Appended
+from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.api.producer import producer_core
+from raylog.api.producer.buffer import record_accumulator
+from raylog.api.producer.producer import Producer
 from raylog.errors import RaylogError, UnknownTopic
-from raylog.storage.batch_codec import DecodedBatch, decode_batch
+from raylog.storage.format.batch_codec import DecodedBatch, decode_batch
 
 TOPIC = "clicks"
 _T = TypeVar("_T")
@@ -129,7 +130,7 @@ def fake_cluster(monkeypatch: pytest.MonkeyPatch, partitions: int = 3) -> Iterat
 
     with monkeypatch.context() as patch:
         # Whoever meets the loop at a partition's gate lets it run, and does not sleep as it would elsewhere.
-        patch.setattr(batch_accumulator, "_GATE_PAUSE", 0.0)
+        patch.setattr(record_accumulator, "_GATE_PAUSE", 0.0)
         patch.setattr(producer_core, "link_address", lambda *_: None)
         patch.setattr(ClientRuntime, "acquire_link", acquire)
         patch.setattr(ClientRuntime, "release_link", release)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from raylog.actors.cluster_link import ClusterLink
-from raylog.api.batch_accumulator import BatchAccumulator, Clocks
-from raylog.api.buffer_room import BufferRoom
-from raylog.api.producer_metrics import ProducerMetrics
-from raylog.api.producer_options import ProducerOptions
-from raylog.api.record_future import RecordFuture
-from raylog.api.sender import Sender
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
+from raylog.api.producer.buffer.record_accumulator import BatchAccumulator, Clocks
+from raylog.api.producer.buffer.record_future import RecordFuture
+from raylog.api.producer.rules.producer_options import ProducerOptions
+from raylog.api.producer.sending.sender import Sender
 
 
 def _no_pause(_seconds: float) -> None:

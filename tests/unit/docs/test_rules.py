@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.group_mutations import GROUP_MUTATIONS
-from tests.simulation.mutations import MUTATIONS
+from tests.simulator.mutations.group_mutations import GROUP_MUTATIONS
+from tests.simulator.mutations.mutations import MUTATIONS
 
 _ROOT: Final = Path(__file__).parents[3]
 _CODE: Final = ("actors", "api", "bench", "examples", "groups", "raylog", "spark_bridge", "storage", "tests")

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from random import Random
 from typing import Any, TypeVar
 
-from raylog.actors.messages import Message
+from raylog.actors.protocol.messages import Message
 from raylog.errors import CoordinatorReplaced, FrameInvalid, MessageUnknown
 from raylog.groups.assignors.calling import Assignors
-from raylog.groups.coordinator import GroupCoordinator
-from raylog.groups.group_messages import (
+from raylog.groups.coordinator.coordinator import GroupCoordinator
+from raylog.groups.records.messages import (
     CommitOffsets,
     GroupHeartbeat,
     GroupHeartbeatAnswer,
@@ -20,10 +20,10 @@ from raylog.groups.group_messages import (
     each_of,
     grouped,
 )
-from raylog.groups.group_records import Claim, ClaimKey, EncodedRecord, Record, decode, encode
-from raylog.groups.group_settings import GroupSettings
-from tests.simulation.scheduler import MICROSECONDS, Scheduler
-from tests.simulation.virtual_loop import VirtualLoop
+from raylog.groups.records.records import Claim, ClaimKey, EncodedRecord, Record, decode, encode
+from raylog.groups.records.settings import GroupSettings
+from tests.simulator.world.scheduler import MICROSECONDS, Scheduler
+from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.unit.groups.small_group import WALL_MS, ToldTopics, topic_id
 
 _T = TypeVar("_T")

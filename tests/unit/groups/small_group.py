@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from raylog.actors.messages import Message
+from raylog.actors.protocol.messages import Message
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.loading import assign
-from raylog.groups.group_messages import (
+from raylog.groups.records.messages import (
     JOINING,
     LEAVING,
     CommitOffsets,
@@ -23,14 +23,14 @@ from raylog.groups.group_messages import (
     each_of,
     grouped,
 )
-from raylog.groups.group_records import EncodedRecord, decode, encode
-from raylog.groups.group_settings import GroupSettings
-from raylog.groups.group_shard import Due, GroupShard
-from raylog.groups.group_state import Group
-from raylog.groups.membership import Moment
-from raylog.groups.offsets_log import KnownTopic
-from raylog.groups.pattern_topics import match_patterns
-from raylog.groups.rebalance import TargetPlan
+from raylog.groups.records.offsets_log import KnownTopic
+from raylog.groups.records.records import EncodedRecord, decode, encode
+from raylog.groups.records.settings import GroupSettings
+from raylog.groups.rules.group import Group
+from raylog.groups.rules.membership import Moment
+from raylog.groups.rules.pattern_topics import match_patterns
+from raylog.groups.rules.rebalance import TargetPlan
+from raylog.groups.rules.shard import Due, GroupShard
 
 _M = TypeVar("_M", bound=Message)
 

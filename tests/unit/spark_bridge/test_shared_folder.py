@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raylog.errors import CheckpointNotShared
-from raylog.spark_bridge import stream_read
+from raylog.spark_bridge.reading import stream_read
 
 
 class Keys:

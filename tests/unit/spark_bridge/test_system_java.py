@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.with_system_java import system_java
-from tests.unit.actors.test_java_runtime import make_java
+from tests.unit.actors.on_ray.test_java_runtime import make_java
 
 
 def test_a_java_17_of_the_system_is_taken(tmp_path: Path) -> None:

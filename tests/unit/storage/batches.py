@@ -14,8 +14,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from raylog.storage.batch_codec import DecodedBatch, encode_batch
-from raylog.storage.record_batch import MAGIC_COLUMNS, BatchHeader, Bytes, seal
+from raylog.storage.format.batch_codec import DecodedBatch, encode_batch
+from raylog.storage.format.record_batch import MAGIC_COLUMNS, BatchHeader, Bytes, seal
 
 CODECS = range(5)
 MODERN = 1_700_000_000_000

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from raylog.config import ConfigValue
-from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.compaction import CompactionReport, run_compaction
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.disk import Disk
-from raylog.storage.key_map import MemoryBudget
-from raylog.storage.log_reader import Isolation
-from raylog.storage.partition_directory import PartitionIdentity
-from raylog.storage.partition_log import PartitionLog
-from raylog.storage.record_batch import split_batches
+from raylog.storage.compaction.cleaner import CompactionReport, run_compaction
+from raylog.storage.compaction.key_map import MemoryBudget
+from raylog.storage.directory.partition_directory import PartitionIdentity
+from raylog.storage.disk.disk import Disk
+from raylog.storage.format.batch_codec import decode_batch, encode_batch
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.record_batch import split_batches
+from raylog.storage.log.partition_log import PartitionLog
+from raylog.storage.log.reader import Isolation
 
 DIRECTORY = "/data/users-0"
 IDENTITY = PartitionIdentity("cluster", "users", "users-id", 0)

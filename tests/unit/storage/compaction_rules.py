@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raylog.storage.batch_codec import decode_batch
-from raylog.storage.record_batch import CODEC_MASK, BatchHeader, read_header
+from raylog.storage.format.batch_codec import decode_batch
+from raylog.storage.format.record_batch import CODEC_MASK, BatchHeader, read_header
 from tests.unit.storage.batches import Record, rows
 from tests.unit.storage.log_model import LogModel, ModelBatch, Transaction, is_aborted
 

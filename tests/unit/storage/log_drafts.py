@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from raylog.storage.batch_codec import decode_batch, encode_batch
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from raylog.storage.format.batch_codec import decode_batch, encode_batch
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from tests.unit.storage.batches import Record, rows, written_by_aiokafka
 from tests.unit.storage.log_model import (
     SEQUENCES,

@@ -30,9 +30,9 @@ from raylog.errors import (
     ProducerError,
     ProducerFenced,
 )
-from raylog.storage.control_records import Marker, MarkerType
-from raylog.storage.leader_epochs import EpochStart
-from raylog.storage.record_batch import BatchHeader, Bytes, read_header
+from raylog.storage.format.control_records import Marker, MarkerType
+from raylog.storage.format.record_batch import BatchHeader, Bytes, read_header
+from raylog.storage.segment.leader_epochs import EpochStart
 from tests.unit.storage.batches import Record
 
 NO_EPOCH = -1

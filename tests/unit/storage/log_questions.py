@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from raylog.errors import OffsetOutOfRange, ProducerError
-from raylog.storage.log_reader import Isolation
-from raylog.storage.partition_log import PartitionLog
-from raylog.storage.record_batch import BatchHeader, read_header
-from tests.simulation.faulty_disk import FaultyDisk
+from raylog.storage.format.record_batch import BatchHeader, read_header
+from raylog.storage.log.partition_log import PartitionLog
+from raylog.storage.log.reader import Isolation
+from tests.simulator.world.faulty_disk import FaultyDisk
 from tests.unit.storage.batches import Record
 from tests.unit.storage.log_model import (
     SEQUENCES,

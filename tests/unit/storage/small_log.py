@@ -10,15 +10,15 @@ import pytest
 
 from raylog.config import ConfigValue
 from raylog.errors import RaylogError
-from raylog.storage.batch_codec import encode_batch
-from raylog.storage.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.disk import Disk
-from raylog.storage.log_appends import Appended
-from raylog.storage.log_reader import Isolation
-from raylog.storage.partition_directory import PartitionIdentity
-from raylog.storage.partition_log import PartitionLog
-from raylog.storage.record_batch import Bytes, split_batches
-from tests.simulation.faulty_disk import FaultyDisk
+from raylog.storage.directory.partition_directory import PartitionIdentity
+from raylog.storage.disk.disk import Disk
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.record_batch import Bytes, split_batches
+from raylog.storage.log.appends import Appended
+from raylog.storage.log.partition_log import PartitionLog
+from raylog.storage.log.reader import Isolation
+from tests.simulator.world.faulty_disk import FaultyDisk
 
 PARENT = "/data"
 DIRECTORY = f"{PARENT}/orders-0"

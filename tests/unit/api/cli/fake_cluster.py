@@ -10,9 +10,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from raylog.actors.control_store import MEMORY
-from raylog.actors.copies import CopyDescription, PartitionCopies, SetAsideDescription, SetAsideListing
-from raylog.actors.descriptions import (
+from raylog.actors.cluster.copies import CopyDescription, PartitionCopies, SetAsideDescription, SetAsideListing
+from raylog.actors.cluster.descriptions import (
     BrokerDescription,
     ClusterDescription,
     CoordinatorDescription,
@@ -20,21 +19,27 @@ from raylog.actors.descriptions import (
     ReplicaDescription,
     TopicDescription,
 )
+from raylog.actors.on_ray.runtime.control_store import MEMORY
+from raylog.api.admin.rules.group_descriptions import (
+    GroupDescription,
+    GroupListing,
+    GroupPartition,
+    MemberDescription,
+)
+from raylog.api.admin.rules.transaction_descriptions import (
+    HangingTransaction,
+    HangingTransactions,
+    TransactionDescription,
+    TransactionListing,
+)
 from raylog.api.cli.program import program
 from raylog.api.cli.session import Session
-from raylog.api.group_descriptions import GroupDescription, GroupListing, GroupPartition, MemberDescription
-from raylog.api.records import (
+from raylog.api.connection.records import (
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
     TopicPartition,
-)
-from raylog.api.transaction_descriptions import (
-    HangingTransaction,
-    HangingTransactions,
-    TransactionDescription,
-    TransactionListing,
 )
 from raylog.api.workloads.driver import RAYLOG, Target
 from raylog.errors import (

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from raylog.actors.descriptions import CoordinatorDescription
+from raylog.actors.cluster.descriptions import CoordinatorDescription
+from raylog.api.admin.rules.group_descriptions import MemberDescription
+from raylog.api.admin.rules.transaction_descriptions import HangingTransaction, HangingTransactions
 from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, USAGE
 from raylog.api.cli.program import program
-from raylog.api.group_descriptions import MemberDescription
-from raylog.api.records import TopicPartition
-from raylog.api.transaction_descriptions import HangingTransaction, HangingTransactions
+from raylog.api.connection.records import TopicPartition
 from raylog.errors import AdminTimedOut, NotLeader, RayUnreachable
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeConsumer, FakeSession, run, run_json
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from raylog.actors.descriptions import ClusterDescription
+from raylog.actors.cluster.descriptions import ClusterDescription
 from tests.unit.api.cli.fake_cluster import ASIDE, FakeCluster, run, run_json
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raylog.api.cli.program import program
-from raylog.api.records import TopicPartition
+from raylog.api.connection.records import TopicPartition
 from tests.unit.api.cli.fake_cluster import FakeCluster, run_json
 from tests.unit.api.cli.help_pages import BEGIN, PAGE, commands, help_of, reference
 

@@ -6,7 +6,7 @@ import pytest
 
 from raylog.api.cli.arguments import moment, numbers
 from raylog.api.cli.read_range import Place, ReadRange, Span, parse_range, spans
-from raylog.api.records import TopicPartition
+from raylog.api.connection.records import TopicPartition
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeConsumer
 
 NOW = 1_800_000_000_000

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.placement import Site
+from raylog.actors.cluster.placement.placement import Site
 from raylog.api.cli.rebalance_plan import plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.api.cli.record_format import Parsed, Reader, record_document, writer
-from raylog.api.records import ConsumerRecord
+from raylog.api.connection.records import ConsumerRecord
 
 RECORD = ConsumerRecord("clicks", 2, 7, 1_700_000_000_123, 0, b"user", b"value", [("a", b"1"), ("b", None)], 4)
 

@@ -20,7 +20,7 @@ _MEMBER: Final = "0123456789abcdef" * 2
 _PROGRAM: Final = f"""
 import sys
 from raylog.api.cli.program import program
-from raylog.api.records import TopicPartition
+from raylog.api.connection.records import TopicPartition
 from tests.unit.api.cli.fake_cluster import FakeCluster, FakeSession
 
 cluster = FakeCluster()

@@ -1,0 +1,475 @@
+"""A broker: one data directory, its copy of the metadata log, and the replica processes on it.
+
+    controller ──RegisterBroker, heartbeats──► (controller_link.py)
+    controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (assignment_delivery.py)
+                                                            └─► clients (metadata_service.py)
+    controller ──orders──► replica_turnover.py
+    replicas ──hello, heartbeats, proposals──► local_replicas.py, controller_link.py
+
+It decides nothing about partitions. What must stay true:
+- Its replicas outlive it. A new broker process on the same directory waits a moment for those that still run, before it
+  registers, so that its own end costs no election.
+- Where it cannot go on (its copy of the log is offline, an error that nobody expected), it says so in `failed`, and
+  its process is to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.broker.assignment_delivery import AssignmentDelivery
+from raylog.actors.broker.controller_link import ControllerLink
+from raylog.actors.broker.local_replicas import LocalReplicas, ReplicaSession
+from raylog.actors.broker.metadata_service import MetadataService
+from raylog.actors.broker.producer_id_block import ProducerIdBlock
+from raylog.actors.broker.replica_directories import ReplicaDirectories
+from raylog.actors.broker.replica_orders import ReplicaTurnover
+from raylog.actors.broker.secret_keeping import SecretKeeping
+from raylog.actors.cluster.metadata_fold import MetadataFold
+from raylog.actors.cluster.state import ClusterState
+from raylog.actors.housekeeping.watch import HousekeeperWatch
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.environment import Environment, FindController, Server
+from raylog.actors.kernel.metric_definitions import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.metadata_log.copy import MetadataCopy
+from raylog.actors.metadata_log.directory_marks import DirectoryMarks
+from raylog.actors.metadata_log.rules.tail import MetadataSnapshot
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.control_messages import (
+    AllocateProducerIds,
+    AppendMetadata,
+    DropSetAside,
+    GetMetadata,
+    InstallSnapshot,
+    ListSetAside,
+    PrepareReplica,
+    Promise,
+    ProposeIsr,
+    ReadMetadata,
+    RegisterBroker,
+    RemoveReplica,
+    ReplicaFailed,
+    ReplicaHeartbeat,
+    ReplicaHello,
+    RestoreSetAside,
+    SetAside,
+    SetAsideListed,
+    StandDown,
+    StopBroker,
+)
+from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
+from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.metadata_records import CommittedBatch
+from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
+from raylog.actors.protocol.secret_messages import KeepSecrets
+from raylog.errors import (
+    DiskError,
+    InvalidRequest,
+    MessageUnknown,
+    RaylogError,
+    RemoteFailed,
+    ReplicaNotFree,
+)
+from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
+from raylog.storage.directory.set_aside_logs import SetAsideLog
+
+_RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
+_LOOK_AGAIN_SECONDS: Final = 0.05
+_SUSPICION_SECONDS: Final = 10.0
+_USAGE_SECONDS: Final = 5.0
+_SWEEP_AGAIN_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """What a broker process is told at its start. `run` is drawn anew for each."""
+
+    cluster_id: str
+    broker_id: int
+    run: str
+    node_id: str
+    host: str
+    rack: str
+    directory: str
+    claim: Claim | None = None  # with which a blank directory becomes this broker's; None: it never is blank
+
+
+class Broker:
+    """Made on its event loop; `start`, and in the end `close`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        spec: BrokerSpec,
+        find_controller: FindController,
+        keep_secrets: Callable[[ClusterSecrets], None] = lambda _: None,
+    ) -> None:
+        """`keep_secrets` writes them to this broker's directory."""
+        self._env = env
+        self._spec = spec
+        self._find_controller = find_controller
+        loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[BaseException] = loop.create_future()  # its result says why it cannot go on
+        self.stopped: asyncio.Future[None] = loop.create_future()  # it was closed, by its owner or the controller
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._timers = Timers(loop)
+        self._tasks = BackgroundTasks(self._fail)
+        self._fold = MetadataFold()
+        self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
+        self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
+        self._service = MetadataService(self._fold, self._timers, spec.broker_id)
+        self._housekeeper = HousekeeperWatch(env, self._tasks)
+        self._secrets = SecretKeeping(env, keep_secrets, self._processes_beside)
+        self._usage = (0, 0)
+        self._boot_id = ""
+        self._directory_id = ""
+        self._swept_under: tuple[int, int | None] = (-1, None)
+        self._is_closing = False
+        self._link = self._make_link()
+        self._producer_ids = ProducerIdBlock(self._link.ask)
+        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+            **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
+            ReplicaHello: self._on_hello,
+            ReplicaHeartbeat: self._on_heartbeat,
+            ReplicaFailed: self._on_failure,
+            ProposeIsr: self._on_proposal,
+            StandDown: self._on_standing_down,
+            PrepareReplica: self._on_prepare,
+            RemoveReplica: self._on_remove,
+            ListSetAside: self._on_list_aside,
+            DropSetAside: self._on_drop_aside,
+            RestoreSetAside: self._on_restore_aside,
+            StopBroker: self._on_stop,
+            GetMetadata: lambda request, message: self._service.answer(message, request.stream),
+            AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
+            HousekeeperHello: self._on_housekeeper,
+            SuspectReplica: self._on_suspicion,
+            FindHousekeeper: lambda _, __: self._housekeeper.find(),
+            EnsureCoordinators: lambda _, message: self._link.ask(message),
+            FindTopicById: lambda _, message: self._link.ask(message),
+            KeepSecrets: self._on_secrets,
+        }
+
+    # --- beginning and ending -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns once it takes streams; the controller may be found later.
+
+        DirectoryLocked, WrongCluster, DirectoryNotOurs, DirectoryBlank, LogDamaged, DiskError: this broker cannot run
+        here, and there is nothing to close.
+        """
+        identity = BrokerIdentity(self._spec.cluster_id, self._spec.broker_id)
+        opening = partial(
+            DataDirectory.open, self._spec.directory, identity, self._env.disk, claim=self._spec.claim
+        )
+        directory = await self._env.off_loop(opening)
+        self._directory_id = directory.identity.claim.directory_id
+        self._directories = ReplicaDirectories(directory)
+        try:
+            await self._open()
+        except RaylogError:
+            self._directories.close()
+            raise
+        self._tasks.start(self._register_and_beat())
+        self._tasks.start(self._keep_usage())
+        own = self._spec.broker_id, self._directory_id
+        marks = DirectoryMarks(self._env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
+        self._tasks.start(marks.run())
+
+    async def _open(self) -> None:
+        env, spec = self._env, self._spec
+        self._boot_id = env.disk.boot_id()
+        self._usage = await env.off_loop(self._directories.usage)
+        self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, self._link, spec.broker_id)
+        self._copy = await MetadataCopy.open(
+            env,
+            spec.directory,
+            spec.cluster_id,
+            (spec.broker_id, self._directory_id),
+            self._on_committed,
+            self._on_snapshot,
+        )
+        self._copy.offline.add_done_callback(self._copy_offline)
+        server, self.endpoints = await env.listen(f"broker-{spec.broker_id}", "broker", self.handle)
+        self._server: Server = server
+
+    async def close(self) -> None:
+        """Let all replicas close their logs, then end. A second call waits for the first."""
+        if self._is_closing:
+            await asyncio.wait([self.stopped], timeout=3 * _STOP_SECONDS)
+            return
+        self._is_closing = True
+        await self._replicas.stop_all(_STOP_SECONDS)
+        await self._housekeeper.stop()
+        await self._tasks.close()
+        self._service.close()
+        await self._link.close()
+        await self._server.close()
+        await self._copy.close()
+        self._timers.close()
+        await self._env.off_loop(self._directories.close)
+        self.stopped.set_result(None)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics."""
+        free, total = self._usage
+        yield Reading(DISK_FREE_BYTES, (), free)
+        yield Reading(DISK_TOTAL_BYTES, (), total)
+        yield Reading(REPLICAS, (), len(self._replicas.all()))
+
+    def _copy_offline(self, offline: asyncio.Future[RaylogError]) -> None:
+        if not self._is_closing:
+            self._fail(offline.result())
+
+    def _fail(self, error: BaseException) -> None:
+        _log.critical("Broker %d cannot go on: %s", self._spec.broker_id, error)
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- what it knows --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        """As of `version`; not to be changed."""
+        return self._fold.state
+
+    @property
+    def version(self) -> int:
+        return self._fold.version
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether it is registered, and knows all that was decided before its controller began, and its registration.
+
+        The first record of a controller comes after all that it has taken over.
+        """
+        link, fold = self._link, self._fold
+        if link.broker_epoch is None:
+            return False
+        return fold.version > link.broker_epoch and fold.epoch >= link.controller_epoch
+
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all its streams."""
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        return handler(request, request.message)
+
+    def _on_metadata(self, request: Request, _: Message) -> Awaitable[Answer]:
+        return self._copy.handle(request)
+
+    def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
+        session = self._replicas.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
+        self._delivery.changed([session.id])
+        self._dismiss_unwanted([session])
+        return None
+
+    def _on_heartbeat(self, request: Request, marks: ReplicaHeartbeat) -> Answer:
+        self._replicas.heartbeat(marks, request.stream)
+        return None
+
+    def _on_failure(self, request: Request, failure: ReplicaFailed) -> Answer:
+        self._replicas.failed(failure, request.stream)
+        return None
+
+    def _on_housekeeper(self, request: Request, hello: HousekeeperHello) -> Answer:
+        self._housekeeper.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
+        return None
+
+    async def _on_secrets(self, request: Request, message: KeepSecrets) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._secrets.take(message)
+        return None
+
+    def _tell_secrets(self, stream: Stream) -> None:
+        """It was told the first ones at its start, or later ones."""
+        if self._env.keys.secrets.version > 1:
+            self._secrets.tell(stream)
+
+    def _processes_beside(self) -> Iterator[Stream]:
+        yield from (session.stream for session in self._replicas.all())
+        if self._housekeeper.stream is not None:
+            yield self._housekeeper.stream
+
+    async def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Answer:
+        session = self._replicas.of_stream(request.stream)
+        if session is None or session.id != (proposal.topic_id, proposal.partition):
+            raise InvalidRequest("An ISR proposal comes from the replica that leads the partition, after its hello.")
+        return await self._link.ask(proposal)
+
+    async def _on_standing_down(self, request: Request, asked: StandDown) -> Answer:
+        session = self._replicas.of_stream(request.stream)
+        if session is None or session.process != (asked.topic_id, asked.partition, asked.incarnation):
+            raise InvalidRequest("A replica stands down for itself, after its hello.")
+        return await self._link.ask(asked)
+
+    async def _on_suspicion(self, _: Request, found: SuspectReplica) -> Answer:
+        """Its replica looks itself. One that does not run is looked at when it is opened."""
+        session = self._replicas.get((found.topic_id, found.partition))
+        if session is not None:
+            try:
+                await session.stream.request(SuspectBatch(NO_EPOCH, found.offset), timeout=_SUSPICION_SECONDS)
+            except RemoteFailed as error:
+                raise error.error or error from None
+        return None
+
+    async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.prepare(order)
+        return None
+
+    async def _on_remove(self, request: Request, order: RemoveReplica) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.remove(order)
+        return None
+
+    async def _on_list_aside(self, request: Request, order: ListSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        found = await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition))
+        return Response(SetAsideListed(tuple(map(_as_told, found))))
+
+    async def _on_drop_aside(self, request: Request, order: DropSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
+        await self._env.off_loop(self._directories.purge)
+        return None
+
+    async def _on_restore_aside(self, request: Request, order: RestoreSetAside) -> Answer:
+        await self._link.check_order(request.stream)
+        await self._turnover.restore(order)
+        return None
+
+    async def _on_stop(self, request: Request, _: StopBroker) -> Answer:
+        """The answer goes out before the stream ends with this broker."""
+        await self._link.check_order(request.stream)
+        await self._replicas.stop_all(_STOP_SECONDS)
+        asyncio.get_running_loop().call_soon(self._close_later)
+        return None
+
+    def _close_later(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self.close())
+
+    # --- the controller -------------------------------------------------------------------------------------------
+
+    def _make_link(self) -> ControllerLink:
+        return ControllerLink(
+            self._env,
+            self._tasks,
+            self._find_controller,
+            self.handle,
+            self._replicas,
+            registration=self._registration,
+            version=lambda: self._fold.version,
+            usage=lambda: self._usage,
+            promised_epoch=lambda: self._copy.promised_epoch,
+            on_registered=self._check_caught_up,
+        )
+
+    def _registration(self) -> RegisterBroker:
+        spec = self._spec
+        return RegisterBroker(
+            spec.cluster_id,
+            spec.broker_id,
+            spec.run,
+            spec.node_id,
+            spec.host,
+            spec.rack,
+            tuple(map(str, self.endpoints)),
+            spec.directory,
+            self._directory_id,
+            self._boot_id,
+            self._replicas.running(),
+            self._copy.mark,
+        )
+
+    async def _register_and_beat(self) -> None:
+        await self._wait_for_living_replicas()
+        await self._link.run()
+        self._fail(self._link.refused.result())
+
+    async def _wait_for_living_replicas(self) -> None:
+        """Those whose directories are in use; one that does not turn cannot say hello, and is not waited for."""
+        found = await self._env.off_loop(self._directories.find)
+        living = [(each.topic_id, each.partition) for each in found if each.in_use]
+        deadline = asyncio.get_running_loop().time() + _RETURN_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            if all(self._replicas.get(each) is not None for each in living):
+                return
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _keep_usage(self) -> None:
+        while True:
+            await asyncio.sleep(_USAGE_SECONDS)
+            try:
+                self._usage = await self._env.off_loop(self._directories.usage)
+            except DiskError as error:
+                _log.warning("The size of the disk of broker %d is unknown: %s", self._spec.broker_id, error)
+
+    def _has_news(self) -> None:
+        self._link.wake()
+
+    # --- the metadata log -----------------------------------------------------------------------------------------
+
+    def _on_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        self._fold.replace(snapshot.records, snapshot.version, snapshot.epoch)
+        self._delivery.changed_all()
+        self._service.changed()
+        self._check_caught_up()
+
+    def _on_committed(self, batch: CommittedBatch) -> None:
+        self._delivery.changed(self._fold.apply_batch(batch))
+        self._service.changed()
+        self._check_caught_up()
+
+    def _check_caught_up(self) -> None:
+        """What only a state as new as the registration can tell: which topics there are, and replicas here in vain."""
+        registration = self._link.controller_epoch, self._link.broker_epoch
+        if registration != self._swept_under and self.is_caught_up:
+            self._swept_under = registration
+            self._service.begin()
+            self._dismiss_unwanted(self._replicas.all())
+            self._tasks.start(self._sweep())
+
+    def _dismiss_unwanted(self, sessions: Iterable[ReplicaSession]) -> None:
+        if self.is_caught_up:
+            for session in sessions:
+                if not self._turnover.is_expected(session.id):
+                    self._replicas.dismiss(session)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._turnover.sweep()
+                return
+            except (DiskError, ReplicaNotFree) as error:
+                _log.warning("Broker %d has not removed what it holds in vain: %s", self._spec.broker_id, error)
+            await asyncio.sleep(_SWEEP_AGAIN_SECONDS)
+
+
+def _as_told(each: SetAsideLog) -> SetAside:
+    said = each.said
+    return SetAside(
+        each.name, said.topic, said.partition, each.topic_id, said.at_ms, said.why,
+        each.last_epoch, each.log_start_offset, each.log_end_offset, each.size_bytes, each.unusable,
+    )  # fmt: skip

@@ -1,0 +1,266 @@
+"""A broker's link to the controller: find it, register, send signs of life, pass on what replicas propose.
+
+    looking ──stream──► registering ──BrokerRegistered──► registered
+       ▲                     ▲ └── not ready: again           │
+       │                     └────── StaleBrokerEpoch ────────┤
+       └──── stream ended, no answer, superseded, refused ────┘
+
+What must stay true:
+- Orders are taken from the registered controller only, over the stream of its registration, and only as long as this
+  broker has not promised a higher epoch to another one (rule 17).
+- What is new is reported at once, and again and again until an answer shows that the controller has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.broker.local_replicas import LocalReplicas
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.environment import Environment, FindController
+from raylog.actors.kernel.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
+from raylog.actors.kernel.stream_interface import Handler, Response, Stream
+from raylog.actors.protocol.control_messages import (
+    FULL_BELOW_BYTES,
+    BrokerHeartbeat,
+    BrokerRegistered,
+    RegisterBroker,
+)
+from raylog.actors.protocol.messages import Message, pack
+from raylog.errors import (
+    ControllerFenced,
+    ControllerNotReady,
+    DuplicateBroker,
+    MessageUnknown,
+    RaylogError,
+    RemoteFailed,
+    StaleBrokerEpoch,
+)
+
+_FIND_SECONDS: Final = 5.0
+_REGISTER_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
+_REGISTERED_SECONDS: Final = 1.0
+_LET_GO_SECONDS: Final = 3.0
+_ASK_SECONDS: Final = 5.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 0.5
+_LONGEST_PAUSE_UNTIL_READY: Final = 0.2
+
+
+_log = logging.getLogger(__name__)
+
+
+class ControllerLink:
+    """`registration` makes the request anew each time; `usage` and `version` go with each heartbeat.
+
+    `on_registered` is called after each registration, `promised_epoch` tells of other controllers.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        tasks: BackgroundTasks,
+        find: FindController,
+        handler: Handler,
+        replicas: LocalReplicas,
+        registration: Callable[[], RegisterBroker],
+        version: Callable[[], int],
+        usage: Callable[[], tuple[int, int]],
+        promised_epoch: Callable[[], int],
+        on_registered: Callable[[], None],
+    ) -> None:
+        self.broker_epoch: int | None = None  # while registered
+        self.controller_epoch = -1  # of the controller that it registered with last
+        self.refused: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
+        self._env = env
+        self._tasks = tasks
+        self._find = find
+        self._handler = handler
+        self._replicas = replicas
+        self._registration = registration
+        self._version = version
+        self._usage = usage
+        self._promised_epoch = promised_epoch
+        self._on_registered = on_registered
+        self._stream: Stream | None = None
+        self._has_news = asyncio.Event()
+        self._reports_in_flight = 0
+        self._must_register = False
+        self._is_over = False
+        self._registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # --- what others use ------------------------------------------------------------------------------------------
+
+    @property
+    def is_registered(self) -> bool:
+        return self.broker_epoch is not None
+
+    def wake(self) -> None:
+        """There is something new to report."""
+        self._has_news.set()
+
+    async def check_order(self, stream: Stream) -> None:
+        """Raise unless an order that came over this stream is the present controller's.
+
+        The first orders may be here before this side has dealt with the answer to its registration.
+        """
+        if stream is self._stream and self.broker_epoch is None:
+            await asyncio.wait([self._registered], timeout=_REGISTERED_SECONDS)
+        if stream is not self._stream or self.broker_epoch is None:
+            raise ControllerNotReady("This broker is not registered over this stream.")
+        self._check_controller()
+
+    async def ask(self, message: Message) -> Response:
+        """What the controller answers; an error comes as it raised it."""
+        stream = self._stream
+        if stream is None or self.broker_epoch is None:
+            raise ControllerNotReady("This broker has no controller just now.")
+        try:
+            return await stream.request(message, timeout=_ASK_SECONDS)
+        except RemoteFailed as error:
+            if error.error is None:
+                raise
+            raise error.error from None
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            await self._stream.close(timeout=1.0)
+
+    async def run(self) -> None:
+        """For ever, until it is cancelled or refused for good."""
+        pause = _FIRST_PAUSE
+        while not self.refused.done():
+            try:
+                endpoint = await asyncio.wait_for(self._find(), _FIND_SECONDS)
+                stream = await self._env.dial(endpoint, "broker", self._handler)
+                was_registered = await self._use(stream)
+                pause = _FIRST_PAUSE if was_registered else min(2 * pause, _LONGEST_PAUSE)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                _log.log(logging.INFO if pause == _FIRST_PAUSE else logging.DEBUG, "No controller yet: %r", error)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause * self._env.random.uniform(0.5, 1.0))
+
+    # --- one stream -----------------------------------------------------------------------------------------------
+
+    async def _use(self, stream: Stream) -> bool:
+        """Until it ends. Whether this broker was registered over it."""
+        self._stream = stream
+        was_registered = is_superseded = False
+        try:
+            while await self._register(stream):
+                was_registered = True
+                await self._beat(stream)
+                if not self._must_register:
+                    break
+        except RaylogError as error:
+            _log.warning("The controller at %s is given up: %s", stream.peer, error)
+            is_superseded = isinstance(error, ControllerFenced)
+            if not error.retriable and not isinstance(error, (ControllerFenced, DuplicateBroker, RemoteFailed)):
+                self.refused.set_result(error)
+        self._stream = self.broker_epoch = None
+        if is_superseded:
+            self._tasks.start(self._let_go(stream))
+        else:
+            await stream.close(timeout=0.0)
+        return was_registered
+
+    async def _let_go(self, stream: Stream) -> None:
+        """Of a controller that has a successor: it may still ask over this stream, and hear so."""
+        await asyncio.wait([stream.closed], timeout=_LET_GO_SECONDS)
+        await stream.close(timeout=0.0)
+
+    async def _register(self, stream: Stream) -> bool:
+        """False: the stream has ended."""
+        self._must_register = False
+        self.broker_epoch = None
+        if self._registered.done():
+            self._registered = asyncio.get_running_loop().create_future()
+        pause = _FIRST_PAUSE
+        while not stream.closed.done():
+            try:
+                response = await stream.request(self._registration(), timeout=_REGISTER_SECONDS)
+                break
+            except RemoteFailed as error:
+                if not isinstance(error.error, ControllerNotReady):
+                    raise error.error or error from None
+            await asyncio.sleep(pause * self._env.random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE_UNTIL_READY)
+        else:
+            return False
+        answer = response.message
+        if type(answer) is not BrokerRegistered:
+            kind, version, _ = pack(answer)
+            raise MessageUnknown(kind, version)
+        self.controller_epoch = answer.controller_epoch
+        self._check_controller()
+        self.broker_epoch = answer.broker_epoch
+        self._registered.set_result(None)
+        _log.info("Registered with controller epoch %d as %d.", answer.controller_epoch, answer.broker_epoch)
+        self._on_registered()
+        return True
+
+    def _check_controller(self) -> None:
+        promised = self._promised_epoch()
+        if promised > self.controller_epoch:
+            raise ControllerFenced(self.controller_epoch, promised)
+
+    # --- signs of life --------------------------------------------------------------------------------------------
+
+    async def _beat(self, stream: Stream) -> None:
+        """Until this broker has to register again, or look for another controller."""
+        loop = asyncio.get_running_loop()
+        self._reports_in_flight = 0
+        self._is_over = False
+        next_beat = loop.time()
+        while not (stream.closed.done() or self._must_register or self._is_over):
+            self._check_controller()
+            is_due = loop.time() >= next_beat
+            if is_due:
+                next_beat = loop.time() + HEARTBEAT_SECONDS
+            # While a report is under way, what is new waits for its answer: the next one carries all of it.
+            if is_due or (self._replicas.has_news and not self._reports_in_flight):
+                self._send_beat(stream, with_marks=is_due)
+            self._has_news.clear()
+            await self._wait_for_news(next_beat - loop.time())
+
+    async def _wait_for_news(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._has_news.wait(), max(seconds, 0.0))
+        except asyncio.TimeoutError:
+            return
+
+    def _send_beat(self, stream: Stream, *, with_marks: bool) -> None:
+        assert self.broker_epoch is not None
+        beat = BrokerHeartbeat(
+            self.broker_epoch,
+            self._version(),
+            *self._usage(),
+            self._replicas.started(),
+            self._replicas.lost(),
+            self._replicas.marks() if with_marks else (),
+            self._replicas.have_full_disk or self._usage()[0] < FULL_BELOW_BYTES,
+        )
+        if beat.started or beat.lost:
+            self._reports_in_flight += 1
+        answer = stream.request(beat, timeout=_ANSWER_SECONDS, wait=False)
+        answer.add_done_callback(partial(self._answered, stream, beat))
+
+    def _answered(self, stream: Stream, beat: BrokerHeartbeat, answer: asyncio.Future[Response]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if stream is not self._stream or beat.broker_epoch != self.broker_epoch:
+            return
+        if beat.started or beat.lost:
+            self._reports_in_flight -= 1
+        if error is None:
+            self._replicas.reported(beat.started, beat.lost)
+        elif isinstance(error, RemoteFailed) and isinstance(error.error, StaleBrokerEpoch):
+            self._must_register = True
+        else:
+            _log.warning("The controller at %s did not take a heartbeat: %s", stream.peer, error)
+            self._is_over = True
+        self._has_news.set()

@@ -1,0 +1,187 @@
+"""A broker carries out what the controller orders about its replicas: make room for a new process, remove a replica.
+
+What must stay true:
+- Orders about one partition are carried out one after the other, so none of them kills what a later one has let in.
+- When a `PrepareReplica` has been answered, no older process of that replica lives (rule 26): either it held the
+  directory's lock and was killed, or it can never get it, for it would find the lock taken or its incarnation refused.
+- Nothing is removed that the committed state gives to this broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from raylog.actors.broker.controller_link import ControllerLink
+from raylog.actors.broker.local_replicas import LocalReplicas
+from raylog.actors.broker.replica_directories import FoundReplica, ReplicaDirectories
+from raylog.actors.cluster.election.replica_registration import is_wanted
+from raylog.actors.cluster.metadata_fold import MetadataFold
+from raylog.actors.cluster.partition import PartitionId
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.protocol.control_messages import PrepareReplica, RemoveReplica, RestoreSetAside
+from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
+from raylog.errors import DirectoryLocked, ReplicaNotFree, StaleIncarnation
+
+_FREE_SECONDS: Final = 4.0  # for a killed process to let go
+_STATE_SECONDS: Final = 1.0  # for the committed state to agree with an order
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.2
+_HOLDER: Final = re.compile(r"pid (\d+)")
+
+_log = logging.getLogger(__name__)
+
+
+class _Turns:
+    """Of one partition, while anybody has one or waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.takers = 0
+
+
+class ReplicaTurnover:
+    def __init__(
+        self,
+        env: Environment,
+        directories: ReplicaDirectories,
+        replicas: LocalReplicas,
+        fold: MetadataFold,
+        link: ControllerLink,
+        broker_id: int,
+    ) -> None:
+        self._env = env
+        self._directories = directories
+        self._replicas = replicas
+        self._fold = fold
+        self._link = link
+        self._broker_id = broker_id
+        self._turns: dict[PartitionId, _Turns] = {}
+        self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller last asked to make room for
+
+    def is_expected(self, partition: PartitionId) -> bool:
+        """Whether the controller wants a replica here, as far as is known: by its state, or by its word.
+
+        The word of an earlier controller counts for nothing: what it led to is in the state.
+        """
+        by_its_word = epoch_of(self._prepared.get(partition, NO_INCARNATION)) == self._link.controller_epoch
+        return by_its_word or is_wanted(self._fold.state, *partition, self._broker_id)
+
+    async def prepare(self, order: PrepareReplica) -> None:
+        """ReplicaNotFree where the directory does not become free, StaleIncarnation where a later process has it."""
+        partition = order.topic_id, order.partition
+        async with self._turn(partition):
+            newest = self._prepared.get(partition, NO_INCARNATION)
+            if order.incarnation < newest:
+                raise StaleIncarnation(order.topic, order.partition, self._broker_id, order.incarnation, newest)
+            self._prepared[partition] = order.incarnation
+            before = self._replicas.get(partition)
+            if before is not None and before.incarnation >= order.incarnation:
+                return  # it is there already: the controller asks a second time
+            if before is not None:
+                self._replicas.kill(before, "a new process takes its place")
+            work = partial(self._directories.make_room, order.topic, order.topic_id, order.partition)
+            await self._when_free(order.topic, order.partition, work)
+
+    async def remove(self, order: RemoveReplica) -> None:
+        """ReplicaNotFree where the state gives the replica to this broker, or its process does not end."""
+        partition = order.topic_id, order.partition
+        async with self._turn(partition):
+            await self._until_unwanted(order)
+            self._prepared.pop(partition, None)
+            session = self._replicas.get(partition)
+            if session is not None:
+                await self._replicas.stop(session, delete=True)
+            if await self._when_free(order.topic, order.partition, self._removal(order.topic, *partition)):
+                _log.info("%s-%d was removed.", order.topic, order.partition)
+            if order.topic_id not in self._fold.state.topics:
+                self._replicas.forget(partition)
+        await self._env.off_loop(self._directories.purge)
+
+    def _removal(self, topic: str, topic_id: bytes, partition: int) -> Callable[[int], object]:
+        """Of one replica; how much of it has to be kept is said by what has become of its partition."""
+        state = self._fold.state.partitions.get((topic_id, partition))
+        unclean_epoch = None if state is None else state.unclean_epoch
+
+        def remove(now_ms: int) -> bool:
+            return self._directories.remove(topic, topic_id, partition, now_ms, unclean_epoch)
+
+        return remove
+
+    async def restore(self, order: RestoreSetAside) -> None:
+        """End the process and put the copy in its place. SetAsideUnknown, SetAsideUnusable, ReplicaNotFree."""
+        partition = order.topic_id, order.partition
+        async with self._turn(partition):
+            session = self._replicas.get(partition)
+            if session is not None:
+                self._replicas.kill(session, "a copy that was set aside takes its place")
+            work = partial(
+                self._directories.restore_aside, order.topic, order.topic_id, order.partition, order.name
+            )
+            await self._when_free(order.topic, order.partition, work)
+        _log.warning("%s-%d was replaced by %s, as a person asked.", order.topic, order.partition, order.name)
+
+    async def _until_unwanted(self, order: RemoveReplica) -> None:
+        """The order may be quicker than the commit that it follows from."""
+        deadline = asyncio.get_running_loop().time() + _STATE_SECONDS
+        while is_wanted(self._fold.state, order.topic_id, order.partition, self._broker_id):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ReplicaNotFree(order.topic, order.partition, "it is not to be removed, as far as is known here")
+            await asyncio.sleep(_FIRST_PAUSE)
+
+    async def sweep(self) -> None:
+        """Remove what a controller no longer knows of: replicas that moved elsewhere while this broker was away.
+
+        To be called when the state is as new as this broker's registration. A replica for which there was an order
+        since may be wanted by a state that is newer still, so it is left to the controller.
+        """
+        for found in await self._env.off_loop(self._directories.find):
+            partition = found.topic_id, found.partition
+            if found.in_use or self.is_expected(partition) or not self._is_known(found):
+                continue
+            async with self._turn(partition):
+                if not self.is_expected(partition):
+                    _log.warning("%s-%d was moved elsewhere and is removed here.", found.topic, found.partition)
+                    work = self._removal(found.topic, *partition)
+                    await self._when_free(found.topic, found.partition, work)
+        await self._env.off_loop(self._directories.purge)
+
+    def _is_known(self, found: FoundReplica) -> bool:
+        state = self._fold.state
+        if (found.topic_id, found.partition) in state.partitions or found.topic_id in state.deleted:
+            return True
+        _log.warning("Nobody knows of %s-%d (topic id %s); it is left alone.", *found[:2], found.topic_id.hex())
+        return False
+
+    async def _when_free(self, topic: str, partition: int, work: Callable[[int], object]) -> object:
+        """Do `work`, which takes the wall clock's time, once no process holds the directory; holders are killed."""
+        deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._env.off_loop(partial(work, self._env.wall_ms()))
+            except DirectoryLocked as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise ReplicaNotFree(topic, partition, f"{error.holder} holds its directory") from None
+                holder = _HOLDER.fullmatch(error.holder)
+                if holder is not None:
+                    self._env.kill(int(holder[1]))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @asynccontextmanager
+    async def _turn(self, partition: PartitionId) -> AsyncIterator[None]:
+        turns = self._turns.setdefault(partition, _Turns())
+        turns.takers += 1
+        try:
+            async with turns.lock:
+                yield
+        finally:
+            turns.takers -= 1
+            if not turns.takers:
+                del self._turns[partition]

@@ -1,0 +1,52 @@
+"""A broker's part in changing the secrets: on its disk first, then in use, then told to the processes beside it.
+
+What must stay true:
+- What a broker has said it holds, it still holds after a restart from its disk alone.
+- Sets are written one after the other. The controller tells a set again when the answer is late, and a second writing
+  of it that was still under way replaced a later set on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.secret_messages import KeepSecrets
+from raylog.errors import StreamError
+
+_log = logging.getLogger(__name__)
+
+
+class SecretKeeping:
+    """`keep` writes a set to the broker's directory; `beside` are the streams to its replicas and housekeeper."""
+
+    def __init__(
+        self, env: Environment, keep: Callable[[ClusterSecrets], None], beside: Callable[[], Iterable[Stream]]
+    ) -> None:
+        self._env = env
+        self._keep = keep
+        self._beside = beside
+        self._writing = asyncio.Lock()
+
+    async def take(self, message: KeepSecrets) -> None:
+        """Done: a later set is kept, in use and passed on; of an older one nothing is."""
+        found = message.secrets
+        async with self._writing:
+            if found.version <= self._env.keys.secrets.version:
+                return
+            await self._env.off_loop(partial(self._keep, found))
+            self._env.keys.adopt(found)
+            for stream in self._beside():
+                self.tell(stream)
+
+    def tell(self, stream: Stream) -> None:
+        """To a process beside this one, which may have been started under an earlier set."""
+        try:
+            stream.send(KeepSecrets.of(self._env.keys.secrets))
+        except StreamError as error:  # it hears of them when it is back
+            _log.info("%s does not hear of the new secrets yet: %s", stream.peer, error)

@@ -1,0 +1,133 @@
+"""What replicas, brokers and clients are told of the state of the cluster.
+
+Everything a replica acts on comes out of `assignment_of`, so two brokers at the same metadata version tell the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raylog.actors.cluster.catch_up_rates import catch_up_rate
+from raylog.actors.cluster.coordinator_state import CoordinatorState
+from raylog.actors.cluster.partition import PartitionId, PartitionState
+from raylog.actors.cluster.state import NOT_REGISTERED, ClusterState, ReplicaKey, TopicState
+from raylog.actors.protocol.control_messages import (
+    Assign,
+    BrokerMetadata,
+    CoordinatorMetadata,
+    PartitionMetadata,
+    ReplicaAddress,
+    TopicMetadata,
+)
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import (
+    PartitionChanged,
+    ReplicaRegistered,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettings,
+)
+
+
+def assignment_of(
+    state: ClusterState,
+    topic_id: bytes,
+    partition: int,
+    broker_id: int,
+    version: int,
+    controller_epoch: int,
+    shares: Mapping[ReplicaKey, int],
+) -> Assign:
+    """What the replica on this broker is told as of this metadata version. UnknownTopic, UnknownPartition.
+
+    `shares` of the throttle of moves are those of this state; the rest is the same for all replicas of the partition.
+    """
+    known = state.partition(topic_id, partition)
+    topic = state.topics[topic_id]
+    return Assign(
+        topic=topic.name,
+        topic_id=topic_id,
+        partition=partition,
+        metadata_version=version,
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=known.partition_epoch,
+        isr=tuple((broker, state.incarnation(topic_id, partition, broker)) for broker in known.isr),
+        replicas=tuple(_address(state, known, broker) for broker in known.replicas),
+        min_insync=state.min_insync(known),
+        settings=topic.settings,
+        controller_epoch=controller_epoch,
+        catch_up_rate=catch_up_rate(state, known, broker_id, shares),
+        unclean_epoch=known.unclean_epoch,
+    )
+
+
+def metadata_of(state: ClusterState, names: Iterable[str] = ()) -> tuple[TopicMetadata, ...]:
+    """Topics by name, those that do not exist left out; no names: all."""
+    wanted = tuple(names)
+    if wanted:
+        topics = [state.topic(name) for name in dict.fromkeys(wanted) if state.has_topic(name)]
+    else:
+        topics = sorted(state.topics.values(), key=lambda topic: topic.name)
+    return tuple(_topic_metadata(state, topic) for topic in topics)
+
+
+def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
+    """The brokers that are not fenced."""
+    brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
+    return tuple(
+        BrokerMetadata(each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced
+    )
+
+
+def coordinator_metadata_of(state: ClusterState) -> tuple[CoordinatorMetadata, ...]:
+    """All, also those that do not serve just now."""
+    return tuple(_coordinator_metadata(state, state.coordinators[key]) for key in sorted(state.coordinators))
+
+
+def _coordinator_metadata(state: ClusterState, coordinator: CoordinatorState) -> CoordinatorMetadata:
+    name = state.topics[coordinator.topic_id].name
+    broker = state.brokers.get(coordinator.broker_id)
+    node_id = "" if broker is None else broker.node_id
+    return CoordinatorMetadata(name, coordinator.partition, coordinator.epoch, coordinator.endpoints, node_id)
+
+
+def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:
+    """Whose assignment this record may have changed, or which are no more. `state` holds the record already.
+
+    Shares of a throttle change with other partitions' records; `MetadataFold` looks after those.
+    """
+    if isinstance(record, (PartitionChanged, ReplicaRegistered)):
+        return [(record.topic_id, record.partition)]
+    if isinstance(record, (TopicCreated, TopicSettings)):
+        topic = state.topics.get(record.topic_id)
+        return [] if topic is None else [(topic.id, number) for number in range(topic.partitions)]
+    if isinstance(record, TopicDeleted):
+        return [(record.topic_id, number) for number in sorted({partition for partition, _ in record.holders})]
+    return []
+
+
+def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> ReplicaAddress:
+    registered = state.replicas.get(ReplicaKey(*partition.id, broker_id))
+    if registered is None:
+        return ReplicaAddress(broker_id, NOT_REGISTERED, ())
+    return ReplicaAddress(broker_id, registered.incarnation, registered.endpoints)
+
+
+def _topic_metadata(state: ClusterState, topic: TopicState) -> TopicMetadata:
+    partitions = tuple(_partition_metadata(state, each) for each in state.partitions_of(topic.id))
+    return TopicMetadata(topic.name, topic.id, partitions)
+
+
+def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:
+    leader = state.replicas.get(ReplicaKey(*partition.id, partition.leader))
+    broker = state.brokers.get(partition.leader)
+    return PartitionMetadata(
+        partition=partition.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        endpoints=() if leader is None else leader.endpoints,
+        node_id="" if broker is None else broker.node_id,
+    )

@@ -1,0 +1,228 @@
+"""Who leads a partition (rules 6, 7).
+
+Asked in this order, and in each case in the order of the replicas, those on draining brokers last:
+
+    1  the ISR                          clean: it holds all that was acknowledged
+    2  the eligible leavers             clean too (`eligible_leavers.py`)
+    3  where ISR and eligible are empty, a last member came back after a reboot of its machine, and such a one is
+       alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas have
+       come back, or have been waited for long enough                                                     in doubt
+    4  where the topic allows it, or a person asks for it: whoever is alive and proven                     unclean
+       (a person gets the rebooted with the largest log too, if there is nobody else)
+    5  whom a person names (`persons_choice.py`)                                                            unclean
+
+In 3 those that were not members count too: a log with a larger (last epoch, log end offset) holds all that a smaller
+one holds of what was acknowledged, so it cannot be the worse choice. And one that has not come back may hold more than
+those that have: after a power cut of all, who is a member by the record depends on who was heard of first.
+
+A replica that came back without its log is in none of 1 to 4, however much it has fetched since: next to it the copy of
+one that was long away is worth more, and only a person can weigh them. So where nobody else is left, nobody leads.
+
+The record of an election also takes the dead out of the ISR (rule 4). Elections in doubt and unclean ones may lose
+acknowledged records: `may_have_lost_records` finds them, whoever writes them says so loudly, and their epoch stays
+noted in the partition, so that nothing from before it is cut without being set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from raylog.actors.cluster.election.eligible_leavers import with_isr
+from raylog.actors.cluster.election.situation import Situation, situation_of
+from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.cluster.state import ClusterState, Liveness
+from raylog.actors.protocol.control_messages import NO_LEADER
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import PartitionChanged
+from raylog.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidConfig,
+    PreferredLeaderNotAvailable,
+    RaylogError,
+)
+
+PREFERRED: Final = "preferred"
+UNCLEAN: Final = "unclean"
+
+# How a leader came to be, in the reasons of records.
+FIRST: Final = "first leader"
+IN_SYNC: Final = "elected from the ISR"
+ELIGIBLE: Final = "elected from the eligible leavers"
+IN_DOUBT: Final = "ELECTED IN DOUBT: no proven log is left, acknowledged records may be lost"
+UNCLEANLY: Final = "ELECTED UNCLEANLY: acknowledged records may be lost"
+BY_CHOICE: Final = "ELECTED BY A PERSON'S CHOICE: acknowledged records may be lost"
+NOBODY: Final = "nobody can lead"
+_UNCLEAN: Final = (IN_DOUBT, UNCLEANLY, BY_CHOICE)
+
+
+class Election(NamedTuple):
+    partition: PartitionState
+    how: str  # one of the above; empty: there was none
+
+
+class Elections(NamedTuple):
+    records: list[Message]
+    refused: dict[tuple[str, int], RaylogError]
+
+
+def may_have_lost_records(record: PartitionChanged) -> bool:
+    return record.reason.endswith(_UNCLEAN)
+
+
+# --- one partition ------------------------------------------------------------------------------------------------
+
+
+def leader_is_well(partition: PartitionState, situation: Situation) -> bool:
+    leader = partition.leader
+    return leader in situation.alive and leader in partition.isr and leader not in situation.replaced
+
+
+def elect_if_needed(
+    partition: PartitionState, situation: Situation, *, waited: bool = False, unclean: bool = False
+) -> Election:
+    """The partition with a leader that is well; or without one, if none can be had.
+
+    `waited`: do without replicas that have not registered, where a new partition or one in doubt would wait for them.
+    `unclean`: a person wants a leader at any price.
+    """
+    if leader_is_well(partition, situation):
+        return Election(partition, "")
+    if partition.never_led:
+        return _elect_first(partition, situation, waited)
+    for candidates, how in (
+        (_in_order(partition, partition.isr, situation), IN_SYNC),
+        (_in_order(partition, partition.elr, situation), ELIGIBLE),
+        (_in_doubt(partition, situation, waited), IN_DOUBT),
+        (_unclean_candidates(partition, situation, forced=unclean), UNCLEANLY),
+    ):
+        if candidates:
+            return Election(led_by(partition, candidates[0], how, situation), how)
+    if partition.leader == NO_LEADER:
+        return Election(partition, "")
+    return Election(replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1), NOBODY)
+
+
+def hand_over(partition: PartitionState, situation: Situation, unfit: Collection[int] = ()) -> Election:
+    """Led by another member of the ISR that is not `unfit`, nor draining; as it was, if there is none."""
+    others = [broker for broker in partition.isr if broker != partition.leader and broker not in unfit]
+    candidates = [each for each in _in_order(partition, others, situation) if each not in situation.draining]
+    if not candidates:
+        return Election(partition, "")
+    return Election(led_by(partition, candidates[0], IN_SYNC, situation), IN_SYNC)
+
+
+def _elect_first(partition: PartitionState, situation: Situation, waited: bool) -> Election:
+    """Nothing was ever written, so blank replicas are as good as any (rule 7), and all that are alive begin in sync."""
+    candidates = _in_order(partition, partition.isr, situation)
+    if not candidates or not (waited or situation.awaited <= situation.alive):
+        return Election(partition, "")
+    return Election(led_by(partition, candidates[0], FIRST, situation), FIRST)
+
+
+def led_by(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
+    stay = situation.alive.intersection(partition.isr) if how in (FIRST, IN_SYNC) else {leader}
+    elected = with_isr(partition, stay, situation.minimum(partition))
+    epoch = partition.leader_epoch + 1
+    if how in _UNCLEAN:  # what this leader lacks is given up, so others are not ahead of it any more
+        elected = replace(elected, elr=(), unclean_epoch=epoch)
+    return replace(elected, leader=leader, leader_epoch=epoch, doubtful=(), lost=())
+
+
+def _in_order(partition: PartitionState, brokers: Iterable[int], situation: Situation) -> list[int]:
+    """Those that are alive, the most wanted first."""
+    alive = situation.alive.intersection(brokers)
+    return sorted(alive, key=lambda broker: (broker in situation.draining, partition.replicas.index(broker)))
+
+
+def is_in_doubt(partition: PartitionState) -> bool:
+    """Whether nobody is left that surely holds what was acknowledged, but somebody who may have lost its end only."""
+    return not partition.last_members and bool(partition.doubtful)
+
+
+def _in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
+    if not is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
+        return []
+    if not (waited or situation.alive.issuperset(partition.replicas)):
+        return []
+    return _largest_logs(partition, situation)
+
+
+def _largest_logs(partition: PartitionState, situation: Situation) -> list[int]:
+    def rank(broker: int) -> tuple[int, int, bool]:
+        return (*situation.log_ends[broker], broker in partition.doubtful_brokers)
+
+    electable = set(partition.replicas) - situation.unelectable
+    return sorted(_in_order(partition, electable, situation), key=rank, reverse=True)
+
+
+def _unclean_candidates(partition: PartitionState, situation: Situation, *, forced: bool) -> list[int]:
+    if not (forced or situation.config.unclean_leader_election_enable):
+        return []
+    proven = [b for b in _in_order(partition, partition.replicas, situation) if b not in situation.unproven]
+    return proven or (_largest_logs(partition, situation) if forced else [])
+
+
+# --- on demand ----------------------------------------------------------------------------------------------------
+
+
+def elect(
+    state: ClusterState, live: Liveness, topic_id: bytes, partition: int, *, waited: bool = False
+) -> list[Message]:
+    """A leader for a partition that has none, if there can be one. UnknownTopic, UnknownPartition.
+
+    A new partition waits for its replicas on all living brokers, unless the caller says that it has `waited` long
+    enough.
+    """
+    before = state.partition(topic_id, partition)
+    election = elect_if_needed(before, situation_of(state, live, before), waited=waited)
+    return [*before.change_to(election.partition, election.how)]
+
+
+def elect_leaders(
+    state: ClusterState, live: Liveness, kind: str, partitions: Iterable[tuple[str, int]] | None = None
+) -> Elections:
+    """PREFERRED: let the first replica lead. UNCLEAN: give a leader at any price to what has none.
+
+    None: all partitions where that changes something. A refusal stops no other election: UnknownTopic,
+    UnknownPartition, ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable.
+    """
+    if kind not in (PREFERRED, UNCLEAN):
+        raise InvalidConfig("election type", kind, f"{PREFERRED} or {UNCLEAN}")
+    elections = Elections([], {})
+    for name, number in _all_partitions(state) if partitions is None else partitions:
+        try:
+            before = state.partition_named(name, number)
+            after = _elect_one(state, live, kind, name, before)
+            elections.records.extend(before.change_to(after.partition, f"{kind} election: {after.how}"))
+        except ElectionNotNeeded as error:
+            if partitions is not None:
+                elections.refused[name, number] = error
+        except RaylogError as error:
+            elections.refused[name, number] = error
+    return elections
+
+
+def _all_partitions(state: ClusterState) -> Iterator[tuple[str, int]]:
+    for topic in state.topics.values():
+        for number in range(topic.partitions):
+            yield topic.name, number
+
+
+def _elect_one(state: ClusterState, live: Liveness, kind: str, name: str, partition: PartitionState) -> Election:
+    situation = situation_of(state, live, partition)
+    preferred = partition.replicas[0]
+    well = leader_is_well(partition, situation)
+    if well and (kind == UNCLEAN or partition.leader == preferred):
+        raise ElectionNotNeeded(name, partition.partition, partition.leader)
+    if kind == UNCLEAN:
+        election = elect_if_needed(partition, situation, waited=True, unclean=True)
+        if election.partition.leader == NO_LEADER:
+            raise EligibleLeadersNotAvailable(name, partition.partition)
+        return election
+    candidates = situation.alive.intersection(partition.isr) - situation.draining
+    if partition.never_led or preferred not in candidates:
+        raise PreferredLeaderNotAvailable(name, partition.partition, preferred)
+    return Election(led_by(partition, preferred, IN_SYNC, situation), IN_SYNC)

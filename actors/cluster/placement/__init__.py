@@ -1,0 +1,1 @@
+"""On which brokers replicas and coordinators lie, and how they are moved. Pure."""

@@ -1,0 +1,61 @@
+"""Where a coordinator runs, and under which epoch (rule 25).
+
+What must stay true: every placement has an epoch, under its producer id, that no other ever had, and a producer id is
+never taken up again once another has followed it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raylog.actors.cluster.coordinator_state import LAST_EPOCH
+from raylog.actors.cluster.partition import PartitionId
+from raylog.actors.cluster.producer_ids import allocate_producer_ids
+from raylog.actors.cluster.state import ClusterState, Liveness
+from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat
+from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS
+from raylog.actors.protocol.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
+from raylog.actors.protocol.messages import Message
+from raylog.errors import BrokerNotAvailable, StaleCoordinator
+
+
+def coordinated_partitions(state: ClusterState) -> list[PartitionId]:
+    """Those that have a coordinator, or should."""
+    return [each for each in sorted(state.partitions) if state.topics[each[0]].name in COORDINATED_TOPICS]
+
+
+def place_coordinator(state: ClusterState, live: Liveness, partition: PartitionId) -> list[Message]:
+    """The coordinator of this partition, once more: on another epoch, perhaps on another node. BrokerNotAvailable."""
+    broker_id = _site(state, live, partition)
+    before = state.coordinators.get(partition)
+    term = 0 if before is None else before.term + 1
+    if before is not None and before.epoch < LAST_EPOCH:
+        return [CoordinatorPlaced(*partition, broker_id, before.producer_id, before.epoch + 1, before.retired_id, term)]
+    allocated = allocate_producer_ids(state, 1)
+    retired = NO_RETIRED_ID if before is None else before.producer_id
+    return [*allocated.records, CoordinatorPlaced(*partition, broker_id, allocated.first, 0, retired, term)]
+
+
+def coordinator_reported(state: ClusterState, beat: CoordinatorHeartbeat) -> list[Message]:
+    """What follows from its report: nothing, or that it serves. StaleCoordinator: another one was placed since."""
+    partition = beat.topic_id, beat.partition
+    placed = state.coordinators.get(partition)
+    if placed is None or placed.epoch != beat.epoch:
+        name = state.topics[beat.topic_id].name if beat.topic_id in state.topics else beat.topic_id.hex()
+        raise StaleCoordinator(name, beat.partition, beat.epoch, -1 if placed is None else placed.epoch)
+    if not beat.is_serving or (placed.endpoints, placed.pid) == (beat.endpoints, beat.pid):
+        return []
+    return [CoordinatorServing(*partition, beat.epoch, beat.endpoints, beat.pid)]
+
+
+def _site(state: ClusterState, live: Liveness, partition: PartitionId) -> int:
+    """Beside the leader of its partition, every append goes there; else where the fewest coordinators are."""
+    usable = [each for each in sorted(state.brokers) if state.is_usable(each, live)]
+    usable = usable or [each for each in sorted(state.brokers) if each in live.brokers]
+    if not usable:
+        raise BrokerNotAvailable(-1, "no broker is alive to run a coordinator")
+    leader = state.partitions[partition].leader
+    if leader in usable:
+        return leader
+    coordinators = Counter(each.broker_id for each in state.coordinators.values() if each.id != partition)
+    return min(usable, key=lambda each: (coordinators[each], each))

@@ -1,0 +1,70 @@
+"""Changing what a topic's log obeys.
+
+What must stay true (rule 7): the record that lowers `min.insync.replicas` comes in one batch with those that clear the
+eligible leavers. From then on a leader acknowledges with fewer in sync, so who left before that may miss something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from raylog.actors.cluster.election.partition_decision import settle
+from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.cluster.state import ClusterState, Liveness, TopicState
+from raylog.actors.protocol.control_messages import Setting
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import PartitionChanged, TopicSettings
+from raylog.config import ConfigValue, TopicConfig
+from raylog.errors import InvalidConfig
+
+MIN_INSYNC: Final = "min.insync.replicas"
+
+
+def alter_topic_settings(
+    state: ClusterState, live: Liveness, topic: str, changes: Mapping[str, ConfigValue | None]
+) -> list[Message]:
+    """Set these, and those with None back to their defaults; the others stay.
+
+    Where unclean election is allowed by it, leaders are elected at once. UnknownTopic, UnknownConfig, InvalidConfig.
+    """
+    known = state.topic(topic)
+    config = known.config.with_changes(changes)
+    if MIN_INSYNC in changes:
+        check_min_insync(config, min(len(each.intended) for each in state.partitions_of(known.id)))
+    settings = settings_of(config)
+    if settings == known.settings:
+        return []
+    records: list[Message] = [TopicSettings(known.id, settings)]
+    for partition in state.partitions_of(known.id):
+        records += _consequences(state, live, known, partition, config)
+    return records
+
+
+def check_min_insync(config: TopicConfig, replicas: int) -> None:
+    """InvalidConfig: more would have to be in sync than there are, so that acks=all is never answered."""
+    if config.min_insync_replicas > replicas:
+        expected = f"no more than the {replicas} replicas of the topic"
+        raise InvalidConfig(MIN_INSYNC, config.min_insync_replicas, expected)
+
+
+def settings_of(config: TopicConfig) -> tuple[Setting, ...]:
+    """What differs from the defaults, as it is recorded."""
+    return tuple(sorted((name, _text(value)) for name, value in config.overrides().items()))
+
+
+def _text(value: ConfigValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _consequences(
+    state: ClusterState, live: Liveness, topic: TopicState, partition: PartitionState, config: TopicConfig
+) -> list[PartitionChanged]:
+    situation = replace(situation_of(state, live, partition), config=config)
+    before_minimum = topic.config.min_insync(len(partition.original))
+    lowered = situation.minimum(partition) < before_minimum
+    # Without an ISR nobody leads, nor will before one of the eligible or doubtful is elected, which settles the matter.
+    after = replace(partition, elr=()) if lowered and partition.isr else partition
+    return settle(partition, after, situation, "settings altered")

@@ -1,0 +1,374 @@
+"""The controller: decides everything about the cluster, and keeps it in the metadata log.
+
+    beginning ──log recovered, or formed──► serving ──a higher epoch, an unexpected error, close──► over
+
+    brokers ──register, report──► broker_sessions.py ──decisions──► cluster_changes.py ──► metadata log
+                                                                            └─committed─► replica_supervisor.py,
+               coordinator_supervisor.py, replica_removal.py, leadership_upkeep.py, controller_admin.py
+
+What must stay true:
+- Nobody is served before a record of this controller's own epoch is committed (rule 17); until then every request is
+  refused as retriable.
+- Once it is over it stays so, says why in `stopped`, and decides and starts nothing any more. Its owner makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raylog.actors.cluster.broker_membership import mark_directory
+from raylog.actors.cluster.control_counters import cluster_readings
+from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
+from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
+from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
+from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
+from raylog.actors.controller.replica_launcher import ReplicaLauncher
+from raylog.actors.controller.replica_removal import ReplicaRemoval
+from raylog.actors.controller.replica_starts import ReplicaSupervisor
+from raylog.actors.controller.secret_rotation import SecretRotation
+from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
+from raylog.actors.controller.voter_upkeep import VoterUpkeep
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.environment import Environment, Server
+from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.metadata_log.writer import MetadataWriter, Recovered
+from raylog.actors.protocol.control_messages import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    MarkDirectory,
+    ProducerIdsAllocated,
+    ProposeIsr,
+    RegisterBroker,
+    StandDown,
+    StopBroker,
+)
+from raylog.actors.protocol.coordinator_messages import (
+    CoordinatorHeartbeat,
+    EnsureCoordinators,
+    FindTopicById,
+    TopicFoundById,
+)
+from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS
+from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Done, Message, pack
+from raylog.actors.protocol.metadata_records import BrokerIdsUsed, ClusterFormed
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.errors import (
+    ControllerNotReady,
+    InvalidRequest,
+    MessageUnknown,
+    MetadataNotBlank,
+    RaylogError,
+    StreamError,
+    WrongCluster,
+)
+
+FORMAT_VERSION: Final = 1
+_FIND_SECONDS: Final = 5.0
+_DIAL_AGAIN_SECONDS: Final = 0.1
+_STOP_BROKER_SECONDS: Final = 10.0
+_STOP_COORDINATOR_SECONDS: Final = 3.0
+_CLOSE_SECONDS: Final = 10.0
+
+FindBrokers = Callable[[], Awaitable[Mapping[int, Endpoint]]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSpec:
+    """What a controller process is told at its start."""
+
+    cluster_id: str
+    name: str  # for people
+    form_on: tuple[int, ...] = ()  # begin a new cluster with these brokers as voters; else take over what is there
+    next_broker_id: int = 0  # of that new cluster: above all whose directories have a number
+    balance_leaders: bool = True
+
+
+class Controller:
+    """Made on its event loop; `start`, and in the end `shutdown` or `close`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        spec: ControllerSpec,
+        launcher: ReplicaLauncher,
+        coordinator_launcher: CoordinatorLauncher,
+        find_brokers: FindBrokers,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[BaseException | None] = loop.create_future()  # why it is over; None: closed
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._env = env
+        self._spec = spec
+        self._find_brokers = find_brokers
+        self._timers = Timers(loop)
+        self._tasks = BackgroundTasks(self._stop)
+        self._dialling = BackgroundTasks(self._stop)
+        self._dialled: dict[int, Stream] = {}
+        self._launcher = launcher
+        self._coordinator_launcher = coordinator_launcher
+        self._begin_with(MetadataWriter(env, spec.name))
+        self._is_serving = False
+        self._is_shutting_down = False
+        self._closed: asyncio.Future[None] | None = None
+        self._server: Server | None = None
+        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+            RegisterBroker: lambda request, message: self._sessions.register(message, request.stream),
+            BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
+            ProposeIsr: self._on_proposal,
+            StandDown: lambda request, message: self._sessions.stand_down(message, request.stream),
+            AllocateProducerIds: self._on_allocation,
+            MarkDirectory: self._on_mark,
+            CoordinatorHeartbeat: self._on_coordinator,
+            EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
+            FindTopicById: lambda _, message: self._on_topic_sought(message),
+        }
+
+    def _begin_with(self, writer: MetadataWriter) -> None:
+        """A writer is good for one beginning, so what stands on it is made with it."""
+        self._writer = writer
+        self._changes = ClusterChanges(writer, self._committed)
+        self._supervisor = ReplicaSupervisor(self._changes, self._launcher, self._tasks, self._spec.cluster_id)
+        self._coordinators = CoordinatorSupervisor(
+            self._changes, self._coordinator_launcher, self._tasks, self._timers, self._spec.cluster_id
+        )
+        self._removal = ReplicaRemoval(self._changes, self._tasks)
+        self._leadership = LeadershipUpkeep(self._changes, balance_leaders=self._spec.balance_leaders)
+        events = ReplicaEvents(
+            registered=self._supervisor.registered,
+            lost=self._supervisor.lost,
+            unwanted=self._supervisor.unwanted,
+            broker_registered=self._broker_registered,
+        )
+        self._sessions = BrokerSessions(self._changes, writer, self._timers, events)
+        self._rotation = SecretRotation(
+            self._env, self._tasks, lambda: self.epoch, lambda: (each.stream for each in self._sessions.all())
+        )
+
+    # --- beginning ------------------------------------------------------------------------------------------------
+
+    async def start(self, timeout: float = 30.0) -> None:
+        """Returns once it serves.
+
+        MetadataQuorumUnavailable, ControllerFenced, WrongCluster: it never will, and is to be closed.
+        """
+        self._server, self.endpoints = await self._env.listen("controller", "controller", self.handle)
+        self._dialling.start(self._dial_brokers())
+        recovered = await self._recovered(timeout)
+        await self._dialling.close()
+        self._writer.fenced.add_done_callback(lambda fenced: self._stop(fenced.result()))
+        self._changes.begin(recovered)
+        if self._changes.state.cluster_id != self._spec.cluster_id:
+            found, expected = self._changes.state.cluster_id, self._spec.cluster_id
+            raise WrongCluster("the metadata log", f"cluster {found}", f"cluster {expected}")
+        self._sessions.begin()
+        self._supervisor.begin(self._sessions)
+        self._coordinators.begin()
+        self._removal.begin(self._sessions)
+        self._leadership.begin()
+        self._admin = ControllerAdmin(
+            self._changes,
+            self._sessions,
+            self._writer,
+            self._env.random,
+            self._removal.broker_removed,
+            self._coordinators.settings_changed,
+            self._coordinators.describe,
+        )
+        self._tasks.start(self._leadership.run())
+        self._tasks.start(VoterUpkeep(self._changes, self._writer, self._stop).run())
+        self._is_serving = True
+        _log.info("%s serves under epoch %d from version %d.", self._spec.name, self.epoch, recovered.version)
+
+    async def _recovered(self, timeout: float) -> Recovered:
+        spec = self._spec
+        if spec.form_on:
+            formed = ClusterFormed(spec.cluster_id, self._env.wall_ms(), FORMAT_VERSION)
+            numbered = BrokerIdsUsed(spec.next_broker_id)
+            try:
+                return await self._writer.form(self._reachable, spec.form_on, [formed, numbered], timeout=timeout)
+            except MetadataNotBlank as error:
+                _log.warning("%s This controller takes over what is there.", error.describe())
+                self._begin_with(MetadataWriter(self._env, spec.name))
+        return await self._writer.recover(self._reachable, timeout=timeout)
+
+    async def _dial_brokers(self) -> None:
+        """Again and again, until the log is recovered; from then on brokers find their controller."""
+        under_way: dict[int, None] = {}
+        while True:
+            try:
+                endpoints = await asyncio.wait_for(self._find_brokers(), _FIND_SECONDS)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                _log.warning("%s does not find the brokers yet: %r", self._spec.name, error)
+                endpoints = {}
+            for broker_id, endpoint in endpoints.items():
+                stream = self._dialled.get(broker_id)
+                if broker_id not in under_way and (stream is None or stream.closed.done()):
+                    under_way[broker_id] = None
+                    self._dialling.start(self._dial(broker_id, endpoint, under_way))
+            await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+
+    async def _dial(self, broker_id: int, endpoint: Endpoint, under_way: dict[int, None]) -> None:
+        try:
+            self._dialled[broker_id] = await self._env.dial(endpoint, "controller", self.handle)
+        except StreamError as error:
+            _log.info("Broker %d is not reached yet: %s", broker_id, error)
+        del under_way[broker_id]
+
+    def _reachable(self) -> Iterator[tuple[int, Stream]]:
+        return iter([each for each in self._dialled.items() if not each[1].closed.done()])
+
+    # --- serving --------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        return self._writer.epoch
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_serving
+
+    @property
+    def admin(self) -> ControllerAdmin:
+        """ControllerNotReady where it does not serve."""
+        self._check_serving()
+        return self._admin
+
+    async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
+        """See `SecretRotation.rotate`. ControllerNotReady."""
+        self._check_serving()
+        await self._rotation.rotate(grace_seconds, timeout)
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics, while it serves."""
+        if self._is_serving:
+            yield from self._changes.counters.readings()
+            yield from cluster_readings(self._changes.state, self._changes.live)
+
+    def replica_ended(self, spec: ReplicaSpec) -> None:
+        """From the shell: this process has ended, as it may notice before anybody else does."""
+        self._supervisor.process_ended(spec)
+
+    def coordinator_ended(self, spec: CoordinatorSpec) -> None:
+        """From the shell, likewise."""
+        self._coordinators.process_ended(spec)
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all its streams."""
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        self._check_serving()
+        return handler(request, request.message)
+
+    def _check_serving(self) -> None:
+        if not self._is_serving:
+            raise ControllerNotReady("This controller has not begun to serve, or is over.")
+
+    def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Awaitable[Answer]:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        return self._sessions.propose_isr(proposal, request.stream)
+
+    async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
+        return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
+
+    async def _on_mark(self, request: Request, asked: MarkDirectory) -> Answer:
+        """Only the broker of this stream speaks for its directory."""
+        self._sessions.check_speaks_for(request.stream, asked.broker_id)
+        await self._changes.commit(mark_directory(self._changes.state, asked))
+        return Response(Done())
+
+    async def _on_coordinator(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        self._rotation.heard_of(request.stream)
+        await self._coordinators.heartbeat(beat, request.stream)
+        return None
+
+    async def _on_topic_sought(self, sought: FindTopicById) -> Answer:
+        """Whoever asks knows that it was there; its creation is committed, and so is what is answered."""
+        topic = self._changes.state.topics.get(sought.topic_id)
+        await self._changes.commit(())
+        return Response(TopicFoundById("" if topic is None else topic.name))
+
+    async def _on_coordinators_wanted(self, wanted: EnsureCoordinators) -> Answer:
+        """Done: there are some, or will be in a moment; where, metadata tells."""
+        if wanted.topic not in COORDINATED_TOPICS:
+            raise InvalidRequest(f"The topic {wanted.topic!r} has no coordinators.")
+        await self._admin.ensure_coordinated(wanted.topic)
+        return None
+
+    def _broker_registered(self, broker_id: int) -> None:
+        dialled = self._dialled.pop(broker_id, None)
+        if dialled is not None:
+            self._tasks.start(dialled.close(timeout=0.0))
+        self._supervisor.check_broker(broker_id)
+        self._rotation.look()
+        self._removal.check_broker(broker_id)
+
+    def _committed(self, changes: Sequence[ReplicaChange]) -> None:
+        self._supervisor.committed(changes)
+        self._coordinators.committed(changes)
+        self._removal.committed(changes)
+        self._leadership.committed(changes)
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, timeout: float = _STOP_BROKER_SECONDS) -> None:
+        """Stop the whole cluster cleanly: coordinators, replicas (which close their logs), brokers, this controller."""
+        self._check_serving()
+        self._is_shutting_down = True
+        self._supervisor.stop()
+        self._coordinators.stop()
+        self._sessions.close()
+        await asyncio.gather(self._coordinators.end_all(_STOP_COORDINATOR_SECONDS), self._supervisor.give_up_all())
+        self._changes.snapshot()
+        stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
+        for stop in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(stop, BaseException):
+                _log.warning("A broker was not stopped cleanly: %s", stop)
+        await self.close()
+
+    async def close(self) -> None:
+        """End this controller only; replicas and brokers go on. A second call waits for the first."""
+        if self._closed is not None:
+            await asyncio.wait([self._closed], timeout=_CLOSE_SECONDS)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        self._end()
+        await self._writer.close()
+        await self._dialling.close()
+        await self._tasks.close()
+        if self._server is not None:
+            await self._server.close(timeout=1.0)
+        for stream in self._dialled.values():
+            await stream.close(timeout=0.0)
+        self._timers.close()
+        self._closed.set_result(None)
+        if not self.stopped.done():
+            self.stopped.set_result(None)
+
+    def _stop(self, reason: BaseException) -> None:
+        """It cannot go on. Nothing is decided any more; its owner sees `stopped` and closes it."""
+        self._end()
+        if not self.stopped.done():
+            _log.critical("%s is over: %s", self._spec.name, reason)
+            self.stopped.set_result(reason)
+
+    def _end(self) -> None:
+        self._is_serving = False
+        self._supervisor.stop()
+        self._coordinators.stop()
+        self._sessions.close()

@@ -1,0 +1,267 @@
+"""Which replica processes should run, and getting them to (rule 26: the controller is the single creator).
+
+    missing ──PrepareReplica──► room ──launcher──► started ──registration──► running ──lost──► missing
+       ▲                          └── refused, not started, not registered in time ──► pause ──┘
+
+A replica should run where the committed state places it, on a broker that is live and connected.
+
+What must stay true:
+- No process is asked for before its broker has said that no older one lives.
+- Every process gets an incarnation that no other ever had: controller epoch, then a counter.
+- A replica that keeps dying is started ever more slowly; so it takes nothing from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.actors.cluster.state import ReplicaKey
+from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
+from raylog.actors.controller.replica_launcher import ReplicaLauncher
+from raylog.actors.controller.sessions import BrokerSessions
+from raylog.actors.controller.start_order import Rank, StartOrder, rank
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.protocol.control_messages import PrepareReplica
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.incarnations import incarnation_of
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
+
+_FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
+_PREPARE_SECONDS: Final = 6.0
+_LAUNCH_SECONDS: Final = 15.0
+_REGISTER_SECONDS: Final = 30.0  # a process that ends is noticed at once; one that is slow is not to be begun anew
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+_STEADY_SECONDS: Final = 10.0  # a process that has run for so long did not fail to start
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """How it went with one replica lately."""
+
+    failures: int = 0
+    running: int = -1  # the incarnation that is registered
+    started_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """For the registration of a process; its end is heard of too."""
+
+    spec: ReplicaSpec
+    registered: asyncio.Future[bool]
+
+
+class ReplicaSupervisor:
+    def __init__(
+        self, changes: ClusterChanges, launcher: ReplicaLauncher, tasks: BackgroundTasks, cluster_id: str
+    ) -> None:
+        self._changes = changes
+        self._launcher = launcher
+        self._tasks = tasks
+        self._cluster_id = cluster_id
+        self._loop = asyncio.get_running_loop()
+        self._sessions: BrokerSessions | None = None
+        self._wanted: dict[ReplicaKey, None] = {}  # as of the committed state
+        self._wanted_on: dict[int, dict[ReplicaKey, None]] = {}
+        self._attempts: dict[ReplicaKey, _Attempts] = {}
+        self._starting: dict[ReplicaKey, None] = {}
+        self._waiting: dict[ReplicaKey, _Waiting] = {}
+        self._order = StartOrder(self._rank, launcher.starts_at_once)
+        self._counter = 0
+        self._is_stopped = False
+
+    # --- what should run ------------------------------------------------------------------------------------------
+
+    def begin(self, sessions: BrokerSessions) -> None:
+        """From the recovered state, all of which is committed."""
+        self._sessions = sessions
+        for partition in self._changes.state.partitions.values():
+            for broker_id in partition.replicas:
+                self._want(ReplicaKey(*partition.id, broker_id))
+
+    def stop(self) -> None:
+        """Start nothing any more."""
+        self._is_stopped = True
+
+    async def give_up_all(self) -> None:
+        """The clean stop of the cluster, after `stop`: processes that have not opened their logs yet are not needed."""
+        await asyncio.gather(*(self._give_up(waiting.spec) for waiting in list(self._waiting.values())))
+
+    def committed(self, changes: Sequence[ReplicaChange]) -> None:
+        for change in changes:
+            for broker_id in change.before:
+                if broker_id not in change.after:
+                    self._forget(ReplicaKey(*change.partition, broker_id))
+            for broker_id in change.after:
+                key = ReplicaKey(*change.partition, broker_id)
+                self._want(key)
+                self.check(key)
+
+    def check_broker(self, broker_id: int) -> None:
+        """It has registered."""
+        for key in list(self._wanted_on.get(broker_id, ())):
+            self.check(key)
+
+    def check(self, key: ReplicaKey) -> None:
+        """See to it that this replica runs if it should."""
+        if key not in self._starting and self._is_missing(key):
+            self._starting[key] = None
+            self._tasks.start(self._bring_up(key))
+
+    def _want(self, key: ReplicaKey) -> None:
+        self._wanted[key] = None
+        self._wanted_on.setdefault(key.broker_id, {})[key] = None
+
+    def _forget(self, key: ReplicaKey) -> None:
+        self._wanted.pop(key, None)
+        self._wanted_on.get(key.broker_id, {}).pop(key, None)
+        self._attempts.pop(key, None)
+        if key in self._waiting:
+            self._ended(key, self._waiting[key].spec.incarnation)
+
+    def _is_missing(self, key: ReplicaKey) -> bool:
+        return (
+            not self._is_stopped
+            and key in self._wanted
+            and key not in self._changes.live.replicas
+            and key.broker_id in self._changes.live.brokers
+            and self._stream(key.broker_id) is not None
+        )
+
+    # --- what is heard of them ------------------------------------------------------------------------------------
+
+    def registered(self, key: ReplicaKey, incarnation: int) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None and not waiting.registered.done():
+            waiting.registered.set_result(True)
+        attempts = self._attempts.setdefault(key, _Attempts())
+        attempts.running, attempts.started_at = incarnation, self._loop.time()
+
+    def lost(self, key: ReplicaKey, incarnation: int) -> None:
+        self._ended(key, incarnation)
+        attempts = self._attempts.get(key)
+        if attempts is not None and attempts.running == incarnation:
+            lived = self._loop.time() - attempts.started_at
+            attempts.failures = attempts.failures + 1 if lived < _STEADY_SECONDS else 0
+            attempts.running = -1
+        self.check(key)
+
+    def process_ended(self, spec: ReplicaSpec) -> None:
+        """From the shell, which may notice earlier than a time-out that a process ended before its hello."""
+        self._ended(ReplicaKey(spec.topic_id, spec.partition, spec.broker_id), spec.incarnation)
+
+    def _ended(self, key: ReplicaKey, incarnation: int) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting.spec.incarnation == incarnation and not waiting.registered.done():
+            waiting.registered.set_result(False)
+
+    def unwanted(self, key: ReplicaKey) -> None:
+        """It runs, and no record wants it. Making room for another one, which never comes, ends it; its data stays."""
+        stream = self._stream(key.broker_id)
+        if stream is not None:
+            self._tasks.start(self._end_unwanted(key, stream))
+
+    async def _end_unwanted(self, key: ReplicaKey, stream: Stream) -> None:
+        order = PrepareReplica(key.topic_id.hex(), key.topic_id, key.partition, self._next_incarnation())
+        try:
+            await stream.request(order, timeout=_PREPARE_SECONDS)
+        except RaylogError as error:
+            _log.warning("A replica on broker %d that nobody wants was not ended: %s", key.broker_id, error)
+
+    # --- getting one to run ---------------------------------------------------------------------------------------
+
+    async def _bring_up(self, key: ReplicaKey) -> None:
+        """Until it runs, or need not."""
+        while self._is_missing(key):
+            failures = self._attempts.setdefault(key, _Attempts()).failures
+            if failures:
+                await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
+            gather = len(self._wanted_on.get(key.broker_id, ())) > _FEW
+            async with self._order.turn(key, self._node_of(key), gather=gather):
+                if not self._is_missing(key):
+                    break
+                try:
+                    await self._attempt(key)
+                except RaylogError as error:
+                    self._failed(key, error)
+        del self._starting[key]
+
+    def _node_of(self, key: ReplicaKey) -> str:
+        broker = self._changes.state.brokers.get(key.broker_id)
+        return "" if broker is None else broker.node_id
+
+    def _rank(self, key: ReplicaKey) -> Rank:
+        lives, underway = self._changes.live.replicas, self._order.underway
+        return rank(self._changes.state, lambda other: other in lives or other in underway, key)
+
+    async def _attempt(self, key: ReplicaKey) -> None:
+        spec = self._spec(key)
+        stream = self._stream(key.broker_id)
+        if stream is None:
+            raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
+        order = PrepareReplica(spec.topic, spec.topic_id, spec.partition, spec.incarnation)
+        await stream.request(order, timeout=_PREPARE_SECONDS)
+        if not self._is_missing(key):
+            return
+        waiting = self._waiting[key] = _Waiting(spec, self._loop.create_future())
+        try:
+            await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
+            await asyncio.wait_for(waiting.registered, _REGISTER_SECONDS)
+        except asyncio.TimeoutError:
+            self._tasks.start(self._give_up(spec))
+            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "it was not up in time") from None
+        finally:
+            del self._waiting[key]
+        if not waiting.registered.result():
+            self._tasks.start(self._give_up(spec))
+            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "it ended before it was registered")
+
+    async def _give_up(self, spec: ReplicaSpec) -> None:
+        try:
+            await asyncio.wait_for(self._launcher.stop(spec), _LAUNCH_SECONDS)
+        except (RaylogError, asyncio.TimeoutError) as error:
+            _log.info("%s may still come up, and will find itself replaced: %r", spec, error)
+
+    def _failed(self, key: ReplicaKey, error: RaylogError) -> None:
+        """Loudly, once for each step by which the pause grows."""
+        attempts = self._attempts.setdefault(key, _Attempts())
+        attempts.failures += 1
+        grows = _FIRST_PAUSE * 2 ** min(attempts.failures - 1, 10) <= _LONGEST_PAUSE
+        level = logging.WARNING if grows else logging.INFO
+        _log.log(level, "A replica could not be started, attempt %d: %s", attempts.failures, error)
+
+    def _spec(self, key: ReplicaKey) -> ReplicaSpec:
+        """UnknownTopic, UnknownBroker: not wanted any more, though that may not be committed yet."""
+        state = self._changes.state
+        state.partition(key.topic_id, key.partition)
+        topic, broker = state.topics[key.topic_id], state.broker(key.broker_id)
+        endpoints = [Endpoint.parse(each) for each in broker.endpoints]
+        return ReplicaSpec(
+            cluster_id=self._cluster_id,
+            topic=topic.name,
+            topic_id=topic.id,
+            partition=key.partition,
+            broker_id=broker.id,
+            incarnation=self._next_incarnation(),
+            settings=topic.settings,
+            directory=f"{broker.directory}/{topic.name}-{key.partition}",
+            node_id=broker.node_id,
+            broker=endpoints[0],
+        )
+
+    def _next_incarnation(self) -> int:
+        self._counter += 1
+        return incarnation_of(self._changes.epoch, self._counter)
+
+    def _stream(self, broker_id: int) -> Stream | None:
+        session = None if self._sessions is None else self._sessions.get(broker_id)
+        return None if session is None or session.stream.closed.done() else session.stream

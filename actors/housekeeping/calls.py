@@ -1,0 +1,49 @@
+"""How a replica gets a compaction done: ask the broker where its housekeeping process is, and send that the plan.
+
+What must stay true: the stream lives for one plan. Its end tells the housekeeping process that nobody waits any more,
+and tells the replica that nobody works any more; so neither needs to watch the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from raylog.actors.housekeeping.compaction_messages import compact_log, report_of
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperFound, LogCompacted
+from raylog.actors.protocol.messages import Message
+from raylog.errors import StreamError, StreamNotOpen
+from raylog.storage.compaction.cleaner import CompactionReport
+from raylog.storage.compaction.plan import CompactionPlan
+
+_COMPACT_SECONDS: Final = 6 * 3600.0  # with the time it waits for others; a process that hangs is killed long before
+
+AskBroker: TypeAlias = Callable[[Message], Awaitable[Response]]
+
+
+class HousekeeperCalls:
+    """`ask_broker` carries a request to the replica's broker."""
+
+    def __init__(self, env: Environment, ask_broker: AskBroker) -> None:
+        self._env = env
+        self._ask_broker = ask_broker
+
+    async def compact(self, plan: CompactionPlan) -> CompactionReport:
+        """StreamError, or RemoteFailed with what the compaction died of: nothing was done that matters."""
+        found = (await self._ask_broker(FindHousekeeper())).message
+        if not isinstance(found, HousekeeperFound) or not found.endpoints:
+            raise StreamNotOpen("the housekeeping process", "the broker knows of none")
+        stream = await self._env.dial(Endpoint.parse(found.endpoints[0]), "replica", refuse_all)
+        try:
+            answer = await stream.request(compact_log(plan), timeout=_COMPACT_SECONDS)
+        except StreamError:
+            await stream.close(timeout=0)
+            raise
+        await stream.close(timeout=0)
+        if not isinstance(answer.message, LogCompacted):
+            raise StreamNotOpen("the housekeeping process", "it does not answer as it should")
+        return report_of(answer.message, plan)

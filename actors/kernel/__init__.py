@@ -1,0 +1,4 @@
+"""What a core may use of the world: streams, timers, tasks, metrics. It does no I/O.
+
+`environment.Environment` is all that a core sees of its process; `stream_interface` is what it sees of others.
+"""

@@ -1,0 +1,155 @@
+"""Every metric that raylog reports: its name, what it counts, and what it is told apart by.
+
+`on_ray/metrics.py` brings them to Ray, on whose Prometheus endpoint they are called `ray_<name>`, counters
+`ray_<name>_total`. docs/metrics.md lists them for people; a test holds that page and the dashboard against this file.
+
+To add one: define it here, yield a `Reading` of it from the `readings` of the core that knows the number (a replica's
+process, a broker, the controller, a `CoordinatorCore`), and describe it in docs/metrics.md. A core keeps plain numbers;
+it never calls Ray, and nothing is computed before somebody reads.
+
+What must stay true:
+- A counter's reading is the total since its process began. What is to be added, the shell finds out.
+- A metric always has the same tags. Those of the process, `cluster` and for all but the controller `broker`, are added
+  by the shell and stand first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class MetricKind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    kind: MetricKind
+    tags: tuple[str, ...]
+    description: str
+
+
+class Reading(NamedTuple):
+    """`tags`: the values of the metric's own ones, in their order."""
+
+    metric: Metric
+    tags: tuple[str, ...]
+    value: float
+
+
+METRICS: Final[dict[str, Metric]] = {}
+
+
+@dataclass(frozen=True)
+class LatencyMetric:
+    """A histogram as three counters, with Prometheus' meaning: `_bucket` by `le`, cumulative; `_sum`; `_count`.
+
+    Ray's own histogram takes one observation a call. That is more than a request may cost, so requests are counted
+    where they are answered, and only the counts are reported.
+    """
+
+    name: str
+    tags: tuple[str, ...]
+    description: str
+    bucket: Metric = field(init=False)
+    total: Metric = field(init=False)
+    count: Metric = field(init=False)
+
+    def __post_init__(self) -> None:
+        for part, suffix, tags in (
+            ("bucket", "_bucket", (*self.tags, "le")),
+            ("total", "_sum", self.tags),
+            ("count", "_count", self.tags),
+        ):
+            object.__setattr__(self, part, _define(self.name + suffix, MetricKind.COUNTER, tags, self.description))
+
+    def parts(self) -> Iterator[Metric]:
+        yield from (self.bucket, self.total, self.count)
+
+
+def _define(name: str, kind: MetricKind, tags: tuple[str, ...], description: str) -> Metric:
+    metric = METRICS[name] = Metric(name, kind, tags, description)
+    return metric
+
+
+def _counter(name: str, tags: tuple[str, ...], description: str) -> Metric:
+    return _define(name, MetricKind.COUNTER, tags, description)
+
+
+def _gauge(name: str, tags: tuple[str, ...], description: str) -> Metric:
+    return _define(name, MetricKind.GAUGE, tags, description)
+
+
+_PROCESS: Final = ("cluster", "broker")
+_REPLICA: Final = (*_PROCESS, "topic", "partition")
+_CLUSTER: Final = ("cluster",)
+
+# --- a replica, while it leads -------------------------------------------------------------------------------------
+
+BYTES_IN: Final = _counter("raylog_bytes_in", _REPLICA, "Bytes of batches that producers have appended, as stored")
+RECORDS_IN: Final = _counter("raylog_records_in", _REPLICA, "Records that producers have appended")
+BYTES_OUT: Final = _counter("raylog_bytes_out", _REPLICA, "Bytes of batches that consumers were given")
+RECORDS_OUT: Final = _counter("raylog_records_out", _REPLICA, "Offsets that consumers were given")
+APPEND_SECONDS: Final = LatencyMetric(
+    "raylog_append_seconds", _REPLICA, "From an append's turn at the leader to its answer"
+)
+FETCH_SECONDS: Final = LatencyMetric(
+    "raylog_fetch_seconds", _REPLICA, "From a fetch's turn at the leader to its answer, without those that waited"
+)
+
+# --- every replica -------------------------------------------------------------------------------------------------
+
+LOG_SIZE_BYTES: Final = _gauge("raylog_log_size_bytes", _REPLICA, "Size of this replica's log on its disk")
+LOG_START_OFFSET: Final = _gauge("raylog_log_start_offset", _REPLICA, "First offset of this replica's log")
+LOG_END_OFFSET: Final = _gauge("raylog_log_end_offset", _REPLICA, "Next offset of this replica's log")
+HIGH_WATERMARK: Final = _gauge("raylog_high_watermark", _REPLICA, "End of what is committed, as this replica knows it")
+IS_LEADER: Final = _gauge("raylog_is_leader", _REPLICA, "1 while this replica leads, else 0")
+
+# --- a broker ------------------------------------------------------------------------------------------------------
+
+DISK_FREE_BYTES: Final = _gauge("raylog_disk_free_bytes", _PROCESS, "Free space on the disk of the broker's directory")
+DISK_TOTAL_BYTES: Final = _gauge("raylog_disk_total_bytes", _PROCESS, "Size of the disk of the broker's directory")
+REPLICAS: Final = _gauge("raylog_replicas", _PROCESS, "Replica processes that this broker hears of")
+
+SCRUB_BYTES: Final = _counter("raylog_scrub_bytes", _PROCESS, "Bytes of sealed segments that the scrubber has read")
+SCRUB_SUSPECTS: Final = _counter("raylog_scrub_suspects", _PROCESS, "Segments in which the scrubber has met damage")
+SCRUB_AGE_SECONDS: Final = _gauge(
+    "raylog_scrub_age_seconds", _PROCESS, "Since the scrubber began to read the replica that waits the longest for it"
+)
+
+# --- the controller ------------------------------------------------------------------------------------------------
+
+CONTROLLER_SERVING: Final = _gauge("raylog_controller_serving", _CLUSTER, "1 while the controller serves, else 0")
+BROKERS: Final = _gauge("raylog_brokers", _CLUSTER, "Brokers that are registered")
+BROKERS_ALIVE: Final = _gauge("raylog_brokers_alive", _CLUSTER, "Brokers that are registered and alive")
+PARTITIONS: Final = _gauge("raylog_partitions", _CLUSTER, "Partitions of all topics")
+OFFLINE_PARTITIONS: Final = _gauge("raylog_offline_partitions", _CLUSTER, "Partitions that nobody leads")
+WAITING_PARTITIONS: Final = _gauge(
+    "raylog_waiting_partitions", _CLUSTER, "Partitions that nobody leads before a person chooses a copy"
+)
+UNDER_REPLICATED_PARTITIONS: Final = _gauge(
+    "raylog_under_replicated_partitions", _CLUSTER, "Partitions with fewer replicas in sync than replicas"
+)
+UNDER_MIN_ISR_PARTITIONS: Final = _gauge(
+    "raylog_under_min_isr_partitions", _CLUSTER, "Partitions with fewer replicas in sync than min.insync.replicas"
+)
+ISR_SHRINKS: Final = _counter("raylog_isr_shrinks", _CLUSTER, "Times that replicas have left a partition's ISR")
+ISR_EXPANDS: Final = _counter("raylog_isr_expands", _CLUSTER, "Times that replicas have come back into an ISR")
+LEADER_CHANGES: Final = _counter("raylog_leader_changes", _CLUSTER, "Times that a partition got another leader")
+
+# --- coordinators --------------------------------------------------------------------------------------------------
+
+TRANSACTIONS: Final = _gauge(
+    "raylog_transactions",
+    (*_PROCESS, "partition", "state"),
+    "Transactional ids by state, of those kept in this partition of __transaction_state",
+)
+_GROUP: Final = (*_PROCESS, "group", "topic", "partition")
+GROUP_LAG: Final = _gauge("raylog_group_lag", _GROUP, "Records from a group's committed offset to the log's end")
+GROUP_OFFSET: Final = _gauge("raylog_group_offset", _GROUP, "Offset that a group has committed")
+GROUP_MEMBERS: Final = _gauge("raylog_group_members", (*_PROCESS, "group"), "Members that a group has")

@@ -1,0 +1,196 @@
+"""What the rest of raylog sees of a stream: requests, answers, and the `Stream` they go over.
+
+Nothing here knows of sockets. `machine/stream_server.py` makes real ones; the simulator puts its fake network behind
+the same protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from raylog.actors.protocol.frames import NO_PARTITION, NO_TOPIC
+from raylog.actors.protocol.messages import Message
+from raylog.storage.format.record_batch import Bytes, MutableBytes
+
+
+@dataclass(slots=True)
+class Request:
+    """A message that has arrived. `payload` is the taker's own: it may be written to and kept."""
+
+    message: Message
+    payload: MutableBytes
+    topic_id: bytes
+    partition: int
+    stream: Stream  # that it came over
+    correlation_id: int  # 0: one-way, nobody waits for an answer
+    size: int
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer, on either side. A payload that is sent stays as it is until it is with the kernel."""
+
+    message: Message
+    payload: Bytes = b""
+
+
+Answer: TypeAlias = Response | None
+AnswerTaker: TypeAlias = Callable[[Response | Exception], None]
+
+
+class LaterAnswer:
+    """An answer that a handler owes. It goes out in the very moment in which it is given, which no task could do."""
+
+    __slots__ = ("_answer", "_cancelled", "_error", "_is_over", "_taken")
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._answer: Answer = None
+        self._error: BaseException | None = None
+        self._taken: Callable[[Answer, BaseException | None], None] | None = None
+        self._cancelled: Callable[[], None] | None = None
+
+    def done(self) -> bool:
+        """It has been given, or nobody waits for it any more."""
+        return self._is_over
+
+    def give(self, answer: Answer) -> None:
+        self._end(answer, None)
+
+    def fail(self, error: BaseException) -> None:
+        self._end(None, error)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_over, self._taken = True, None
+        if self._cancelled is not None:
+            self._cancelled()
+
+    def when_cancelled(self, cancelled: Callable[[], None]) -> None:
+        """Call this when nobody waits for it any more, so that what it keeps goes too."""
+        self._cancelled = cancelled
+
+    def when_over(self, taken: Callable[[Answer, BaseException | None], None]) -> None:
+        """Call `taken` with the answer, or what became of it. At once, if it is there already."""
+        if self._is_over:
+            taken(self._answer, self._error)
+        else:
+            self._taken = taken
+
+    def _end(self, answer: Answer, error: BaseException | None) -> None:
+        self._is_over, self._answer, self._error = True, answer, error
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken(answer, error)
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def over(answer: Answer, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
+
+        self.when_over(over)
+        return future.__await__()
+
+
+def pass_on(answer: Answer | LaterAnswer, owed: LaterAnswer) -> None:
+    """Give what one call has answered, or will, as the answer that is owed."""
+
+    def over(given: Answer, error: BaseException | None) -> None:
+        if owed.done():
+            return
+        if error is not None:
+            owed.fail(error)
+        else:
+            owed.give(given)
+
+    if isinstance(answer, LaterAnswer):
+        answer.when_over(over)
+    else:
+        over(answer, None)
+
+
+# A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine, as an
+# `async def` does by itself, a future, or quicker, a `LaterAnswer`. None answers with Done. What it raises goes back as
+# the answer.
+Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
+
+
+class Stream(Protocol):
+    """A connection with another process, over which both sides ask and answer."""
+
+    closed: asyncio.Future[None]  # done when the stream has ended, for whatever reason
+
+    @property
+    def peer(self) -> str:
+        """Who is on the other side, for people."""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the other side is a process of the cluster, as it has proved; otherwise a client (rule 33)."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other side does not take what it is answered: nothing large is to be read for it now."""
+
+    @property
+    def bytes_unsent(self) -> int:
+        """What was written and has not left this process."""
+
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """Call this once it is not congested any more; never, where it ends before that."""
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What the other side has not answered."""
+
+    def take_frames_of(self, size: int) -> None:
+        """Let a client send frames as large as this, where that is more than it may send anyway."""
+
+    def request(
+        self,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> asyncio.Future[Response]:
+        """Ask. The payload stays as it is until the answer has come.
+
+        Where too much is in flight already this waits, within the time-out, or with `wait=False` fails at once; both
+        end in TooManyBytesInFlight, and nothing was sent. RequestTimedOut and StreamClosed say nothing about the
+        outcome (rules 27 and 30). An error of the other side comes as RemoteFailed.
+        """
+
+    def request_then(
+        self,
+        taken: AnswerTaker,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+    ) -> None:
+        """As `request`, where a turn of the loop counts: `taken` is called in the moment in which the answer arrives.
+
+        Of an error it hears a turn later.
+        """
+
+    def send(
+        self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
+    ) -> None:
+        """Say, and expect no answer. TooManyBytesInFlight where the other side does not read."""
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Wait for the handlers so long, then end the stream. What is in flight from here fails with StreamClosed."""

@@ -1,0 +1,198 @@
+"""Asking any broker: which there are, and a question that the first of them to answer settles.
+
+What must stay true:
+- One broker that is stopped or cut off delays an answer by a fraction of a second, not by a time-out: the next is asked
+  while the first is silent. So only questions that may be asked twice go this way.
+- The addresses that a client was given first are never forgotten: all brokers may come back under other ones than
+  metadata told last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Final, TypeAlias
+
+from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.wait_notices import Wait
+from raylog.actors.link.rules.topic_cache import nearest_first
+from raylog.actors.link.stream_pool import Endpoints, StreamPool
+from raylog.actors.protocol.control_messages import BrokerMetadata
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Message
+from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
+
+_NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 0.5
+_FIND_SECONDS: Final = 3.0
+_SILENCE: Final = "there was no answer in time"
+_REFUSALS: Final = 3  # rounds in which no broker admits this client, before that is believed
+
+
+_log = logging.getLogger(__name__)
+
+FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
+
+
+class Brokers:
+    """Where to ask, the nearest first, and beyond that in an order of this client's own, which spreads the load.
+
+    `find` asks somebody else where brokers are now, when none of those that are known answers.
+    """
+
+    def __init__(
+        self, bootstrap: Sequence[Endpoint], node_id: str, random: Random, find: FindBrokers | None = None
+    ) -> None:
+        self._bootstrap = list(dict.fromkeys(bootstrap))
+        self._node_id = node_id
+        self._random = random
+        self._find = find
+        self._found_at = -math.inf
+        self._known: tuple[BrokerMetadata, ...] = ()
+        self._racks: dict[int, str] = {}  # also of those that are fenced for a while
+        self._order: list[Endpoints] = [(each,) for each in bootstrap]
+        random.shuffle(self._order)
+        self._order.sort(key=lambda each: not each[0].is_unix)
+
+    def learn(self, brokers: tuple[BrokerMetadata, ...]) -> bool:
+        """These are all that are not fenced, by the newest metadata. Whether that is news."""
+        if brokers == self._known or not brokers:
+            return False
+        self._known = brokers
+        self._racks.update((each.broker_id, each.rack) for each in brokers)
+        told = [
+            (each.node_id == self._node_id, nearest_first(each.endpoints, each.node_id, self._node_id))
+            for each in brokers
+        ]
+        self._random.shuffle(told)
+        told.sort(key=lambda each: not each[0])
+        covered = {str(endpoint) for _, endpoints in told for endpoint in endpoints}
+        rest: list[Endpoints] = [(each,) for each in self._bootstrap if str(each) not in covered]
+        self._order = [endpoints for _, endpoints in told if endpoints] + rest
+        return True
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    def all(self) -> list[Endpoints]:
+        return list(self._order)
+
+    def rack_of(self, broker: int) -> str:
+        """Where metadata has told it last; empty: nowhere."""
+        return self._racks.get(broker, "")
+
+    async def find_again(self) -> None:
+        """None of them answers. Not more often than every few seconds somebody else is asked where they are."""
+        now = asyncio.get_running_loop().time()
+        if self._find is None or now < self._found_at + _FIND_SECONDS:
+            return
+        self._found_at = now
+        try:
+            found = await asyncio.wait_for(self._find(), _FIND_SECONDS)
+        except (RaylogError, asyncio.TimeoutError) as error:
+            _log.info("Where brokers are is not known either: %s", error)
+            return
+        new = [each for each in found if each not in self._bootstrap]
+        self._bootstrap += new
+        self._order += [(each,) for each in new if (each,) not in self._order]
+
+    def __contains__(self, endpoints: Endpoints) -> bool:
+        return endpoints in self._order
+
+    def __str__(self) -> str:
+        return ", ".join(str(endpoints[-1]) for endpoints in self._order) or "no address"
+
+
+class BrokerQuestions:
+    def __init__(self, pool: StreamPool, brokers: Brokers) -> None:
+        self._pool = pool
+        self._brokers = brokers
+        self._loop = asyncio.get_running_loop()
+        self._asked = 0
+
+    async def ask(self, message: Message, timeout: float) -> Response:
+        """What the first broker answers.
+
+        ClusterUnreachable: none did in time. PeerNotAdmitted: none takes this client. ControlError: all refuse it.
+        """
+        wait = Wait(f"an answer of a broker at {self._brokers}")
+        try:
+            return await self._ask_all(message, timeout, wait)
+        finally:
+            wait.over()
+
+    async def _ask_all(self, message: Message, timeout: float, wait: Wait) -> Response:
+        deadline = self._loop.time() + timeout
+        refusals = 0
+        pause = _FIRST_PAUSE
+        while True:
+            answer, errors = await self._round(message, deadline)
+            if answer is not None:
+                return answer
+            refusals = refusals + 1 if errors and all(isinstance(each, PeerNotAdmitted) for each in errors) else 0
+            left = deadline - self._loop.time()
+            if refusals == _REFUSALS or left <= 0:
+                raise self._verdict(errors, timeout)
+            wait.failed(errors[-1] if errors else _SILENCE)
+            await self._brokers.find_again()
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _round(self, message: Message, deadline: float) -> tuple[Response | None, list[RaylogError]]:
+        """Ask all of them, one after the other, until one answers."""
+        waiting = self._in_turn()
+        running: list[asyncio.Task[Response]] = []
+        errors: list[RaylogError] = []
+        try:
+            while (waiting or running) and (left := deadline - self._loop.time()) > 0:
+                if waiting:
+                    running.append(self._loop.create_task(self._ask_at(waiting.popleft(), message, left)))
+                await asyncio.wait(
+                    running, timeout=min(_NEXT_SECONDS, left) if waiting else left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in [each for each in running if each.done()]:
+                    running.remove(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result(), errors
+                    if not isinstance(error, RaylogError):
+                        raise error
+                    errors.append(error)
+            return None, errors
+        finally:
+            for task in running:
+                task.cancel()
+
+    def _in_turn(self) -> deque[Endpoints]:
+        """Each question begins at another broker, those in a pause come last."""
+        brokers = self._brokers.all()
+        first = self._asked % max(len(brokers), 1)
+        self._asked += 1
+        turned = brokers[first:] + brokers[:first]
+        turned.sort(key=self._pool.is_paused)
+        return deque(turned)
+
+    async def _ask_at(self, broker: Endpoints, message: Message, timeout: float) -> Response:
+        deadline = self._loop.time() + timeout
+        stream: Stream = await self._pool.get(broker, timeout)
+        try:
+            return await stream.request(message, timeout=max(deadline - self._loop.time(), 0.0))
+        except RemoteFailed as error:
+            raise error.error or error from None
+
+    def _verdict(self, errors: Sequence[RaylogError], timeout: float) -> RaylogError:
+        for error in errors:
+            if isinstance(error, ControlError):
+                return error
+        if errors and all(isinstance(each, PeerNotAdmitted) for each in errors):
+            return errors[-1]
+        return self.unreachable(timeout, errors[-1].describe().rstrip(".") if errors else _SILENCE)
+
+    def unreachable(self, timeout: float, reason: str = _SILENCE) -> ClusterUnreachable:
+        return ClusterUnreachable(str(self._brokers), round(timeout * 1000), reason)

@@ -1,0 +1,383 @@
+"""A client's link to one cluster: who leads what, and requests to the leaders.
+
+    metadata_watch ──answers──► topic_cache ──► on_change, changed()
+    ask() ──► stream_pool ──► the leader        leader_requests: given up when the cache knows a newer epoch
+    find_topic(), refresh(), producer_id() ──► broker_questions ──► any broker
+
+What must stay true:
+- Whatever waits here ends within its time-out, in an answer or in one typed error that says what to do.
+- An error that nobody expected ends the link: whoever uses it from then on is told that error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers
+from raylog.actors.link.leader_requests import LeaderRequests, replaced
+from raylog.actors.link.metadata_watch import MetadataWatch
+from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
+from raylog.actors.link.stream_pool import StreamPool
+from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
+from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Message, pack
+from raylog.errors import (
+    CoordinatorNotReady,
+    MessageUnknown,
+    PeerNotAdmitted,
+    PeerUnreachable,
+    RaylogError,
+    RemoteFailed,
+    RequestTimedOut,
+    StreamNotOpen,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raylog.storage.format.record_batch import Bytes
+
+__all__ = ["ClusterLink", "CoordinatorAddress", "PartitionLeader", "TopicView"]
+
+_GRACE_SECONDS: Final = 1.0  # in which a broker may hear of a topic that was created a moment ago
+_LOOK_AGAIN_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 1.0
+_KNOW_LESS: Final = "those that answer know less of the cluster than others have told before"
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterLink:
+    """Made on its event loop. `node_id`: the Ray node of this process where it may read files of replicas, else empty.
+
+    `find_brokers` tells addresses anew where none that is known answers: after a restart brokers may have others.
+
+    Its errors, beside those of the request itself: ClusterUnreachable, UnknownTopic, PeerNotAdmitted.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        bootstrap: Sequence[Endpoint],
+        node_id: str = "",
+        find_brokers: FindBrokers | None = None,
+    ) -> None:
+        self.env = env
+        self.node_id = node_id
+        self._loop = asyncio.get_running_loop()
+        self._tasks = BackgroundTasks(self._broke)
+        self._cache = TopicCache(node_id)
+        self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
+        self._follows_all = False
+        self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
+        self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
+        self._questions = BrokerQuestions(self._pool, self._brokers)
+        self._watch = MetadataWatch(
+            self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version
+        )
+        self._requests = LeaderRequests()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._is_news: asyncio.Future[None] = self._loop.create_future()
+        self._refreshing: asyncio.Task[Metadata] | None = None
+        self._broken: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._broken is not None
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    @property
+    def broker_count(self) -> int:
+        """Of brokers that are not fenced; 0: no metadata have come yet."""
+        return self._brokers.count
+
+    def topic(self, name: str) -> TopicView | None:
+        """What is known, without waiting."""
+        return self._cache.topic(name)
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        """What is known, without waiting. None: the topic or the partition is unknown."""
+        return self._cache.leader(topic, partition)
+
+    async def find_topic(self, name: str, timeout: float) -> TopicView:
+        """UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted.
+
+        A broker that knows less than this client has heard of is believed in what there is, not in what there is not.
+        """
+        deadline = self._loop.time() + timeout
+        grace = self._loop.time() + min(_GRACE_SECONDS, timeout)
+        self._check()
+        self._want(name)
+        while (view := self._cache.topic(name)) is None:
+            newest = self._cache.version
+            answer = await self._metadata((name,), max(deadline - self._loop.time(), 0.0))
+            self._learn(answer, (name,))
+            if self._cache.topic(name) is not None:
+                continue
+            is_known = answer.version >= newest
+            if is_known and self._loop.time() >= grace:
+                raise UnknownTopic(name)
+            if not is_known and self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
+                raise self._questions.unreachable(timeout, _KNOW_LESS)
+            pause = min(_LOOK_AGAIN_SECONDS, grace - self._loop.time()) if is_known else _LOOK_AGAIN_SECONDS
+            await self.changed(max(pause, 0.0))
+        return view
+
+    async def is_deleted(self, topic_id: bytes, timeout: float) -> bool:
+        """Whether a topic that was there once is gone for good, by the controller's word. Not for clients.
+
+        ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: nobody can say.
+        """
+        self._check()
+        answer = (await self._questions.ask(FindTopicById(topic_id), timeout)).message
+        if not isinstance(answer, TopicFoundById):
+            raise _not_understood(answer)
+        return not answer.name
+
+    async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
+        """Who serves the ids of this hash. The internal topic is made where it is not there yet.
+
+        CoordinatorNotReady: nobody served in that time. ClusterUnreachable, PeerNotAdmitted.
+        """
+        deadline = self._loop.time() + timeout
+        self._check()
+        if self._cache.topic(topic) is None:
+            await self._questions.ask(EnsureCoordinators(topic), timeout)
+        partitions = (await self.find_topic(topic, max(deadline - self._loop.time(), 0.0))).partitions
+        number = hashed % len(partitions)
+        while True:
+            known = self._cache.coordinator(topic, number)
+            if known is not None and known.endpoints:
+                return known
+            left = deadline - self._loop.time()
+            if left <= 0:
+                raise CoordinatorNotReady(topic, number)
+            await self.changed(min(_LOOK_AGAIN_SECONDS, left))
+
+    async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
+        """All there are now, by name, as of no older a version than this client has heard of.
+
+        ClusterUnreachable, also where only brokers answer that know less; PeerNotAdmitted.
+        """
+        self._check()
+        answer = await self._up_to_date((), timeout)
+        self._learn(answer, self._topics)
+        return tuple(self._cache.view_of(topic) for topic in answer.topics)
+
+    async def hear_others(self) -> None:
+        """Return when several brokers had a moment to say what they know. One alone may be cut off from the rest."""
+        self._check()
+        self._watch.begin(self._tasks)
+        await asyncio.sleep(max(0.0, _GRACE_SECONDS - self._watch.seconds()))
+        self._check()
+
+    async def follow_all(self, timeout: float) -> None:
+        """Know all topics from now on, also those that come later: `topics()`. ClusterUnreachable, PeerNotAdmitted."""
+        self._check()
+        self._follows_all = True
+        self._watch.begin(self._tasks)
+        self._learn(await self._up_to_date((), timeout), ())
+
+    def topics(self) -> tuple[int, Iterable[TopicView]]:
+        """Of who has asked to `follow_all`: as of this metadata version."""
+        return self._cache.complete_version, self._cache.topics()
+
+    def rack_of(self, broker: int) -> str:
+        """Empty: it has none, or is not known (any more)."""
+        return self._brokers.rack_of(broker)
+
+    async def refresh(self, timeout: float) -> None:
+        """Ask a broker what it knows now; many calls at once are one. ClusterUnreachable, PeerNotAdmitted."""
+        self._check()
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self._loop.create_task(self._ask_and_learn(timeout))
+            self._refreshing.add_done_callback(_was_seen)
+        refreshing = self._refreshing  # by the time it is over the next one may have begun
+        # It is not cancelled with whoever waits for it: there may be others.
+        await asyncio.wait([refreshing], timeout=timeout)
+        if refreshing.done():
+            refreshing.result()
+        else:
+            raise self._questions.unreachable(timeout)
+
+    async def changed(self, timeout: float) -> bool:
+        """Wait for a newer metadata version; False: there was none in that time."""
+        self._check()
+        self._watch.begin(self._tasks)
+        await asyncio.wait([news := self._is_news], timeout=timeout)
+        self._check()
+        return news.done()
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call it, on the loop, after each change of what is known of topics. Returns what unsubscribes it."""
+        self._check()
+        self._watch.begin(self._tasks)
+        key = object()
+        self._callbacks[key] = callback
+        return lambda: self._callbacks.pop(key, None) and None
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+        """Ask that leader. An error of the other side that is one of raylog's is raised as itself.
+
+        PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent. StreamClosed, RequestTimedOut: the
+        outcome is unknown (rule 27), also where the request was given up because a newer leader epoch is known.
+        Requests to one leader are sent in the order in which they were asked.
+        """
+        stream = self._pool.open(leader.endpoints)
+        if stream is None:
+            deadline = self._loop.time() + timeout
+            stream = await self._stream(leader, timeout)
+            timeout = max(deadline - self._loop.time(), 0.0)
+        reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=timeout)
+        try:
+            response: Response = await self._requests.sent(reply, leader)
+        except RemoteFailed as error:
+            if _is_stranger(leader, error.error):  # that port is another process's by now
+                wanted = f"{leader.topic}-{leader.partition}"
+                not_it = PeerUnreachable(stream.peer, f"it is no replica or coordinator of {wanted}")
+                self._pool.failed(leader.endpoints, not_it)
+                raise not_it from None
+            if error.error is None:
+                raise
+            raise error.error from None
+        except RequestTimedOut:
+            self._pool.check(leader.endpoints)
+            raise
+        return response
+
+    async def connect(self, leader: PartitionLeader, timeout: float) -> None:
+        """Have a stream to that leader. PeerUnreachable, StreamNotOpen."""
+        if self._pool.open(leader.endpoints) is None:
+            await self._stream(leader, timeout)
+
+    def say(self, leader: PartitionLeader, message: Message, payload: Bytes = b"") -> None:
+        """One-way, for acks=0. StreamNotOpen: there is no stream to it (`connect`, `ask`); TooManyBytesInFlight."""
+        stream = self._pool.open(leader.endpoints)
+        if stream is None or stream.closed.done():
+            raise StreamNotOpen(f"the leader of {leader.topic}-{leader.partition}", "there is none")
+        stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
+
+    async def producer_id(self, timeout: float) -> int:
+        """One that is never given to anybody else (rule 18). ClusterUnreachable, PeerNotAdmitted, ControlError.
+
+        Where an answer is lost another broker is asked, and one id is never used.
+        """
+        self._check()
+        answer = (await self._questions.ask(AllocateProducerIds(1), timeout)).message
+        if type(answer) is not ProducerIdsAllocated:
+            raise _not_understood(answer)
+        return answer.first
+
+    async def close(self) -> None:
+        """What is in flight ends in StreamClosed."""
+        if self._broken is None:
+            self._broken = StreamNotOpen("the cluster", "this client was closed")
+        self._callbacks.clear()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        await self._tasks.close(_CLOSE_SECONDS)  # before the streams, without which the watch would ask and ask
+        await self._pool.close()
+        self._tell()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    async def _stream(self, leader: PartitionLeader, timeout: float) -> Stream:
+        self._check()
+        if self._cache.is_outdated(leader):
+            raise replaced(leader)
+        self._want(leader.topic)
+        try:
+            stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
+        except PeerNotAdmitted as error:
+            # Brokers admit this client, and name the leader: it has just died, or its port is another process's by now.
+            raise PeerUnreachable(error.peer, error.reason) from error
+        return stream
+
+    def _want(self, topic: str) -> None:
+        """Hear of its leaders from now on."""
+        if topic not in self._topics:
+            self._topics = tuple(sorted((*self._topics, topic)))
+        self._watch.begin(self._tasks)
+
+    def _followed(self) -> tuple[str, ...]:
+        """None: all."""
+        return () if self._follows_all else self._topics
+
+    async def _ask_and_learn(self, timeout: float) -> Metadata:
+        topics = self._followed()
+        answer = await self._metadata(topics, timeout)
+        self._learn(answer, topics)
+        return answer
+
+    async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
+        """What one broker tells."""
+        return await self._told(GetMetadata(topics, -1, 0), timeout)
+
+    async def _up_to_date(self, topics: tuple[str, ...], timeout: float) -> Metadata:
+        """What a broker tells that knows no less than this client has heard of, from any of them."""
+        deadline = self._loop.time() + timeout
+        newest = self._cache.version
+        question = GetMetadata(topics, newest - 1, round(1000 * _LOOK_AGAIN_SECONDS))
+        while (answer := await self._told(question, max(deadline - self._loop.time(), 0.0))).version < newest:
+            if self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
+                raise self._questions.unreachable(timeout, _KNOW_LESS)
+        return answer
+
+    async def _told(self, question: GetMetadata, timeout: float) -> Metadata:
+        answer = (await self._questions.ask(question, timeout)).message
+        if type(answer) is not Metadata:
+            raise _not_understood(answer)
+        return answer
+
+    def _learn(self, answer: Metadata, asked: tuple[str, ...]) -> None:
+        is_newer = answer.version > self._cache.version
+        if self._follows_all and not asked:
+            is_change = self._cache.learn_all(answer)
+        else:
+            is_change = self._cache.learn(answer, asked or self._topics)
+        if is_newer:
+            is_change |= self._brokers.learn(answer.brokers)
+        if is_change:
+            self._requests.give_up(self._cache.is_outdated)
+            self._pool.retain(self._cache.endpoints() | set(self._brokers.all()) | self._watch.asked())
+            for callback in list(self._callbacks.values()):
+                callback()
+        if is_newer:
+            self._tell()
+
+    def _tell(self) -> None:
+        news, self._is_news = self._is_news, self._loop.create_future()
+        news.set_result(None)
+
+    def _broke(self, error: BaseException) -> None:
+        _log.critical("The link to the cluster is over: %r", error, exc_info=error)
+        self._broken = error
+        self._tell()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+
+def _was_seen(task: asyncio.Task[Metadata]) -> None:
+    """Everybody who waited may have gone: then its failure is nobody's, and nothing for the log."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _not_understood(answer: Message) -> MessageUnknown:
+    kind, version, _ = pack(answer)
+    return MessageUnknown(kind, version)
+
+
+def _is_stranger(asked: PartitionLeader, error: RaylogError | None) -> bool:
+    is_other_coordinator = isinstance(asked, CoordinatorAddress) and isinstance(error, UnknownPartition)
+    return is_other_coordinator or isinstance(error, MessageUnknown)

@@ -1,0 +1,132 @@
+"""Delete-records for whoever administers a cluster: the leaders are asked, each for its own partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.protocol.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.replication_messages import DeleteRecords, RecordsDeleted
+from raylog.actors.protocol.topic_names import is_internal
+from raylog.config import TopicConfig
+from raylog.errors import (
+    EligibleLeadersNotAvailable,
+    InternalTopic,
+    MetadataNotReady,
+    NotLeader,
+    PeerUnreachable,
+    PolicyViolation,
+    RemoteFailed,
+    StreamError,
+    UnknownPartition,
+    UnknownTopic,
+)
+
+_AGAIN_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
+Partition: TypeAlias = tuple[str, int]
+
+
+def check_deletable(topic: str, config: TopicConfig) -> None:
+    """InternalTopic, PolicyViolation: what compaction alone may remove would be missed by whoever counts on it."""
+    _check_not_internal(topic)
+    if not config.deletes_old_segments:
+        raise PolicyViolation(topic, config.cleanup_policy)
+
+
+def _check_not_internal(topic: str) -> None:
+    if is_internal(topic):
+        raise InternalTopic(topic)
+
+
+async def delete_records(
+    env: Environment, brokers: Sequence[Endpoint], before: Mapping[Partition, int], node_id: str, timeout: float
+) -> dict[Partition, int]:
+    """Where each partition begins now. `brokers`: any of the cluster; `node_id`: the Ray node of the caller.
+
+    InternalTopic, before anybody is asked. PolicyViolation, UnknownTopic, UnknownPartition, OffsetOutOfRange,
+    EligibleLeadersNotAvailable, AppendTimedOut, StreamError.
+    """
+    for topic, _ in before:
+        _check_not_internal(topic)
+    found = await asyncio.gather(
+        *(_delete(env, brokers, partition, offset, node_id, timeout) for partition, offset in before.items())
+    )
+    return dict(zip(before, found, strict=True))
+
+
+async def _delete(
+    env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
+) -> int:
+    """Until it is done or the time is over: to do it twice is the same as to do it once."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        left = deadline - loop.time()
+        try:
+            return await _delete_once(env, brokers, partition, offset, node_id, left)
+        except (NotLeader, EligibleLeadersNotAvailable, StreamError):
+            if loop.time() + _AGAIN_SECONDS >= deadline:
+                raise
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _delete_once(
+    env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
+) -> int:
+    topic, number = partition
+    topic_id, metadata = await _leader_of(env, brokers, topic, number, timeout)
+    if metadata.leader == NO_LEADER:
+        raise EligibleLeadersNotAvailable(topic, number)
+    near = metadata.node_id == node_id
+    target = next(each for each in map(Endpoint.parse, metadata.endpoints) if each.is_unix == near)
+    request = DeleteRecords(offset, max(1, int(timeout * 1000)))
+    answer = await _ask(env, target, request, timeout, topic_id, number)
+    assert isinstance(answer, RecordsDeleted)
+    return answer.log_start_offset
+
+
+async def _leader_of(
+    env: Environment, brokers: Sequence[Endpoint], topic: str, number: int, timeout: float
+) -> tuple[bytes, PartitionMetadata]:
+    """By the newest word of any broker: one that is cut off may not have heard of the topic, or of its leader."""
+    told = await asyncio.gather(*(_metadata(env, each, topic, min(timeout, _LOOK_SECONDS)) for each in brokers))
+    answers = [each for each in told if each is not None]
+    if not answers:
+        raise PeerUnreachable("every broker", "none of them answers")
+    for told_topic in max(answers, key=lambda each: each.version).topics:
+        for partition in told_topic.partitions:
+            if partition.partition == number:
+                return told_topic.topic_id, partition
+        raise UnknownPartition(topic, number)
+    raise UnknownTopic(topic)
+
+
+async def _metadata(env: Environment, broker: Endpoint, topic: str, timeout: float) -> Metadata | None:
+    try:
+        answer = await asyncio.wait_for(_ask(env, broker, GetMetadata((topic,), -1, 0), timeout), timeout)
+    except (StreamError, MetadataNotReady, asyncio.TimeoutError):
+        return None  # another one may live, and know
+    assert isinstance(answer, Metadata)
+    return answer
+
+
+async def _ask(
+    env: Environment, endpoint: Endpoint, request: Message, timeout: float, topic_id: bytes = b"", partition: int = -1
+) -> Message:
+    stream = await env.dial(endpoint, "admin", refuse_all)
+    try:
+        if topic_id:
+            return (await stream.request(request, topic_id=topic_id, partition=partition, timeout=timeout)).message
+        return (await stream.request(request, timeout=timeout)).message
+    except RemoteFailed as error:
+        if error.error is None:
+            raise
+        raise error.error from None
+    finally:
+        await stream.close(timeout=0.0)

@@ -1,0 +1,155 @@
+"""What metadata has told of topics: who leads which partition, since when, and where; and where coordinators serve.
+
+What must stay true:
+- What is known of a topic only moves forward, to a newer metadata version; of a partition never to a lower leader
+  epoch, unless the topic was made anew since (another topic id). So a broker that lags behind changes nothing.
+- Of coordinators the newest metadata version counts as a whole.
+- Partitions of a topic are numbered from 0 without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from raylog.actors.protocol.control_messages import Metadata, PartitionMetadata, TopicMetadata
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.frames import NO_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLeader:
+    """Who leads a partition, by the newest word of any broker."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    broker: int  # -1: nobody leads now
+    epoch: int  # leader epoch
+    endpoints: tuple[Endpoint, ...]  # nearest first; empty where nobody leads
+    node_id: str  # the leader's Ray node
+    replicas: tuple[int, ...] = ()  # brokers
+
+
+class CoordinatorAddress(PartitionLeader):
+    """The coordinator of a partition of an internal topic, asked in the same way. `epoch` is its own."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionLeader, ...]  # by number, from 0, without a gap
+
+
+class TopicCache:
+    """`node_id`: the Ray node of this process, or empty where it is on none or does not know."""
+
+    def __init__(self, node_id: str) -> None:
+        self.version = -1  # the newest that any answer had
+        self.complete_version = -1  # of the newest that was about all topics
+        self._node_id = node_id
+        self._topics: dict[str, TopicView] = {}
+        self._versions: dict[str, int] = {}  # of what is known of a topic, or of its absence
+        self._coordinators: dict[tuple[str, int], CoordinatorAddress] = {}
+        self._coordinators_version = -1
+
+    def topic(self, name: str) -> TopicView | None:
+        return self._topics.get(name)
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        view = self._topics.get(topic)
+        return view.partitions[partition] if view is not None and 0 <= partition < len(view.partitions) else None
+
+    def coordinator(self, topic: str, partition: int) -> CoordinatorAddress | None:
+        """Without endpoints: it does not serve just now."""
+        return self._coordinators.get((topic, partition))
+
+    def is_outdated(self, leader: PartitionLeader) -> bool:
+        """Whether somebody else, or the same one under a higher epoch, is known to have taken over, or nobody."""
+        if isinstance(leader, CoordinatorAddress):
+            return leader != self.coordinator(leader.topic, leader.partition)
+        known = self.leader(leader.topic, leader.partition)
+        if known is None:
+            return leader.topic in self._versions
+        return known.topic_id != leader.topic_id or known.epoch > leader.epoch
+
+    def endpoints(self) -> set[tuple[Endpoint, ...]]:
+        """Of all that lead something, or coordinate."""
+        leading = {each.endpoints for view in self._topics.values() for each in view.partitions}
+        coordinating = {each.endpoints for each in self._coordinators.values()}
+        return (leading | coordinating) - {()}
+
+    def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
+        """Take over what is new in an answer to a question for these topics. Whether that changed what is known."""
+        found = {topic.name: topic for topic in answer.topics}
+        is_change = False
+        for name in asked:
+            if answer.version > self._versions.get(name, -1):
+                self._versions[name] = answer.version
+                is_change |= self._replace(name, found.get(name))
+        is_change |= self._learn_coordinators(answer)
+        self.version = max(self.version, answer.version)
+        return is_change
+
+    def learn_all(self, answer: Metadata) -> bool:
+        """Of an answer about all topics: those that it does not name are not there."""
+        self.complete_version = max(self.complete_version, answer.version)
+        return self.learn(answer, {*self._topics, *(topic.name for topic in answer.topics)})
+
+    def topics(self) -> Iterable[TopicView]:
+        return self._topics.values()
+
+    def view_of(self, topic: TopicMetadata) -> TopicView:
+        """As it would be known if nothing were known before."""
+        by_number = sorted(topic.partitions)
+        return TopicView(topic.name, topic.topic_id, tuple(self._leader(topic, each) for each in by_number))
+
+    def _learn_coordinators(self, answer: Metadata) -> bool:
+        if answer.version <= self._coordinators_version:
+            return False
+        self._coordinators_version = answer.version
+        known, self._coordinators = self._coordinators, {}
+        for each in answer.coordinators:
+            places = nearest_first(each.endpoints, each.node_id, self._node_id)
+            address = CoordinatorAddress(each.topic, NO_TOPIC, each.partition, -1, each.epoch, places, each.node_id)
+            self._coordinators[each.topic, each.partition] = address
+        return known != self._coordinators
+
+    def _replace(self, name: str, topic: TopicMetadata | None) -> bool:
+        known = self._topics.get(name)
+        if topic is None:
+            return self._topics.pop(name, None) is not None
+        view = self.view_of(topic)
+        if known is not None and known.topic_id == view.topic_id:
+            view = TopicView(name, view.topic_id, _newer(known.partitions, view.partitions))
+        self._topics[name] = view
+        return view != known
+
+    def _leader(self, topic: TopicMetadata, told: PartitionMetadata) -> PartitionLeader:
+        places = nearest_first(told.endpoints, told.node_id, self._node_id) if told.leader >= 0 else ()
+        return PartitionLeader(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=told.partition,
+            broker=told.leader,
+            epoch=told.leader_epoch,
+            endpoints=places,
+            node_id=told.node_id,
+            replicas=told.replicas,
+        )
+
+
+def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:
+    """Those that a process on `from_node` can use: unix sockets from the same node only, where that is known."""
+    parsed = tuple(map(Endpoint.parse, endpoints))
+    if from_node and from_node != of_node:
+        parsed = tuple(each for each in parsed if not each.is_unix)
+    return parsed
+
+
+def _newer(known: tuple[PartitionLeader, ...], told: tuple[PartitionLeader, ...]) -> tuple[PartitionLeader, ...]:
+    newer = (old if old.epoch > new.epoch else new for old, new in zip(known, told, strict=False))
+    return (*newer, *(known if len(known) > len(told) else told)[min(len(known), len(told)) :])

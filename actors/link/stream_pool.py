@@ -1,0 +1,215 @@
+"""A client's streams: one for each process it speaks to, dialled when needed.
+
+    none ──get──► dialling ──► open ──ended, dropped──► none
+      ▲               │
+      └── paused ◄────┘ nobody answers there: for a growing pause `get` fails at once
+
+What must stay true:
+- Whoever asks while a stream is being dialled waits for that one, and all go on in the order in which they asked.
+- A dial that nobody waits for any more still ends, and its stream is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Container
+from typing import Final, TypeAlias
+
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Ping
+from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, StreamNotOpen
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+_PING_SECONDS: Final = 5.0
+
+Endpoints: TypeAlias = tuple[Endpoint, ...]  # of one process, in the order in which they are tried
+
+
+class _Peer:
+    __slots__ = ("endpoints", "error", "is_busy", "is_pinged", "pause", "paused_until", "stream", "waiting")
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.endpoints = endpoints
+        self.stream: Stream | None = None
+        self.is_busy = False  # dialling, or those who waited have not all gone on yet
+        self.is_pinged = False
+        self.waiting: deque[asyncio.Future[Stream]] = deque()
+        self.error: RaylogError | None = None  # what the last attempt ended in
+        self.pause = 0.0
+        self.paused_until = 0.0
+
+
+class StreamPool:
+    """Made on its event loop."""
+
+    def __init__(
+        self, env: Environment, tasks: BackgroundTasks, find_again: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`find_again` asks for newer secrets, where those that this process holds are not valid any more."""
+        self._env = env
+        self._find_again = find_again
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._timers = Timers(self._loop)
+        self._peers: dict[Endpoints, _Peer] = {}
+        self._is_closed = False
+
+    def open(self, endpoints: Endpoints) -> Stream | None:
+        """The stream to that process, where there is one and nobody waits for it."""
+        peer = self._peers.get(endpoints)
+        return None if peer is None or peer.is_busy else peer.stream
+
+    def get(self, endpoints: Endpoints, timeout: float) -> asyncio.Future[Stream]:
+        """A stream to that process. PeerUnreachable, PeerNotAdmitted, also at once in a pause; StreamNotOpen: closed.
+
+        Nothing can have been asked over it yet.
+        """
+        future: asyncio.Future[Stream] = self._loop.create_future()
+        name = ", ".join(map(str, endpoints)) or "the leader"
+        if self._is_closed or not endpoints:
+            future.set_exception(StreamNotOpen(name, "this client was closed" if self._is_closed else "there is none"))
+            return future
+        peer = self._peers.setdefault(endpoints, _Peer(endpoints))
+        if peer.stream is not None and not peer.is_busy:
+            future.set_result(peer.stream)
+        elif peer.error is not None and not peer.is_busy and self._loop.time() < peer.paused_until:
+            _fail(future, peer.error)
+        else:
+            peer.waiting.append(future)
+            late = PeerUnreachable(name, "no stream in time")
+            timer = self._timers.after(1000 * timeout, lambda: _fail(future, late))
+            future.add_done_callback(lambda _: self._timers.cancel(timer))
+            if not peer.is_busy:
+                peer.is_busy = True
+                self._tasks.start(self._dial(peer))
+        return future
+
+    def is_paused(self, endpoints: Endpoints) -> bool:
+        peer = self._peers.get(endpoints)
+        return peer is not None and self._loop.time() < peer.paused_until
+
+    def failed(self, endpoints: Endpoints, error: RaylogError) -> None:
+        """What was asked there did not work: have a new stream, and not at once."""
+        peer = self._peers.get(endpoints)
+        if peer is not None and not peer.is_busy:
+            self._let_go(peer)
+            self._pause(peer, error)
+
+    def check(self, endpoints: Endpoints) -> None:
+        """An answer is overdue. Where the other side's transport is silent too, the stream is given up."""
+        peer = self._peers.get(endpoints)
+        if peer is not None and peer.stream is not None and not peer.is_pinged:
+            peer.is_pinged = True
+            self._tasks.start(self._ping(peer, peer.stream))
+
+    def retain(self, wanted: Container[Endpoints]) -> None:
+        """Close all other streams that are open. What is in flight on them ends in StreamClosed."""
+        for endpoints, peer in list(self._peers.items()):
+            if endpoints not in wanted and not peer.is_busy:
+                del self._peers[endpoints]
+                self._let_go(peer)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        peers, self._peers = list(self._peers.values()), {}
+        for peer in peers:
+            self._end_waiting(peer)
+            if peer.stream is not None:
+                await peer.stream.close(0.0)
+
+    # --- dialling -------------------------------------------------------------------------------------------------
+
+    async def _dial(self, peer: _Peer) -> None:
+        stream = await self._dial_one_of(peer)
+        if isinstance(peer.error, PeerNotAdmitted) and stream is None and await self._has_newer_secrets():
+            stream = await self._dial_one_of(peer)
+        if stream is not None:
+            if self._peers.get(peer.endpoints) is peer:
+                self._has_dialled(peer, stream)
+            else:  # this pool was closed meanwhile
+                self._end_waiting(peer)
+                await stream.close(0.0)
+            return
+        peer.is_busy = False
+        assert peer.error is not None
+        self._pause(peer, peer.error)
+        waiting, peer.waiting = peer.waiting, deque()
+        for future in waiting:
+            _fail(future, peer.error)
+
+    async def _dial_one_of(self, peer: _Peer) -> Stream | None:
+        for endpoint in peer.endpoints:
+            try:
+                return await self._env.dial(endpoint, "client", refuse_all)
+            except RaylogError as error:
+                peer.error = error
+        return None
+
+    async def _has_newer_secrets(self) -> bool:
+        held = self._env.keys.secrets.version
+        if self._find_again is not None:
+            await self._find_again()
+        return self._env.keys.secrets.version > held
+
+    def _has_dialled(self, peer: _Peer, stream: Stream) -> None:
+        peer.stream, peer.error, peer.pause = stream, None, 0.0
+        stream.closed.add_done_callback(lambda _: self._has_ended(peer, stream))
+        self._hand_out(peer)
+
+    def _hand_out(self, peer: _Peer) -> None:
+        """To all who wait, in their order; who comes before they have gone on waits behind them."""
+        waiting, peer.waiting = peer.waiting, deque()
+        for future in waiting:
+            if not future.done():
+                if peer.stream is None:
+                    _fail(future, StreamNotOpen(str(peer.endpoints[0]), "it ended"))
+                else:
+                    future.set_result(peer.stream)
+        if waiting:
+            self._loop.call_soon(self._hand_out, peer)
+        else:
+            peer.is_busy = False
+
+    def _end_waiting(self, peer: _Peer) -> None:
+        waiting, peer.waiting = peer.waiting, deque()
+        for future in waiting:
+            _fail(future, StreamNotOpen(str(peer.endpoints[0]), "it was given up"))
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    def _has_ended(self, peer: _Peer, stream: Stream) -> None:
+        if peer.stream is stream:
+            peer.stream = None
+
+    def _let_go(self, peer: _Peer) -> None:
+        stream, peer.stream = peer.stream, None
+        if stream is not None:
+            self._tasks.start(stream.close(0.0))
+
+    def _pause(self, peer: _Peer, error: RaylogError) -> None:
+        peer.error = error
+        peer.pause = min(max(2 * peer.pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+        peer.paused_until = self._loop.time() + peer.pause * self._env.random.uniform(0.5, 1.0)
+
+    async def _ping(self, peer: _Peer, stream: Stream) -> None:
+        try:
+            await stream.request(Ping(), timeout=_PING_SECONDS)
+        except RaylogError:
+            if peer.stream is stream:
+                self._let_go(peer)
+        finally:
+            peer.is_pinged = False
+
+
+def _fail(future: asyncio.Future[Stream], error: RaylogError) -> None:
+    """Whoever has dropped the future is not told, and neither is the log. Each gets an error of its own to raise."""
+    if not future.done():
+        future.set_exception(type(error)(*error.args))
+        future.exception()

@@ -1,0 +1,525 @@
+"""One side of a stream: the protocol object between a transport of the event loop and requests and handlers.
+
+    state      frames taken                               ends when
+    ADMITTING  hello, challenge, proof, of ≤ 512 bytes    the peer has proved itself · time-out, anything else: CLOSED
+    OPEN       requests, answers, one-way                 `close` · the connection ends
+    CLOSING    answers; requests are refused              handlers are done, or out of time
+    CLOSED     none                                       –
+
+What must stay true:
+- Nothing of a stranger reaches a handler (rule 30). After a malformed frame nothing more is read from that stream.
+- However a stream ends, each of its requests ends, with what is known about the outcome (`requests_in_flight.py`).
+- Memory has a bound in both directions (rule 31). Out: what is in flight. In: what handlers hold; past that the socket
+  is not read. While the peer does not read its answers, none of its requests is begun; but answers to our own requests
+  are still taken, or two sides that both cannot get rid of answers would wait for each other for ever.
+- No handler's error is lost: it goes back as the answer, or where nobody waits for one, to the log.
+
+Writing: the first frame in a turn of the event loop goes out at once, since somebody may wait for it; what follows in
+the same turn goes out together, and so do the answers to a burst of requests. Only small payloads are ever copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, cast
+
+from raylog.actors.kernel.answer_room import COUNTED_BYTES, AnswerRoom
+from raylog.actors.kernel.rare_log import RareLog
+from raylog.actors.kernel.requests_held import RequestsHeld
+from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
+from raylog.actors.machine.admission import Acceptor, Admission
+from raylog.actors.machine.frame_reader import FrameReader
+from raylog.actors.machine.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
+from raylog.actors.protocol import messages
+from raylog.actors.protocol.cluster_secrets import Key, Standing
+from raylog.actors.protocol.endpoint import StreamLimits
+from raylog.actors.protocol.frames import (
+    CLIENT_MESSAGE_BYTES,
+    ERROR,
+    HEADER_BYTES,
+    LENGTH_BYTES,
+    MAX_ADMISSION_FRAME_BYTES,
+    MAX_MESSAGE_BYTES,
+    NO_PARTITION,
+    NO_TOPIC,
+    ONE_WAY,
+    REQUEST,
+    RESPONSE,
+    Frame,
+    check_outgoing,
+    encode_header,
+)
+from raylog.actors.protocol.messages import Done, DoorFull, Failure, Message
+from raylog.actors.protocol.remote_errors import failure_of, remote_failed
+from raylog.config import KIB, MIB
+from raylog.errors import (
+    FrameInvalid,
+    MessageTooLarge,
+    MessageUnknown,
+    PeerNotAdmitted,
+    PeerUnreachable,
+    RaylogError,
+    StreamClosed,
+    StreamError,
+    StreamNotOpen,
+    TooManyBytesInFlight,
+)
+from raylog.storage.format.record_batch import Bytes
+
+_RECEIVE_BUFFER_BYTES: Final = 128 * KIB
+_WRITE_HIGH_BYTES: Final = 4 * MIB
+_JOIN_BYTES: Final = 4 * KIB  # a payload up to here is copied into one piece with its header: three pieces cost more
+_FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
+
+_log = logging.getLogger(__name__)
+_of_strangers: Final = RareLog(_log)
+
+
+class State(Enum):
+    ADMITTING = 0
+    OPEN = 1
+    CLOSING = 2
+    CLOSED = 3
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """A `Stream`, once `admitted` is done."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        handler: Handler,
+        limits: StreamLimits,
+        peer: str,
+        on_admitted: Callable[[StreamConnection], None] | None = None,
+        on_connected: Callable[[StreamConnection, str], None] | None = None,
+        room: AnswerRoom | None = None,
+    ) -> None:
+        """`on_connected` hears of the peer's address: empty at a unix socket. `room`: where its answers count."""
+        self._loop = asyncio.get_running_loop()
+        self._admission = admission
+        self._limits = limits
+        self._on_admitted = on_admitted
+        self._on_connected = on_connected
+        self._room = room
+        self._address = peer
+        self.state = State.ADMITTING
+        self.admitted: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._reason: Exception | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
+        self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]  # the loop calls it for every read
+        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._write)
+        self._asked.peer = peer
+        # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
+        late = PeerNotAdmitted(peer, f"it did not prove itself within {limits.admission_seconds:g} s")
+        self._admission_timer = self._loop.call_later(limits.admission_seconds, self.abort, late)
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
+        self._is_reading = True
+        self._is_turned_away = False
+        self._max_message_bytes = MAX_MESSAGE_BYTES  # of what this side sends
+        self._outbox: list[Bytes] = []
+        self._outbox_bytes = 0
+        self._is_corked = False
+
+    @property
+    def peer(self) -> str:
+        """What a stranger says of itself is not in it."""
+        role = self._admission.peer_role if self._admission.is_admitted else ""
+        return f"{role} at {self._address}" if role else self._address
+
+    @property
+    def is_internal(self) -> bool:
+        """See `Stream.is_internal`."""
+        return self._held.is_internal
+
+    @property
+    def is_congested(self) -> bool:
+        """See `Stream.is_congested`."""
+        return self._held.is_congested or self.bytes_unsent > _WRITE_HIGH_BYTES
+
+    @property
+    def bytes_unsent(self) -> int:
+        """See `Stream.bytes_unsent`."""
+        return self._outbox_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def when_it_reads(self, call: Callable[[], None]) -> None:
+        """See `Stream.when_it_reads`."""
+        self._held.when_it_reads(call)
+
+    @property
+    def key(self) -> Key | None:
+        """What both sides have proved to hold."""
+        return self._admission.key
+
+    @property
+    def held_bytes(self) -> int:
+        """What the requests hold that have arrived and are not answered."""
+        return self._held.bytes_held
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What the peer has not answered."""
+        return self._asked.bytes_in_flight
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Reply:
+        """See `Stream.request`."""
+        future: Reply = self._loop.create_future()
+        self._ask(future, message, payload, topic_id, partition, timeout, wait)
+        return future
+
+    def request_then(
+        self,
+        taken: AnswerTaker,
+        message: Message,
+        payload: Bytes = b"",
+        *,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+        timeout: float | None = None,
+    ) -> None:
+        """See `Stream.request_then`."""
+        self._ask(AnswerCall(self._loop, taken), message, payload, topic_id, partition, timeout, True)
+
+    def _ask(
+        self,
+        reply: Reply | AnswerCall,
+        message: Message,
+        payload: Bytes,
+        topic_id: bytes,
+        partition: int,
+        timeout: float | None,
+        wait: bool,
+    ) -> None:
+        asked = self._asked
+        asked.last_id = correlation_id = asked.last_id + 1
+        try:
+            if self.state is not State.OPEN:
+                self._check_open()
+            parts, size = self._encode(message, payload, REQUEST, correlation_id, topic_id, partition)
+        except StreamError as error:
+            fail(reply, error)
+            return
+        seconds = self._limits.request_seconds if timeout is None else timeout
+        asked.start(reply, correlation_id, parts, size, seconds, wait)
+
+    def send(
+        self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
+    ) -> None:
+        """See `Stream.send`."""
+        self._check_open()
+        parts, size = self._encode(message, payload, ONE_WAY, 0, topic_id, partition)
+        if self._asked.is_congested:
+            raise TooManyBytesInFlight(size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
+        self._write(parts)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """See `Stream.close`. May be called again, and from a handler."""
+        if self.state is State.ADMITTING:
+            self.abort(PeerNotAdmitted(self.peer, "it was closed here"))
+        elif self.state is State.OPEN:
+            self._reason = StreamNotOpen(self.peer, "it was closed here")
+            self.state = State.CLOSING
+            self._asked.fail_all("it was closed here")
+        deadline = self._loop.time() + timeout
+        await self._held.end(timeout)
+        if self._transport is not None and not self.closed.done():
+            self._uncork()
+            self._transport.close()
+            await asyncio.wait([self.closed], timeout=max(0.0, deadline - self._loop.time()))
+            if not self.closed.done():
+                self._transport.abort()
+                await asyncio.wait([self.closed])
+
+    def abort(self, error: Exception) -> None:
+        """End the stream at once."""
+        if self.state is State.CLOSED:
+            return
+        self._reason = error
+        self.state = State.CLOSED
+        self._outbox.clear()
+        self._asked.fail_all(str(error))
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self.connection_lost(error)
+
+    def _check_open(self) -> None:
+        if self.state is not State.OPEN:
+            raise StreamNotOpen(self.peer, self._why_closed())
+
+    def _why_closed(self) -> str:
+        reason = self._reason
+        return reason.reason if isinstance(reason, StreamNotOpen) else str(reason or "it is not admitted yet")
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def _encode(
+        self,
+        message: Message,
+        payload: Bytes,
+        flags: int,
+        correlation_id: int,
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+    ) -> tuple[list[Bytes], int]:
+        """(the parts of the frame, its size). What cannot be sent fails here, before a byte of it is written."""
+        kind, version, packed = messages.pack(message)
+        if type(payload) is memoryview:
+            payload = payload.cast("B")
+        message_length, payload_length = len(packed), len(payload)
+        size = HEADER_BYTES + message_length + payload_length
+        if size > self._limits.max_frame_bytes or message_length > self._max_message_bytes:
+            check_outgoing(message_length, payload_length, self._limits.max_frame_bytes, self._max_message_bytes)
+        header = encode_header(
+            kind, version, flags, correlation_id, message_length, payload_length, topic_id, partition
+        )
+        if payload_length > _JOIN_BYTES:
+            return [header, packed, payload], size
+        return [b"".join((header, packed, payload))], size
+
+    def _write(self, parts: Sequence[Bytes]) -> None:
+        if self._transport is None or self.state is State.CLOSED:
+            return
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.call_soon(self._uncork)
+            self._transport.writelines(parts)
+            return
+        self._outbox += parts
+        self._outbox_bytes += sum(map(len, parts))
+        if self._outbox_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def _uncork(self) -> None:
+        self._is_corked = False
+        if self._outbox:
+            self._flush()
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        self._outbox_bytes = 0
+        if self._transport is not None and not self.closed.done():
+            self._transport.writelines(outbox)
+
+    # --- what the event loop calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
+        if self.state is State.CLOSED:  # given up before it began
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_HIGH_BYTES // 4)
+        if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
+        if self._on_connected is not None:
+            self._on_connected(self, self._take_address(transport))
+        if self._is_turned_away:
+            self.turn_away()
+        self._say(self._admission.opening())
+
+    def _take_address(self, transport: asyncio.BaseTransport) -> str:
+        """The peer's; empty at a unix socket."""
+        name = transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return ""
+        self._address = f"{name[0]}:{name[1]}, {self._address}"
+        return str(name[0])
+
+    def turn_away(self) -> None:
+        """It has not proved itself, and others want to: let it come again."""
+        self._is_turned_away = True
+        if self.state is not State.ADMITTING or self._transport is None:  # then it is told with the first word
+            return
+        self._say(DoorFull())
+        self._uncork()
+        self._reason = PeerNotAdmitted(self._address, "too many wait to prove themselves")
+        self.state = State.CLOSED
+        self._transport.close()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        reader = self._reader
+        reader.received(nbytes)
+        was_corked, self._is_corked = self._is_corked, True
+        self._held.begun_in_turn = 0
+        try:
+            while reader.is_midway and self.state is not State.CLOSED and (frame := reader.next_frame()) is not None:
+                if self.state is State.ADMITTING:
+                    self._take_admission(frame)
+                elif frame.header.flags & RESPONSE:
+                    self._take_answer(frame)
+                else:
+                    self._take_request(frame)
+        except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
+            self._break_off(error)
+        if not was_corked:
+            self._is_corked = False
+            if self._outbox:
+                self._flush()
+        if reader.is_midway and self._stall_timer is None:
+            self._watch_for_stall()
+
+    def _break_off(self, error: StreamError) -> None:
+        log = _log if self._admission.is_admitted else _of_strangers
+        log.warning("A stream with %s is closed: %s", self.peer, error)
+        self.abort(error)
+
+    def eof_received(self) -> None:
+        self.abort(StreamNotOpen(self.peer, "the other side closed it"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self._reason = self._reason or exc or StreamNotOpen(self.peer, "the other side closed it")
+        self.state = State.CLOSED
+        self._asked.fail_all(str(reason))
+        self._held.stream_ended()
+        self._admission_timer.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        if not self.admitted.done():
+            refused = reason if isinstance(reason, StreamError) else StreamNotOpen(self.peer, str(reason))
+            self.admitted.set_exception(refused)
+            self.admitted.exception()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._asked.is_congested = self._held.is_congested = True
+
+    def resume_writing(self) -> None:
+        self._asked.is_congested = self._held.is_congested = False
+        self._loop.call_soon(self._go_on)  # the transport is in the middle of a write
+
+    def _go_on(self) -> None:
+        self._asked.send_waiting()
+        self._held.handle_queued()
+
+    def _read_on(self, yes: bool) -> None:
+        self._is_reading = yes
+        if self._transport is not None and self.state is not State.CLOSED:
+            (self._transport.resume_reading if yes else self._transport.pause_reading)()
+
+    def _watch_for_stall(self) -> None:
+        self._stall_timer = self._loop.call_later(self._limits.stall_seconds, self._check_stall, self._received)
+
+    def _check_stall(self, received_then: int) -> None:
+        self._stall_timer = None
+        if not self._reader.is_midway or self.state is State.CLOSED:
+            return
+        if self._received == received_then and self._is_reading:
+            seconds = self._limits.stall_seconds
+            self._break_off(FrameInvalid(f"A frame began and then nothing more came for {seconds:g} s."))
+        else:
+            self._watch_for_stall()
+
+    # --- frames that have arrived ---------------------------------------------------------------------------------
+
+    def _take_admission(self, frame: Frame) -> None:
+        try:
+            message = messages.unpack(frame.header.kind, frame.header.message_version, frame.message)
+        except MessageUnknown as error:
+            raise PeerNotAdmitted(self._address, "its messages are out of turn") from error
+        if frame.header.flags != ONE_WAY or frame.payload:
+            raise PeerNotAdmitted(self._address, "its messages are out of turn")
+        self._say(self._admission.step(message))
+        if self._admission.is_admitted and not self.admitted.done():  # cancelled: its dialler is about to give it up
+            self._admission_timer.cancel()
+            self.state = State.OPEN
+            self._asked.peer = self._held.peer = self.peer
+            self._held.is_internal = self.key is not None and self.key.standing is Standing.INTERNAL
+            self._widen()
+            self.admitted.set_result(None)
+            if self._on_admitted is not None:
+                self._on_admitted(self)
+
+    def _widen(self) -> None:
+        """The peer is admitted: what it is decides how much it may send (rule 34)."""
+        limits = self._limits
+        if self._held.is_internal:
+            self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
+        elif isinstance(self._admission, Acceptor):
+            self._held.most_bytes = limits.client_held_bytes
+            self._reader.widen(min(limits.client_frame_bytes, limits.max_frame_bytes), _RECEIVE_BUFFER_BYTES)
+        else:
+            self._max_message_bytes = CLIENT_MESSAGE_BYTES
+            self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
+
+    def take_frames_of(self, size: int) -> None:
+        """See `Stream.take_frames_of`."""
+        if size > self._limits.client_frame_bytes:
+            self._reader.max_frame_bytes = min(size, self._limits.max_frame_bytes)
+            self._held.most_bytes = 2 * size
+
+    def _say(self, message: Message | None) -> None:
+        if message is not None:
+            self._write(self._encode(message, b"", ONE_WAY, 0)[0])
+
+    def _take_answer(self, frame: Frame) -> None:
+        header = frame.header
+        reply = self._asked.answered(header.correlation_id)
+        if reply is None and self.state is State.CLOSING:  # what it answers was given up when closing began
+            return
+        if reply is None:
+            raise FrameInvalid(f"An answer to request {header.correlation_id}, which is not in flight.")
+        try:
+            message = messages.unpack(header.kind, header.message_version, frame.message)
+            if bool(header.flags & ERROR) != isinstance(message, Failure):
+                raise FrameInvalid(f"Message kind {header.kind} came with flags {header.flags}.")
+        except (FrameInvalid, MessageUnknown) as error:
+            fail(reply, StreamClosed(self.peer, str(error)))  # it was carried out, who knows how
+            raise FrameInvalid(f"An answer cannot be read. {error}") from error
+        if isinstance(message, Failure):
+            fail(reply, remote_failed(self.peer, message))
+        elif not reply.done():
+            reply.set_result(Response(message, frame.payload))
+
+    def _take_request(self, frame: Frame) -> None:
+        header = frame.header
+        try:
+            if header.message_length > CLIENT_MESSAGE_BYTES and not self._held.is_internal:
+                raise MessageTooLarge(header.message_length, CLIENT_MESSAGE_BYTES)
+            message = messages.unpack(header.kind, header.message_version, frame.message)
+            if self.state is State.CLOSING:
+                raise StreamNotOpen(self.peer, "it is being closed there")
+        except (MessageUnknown, MessageTooLarge, StreamNotOpen) as error:
+            self._answer(header.correlation_id, failure=error)
+            return
+        size = header.length + (LENGTH_BYTES + OVERHEAD_BYTES)
+        self._held.take(
+            Request(message, frame.payload, header.topic_id, header.partition, self, header.correlation_id, size)
+        )
+
+    def _answer(self, correlation_id: int, answer: Answer = None, failure: BaseException | None = None) -> None:
+        if failure is not None and (correlation_id == 0 or not isinstance(failure, RaylogError)):
+            _log.error("A request of %s failed.", self.peer, exc_info=failure)
+        if correlation_id == 0 or self.state is State.CLOSED:
+            return
+        if failure is None:
+            try:
+                sent = answer or Response(Done())
+                parts, size = self._encode(sent.message, sent.payload, RESPONSE, correlation_id)
+            except Exception as error:  # noqa: BLE001 (an answer that cannot be sent is a failure of its handler)
+                failure = error
+        if failure is not None:
+            parts, size = self._encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
+        self._write(parts)
+        if self._room is not None and size >= COUNTED_BYTES:
+            self._room.answered(self)

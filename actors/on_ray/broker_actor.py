@@ -1,0 +1,130 @@
+"""A broker as a Ray actor, pinned to the node that its data directory is on.
+
+What must stay true:
+- It holds a piece of its node's `raylog_broker` resource, where the node has it: an autoscaler leaves the node alone.
+- It is not restarted by Ray: `broker_fleet.py` makes it again, since only there it is known whether its node is still
+  the one that has the directory.
+- A broker that has had a directory runs in no other: a blank one is the mount point of a disk that is not there, or has
+  forgotten what this broker promised (rule 17).
+- What keeps it from running is told to whoever asks whether it is ready, as the typed error that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from raylog.actors.broker.broker import Broker, BrokerSpec
+from raylog.actors.housekeeping.housekeeper import HousekeeperSpec
+from raylog.actors.machine.actor_address import Address
+from raylog.actors.machine.loop_thread import CoreThread
+from raylog.actors.machine.own_processes import outlive_others
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.machine.secret_files import keep_secrets, read_secrets
+from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory
+from raylog.actors.machine.tls import RayTls
+from raylog.actors.on_ray.actor_exit import end_process
+from raylog.actors.on_ray.controller_search import ControllerSearch
+from raylog.actors.on_ray.directory_holder import sign
+from raylog.actors.on_ray.housekeeper_keeper import RayHousekeeper
+from raylog.actors.on_ray.metrics import RayMetrics
+from raylog.errors import RaylogError
+from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
+
+_START_SECONDS: Final = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BrokerPost:
+    """What a broker actor is told."""
+
+    cluster: str  # its name
+    broker_id: int
+    node_id: str
+    rack: str
+    directory: str
+    place: Place
+    first_voters: tuple[int, ...] = ()  # where this broker takes part in forming the cluster
+    may_claim: bool = False  # its number is new: its directory is to be blank still
+
+
+class BrokerActor:
+    def __init__(self, post: BrokerPost) -> None:
+        outlive_others()
+        self._post = post
+        self._problem: RaylogError | None = None
+        self._core = CoreThread(post.place.cluster_id)
+        try:
+            remove_dead_sockets(socket_directory(post.place.cluster_id, post.place.host))
+            _claim_directory(post)
+            self._broker = self._core.do(self._started(), _START_SECONDS)
+        except RaylogError as error:
+            _log.error("Broker %d cannot run: %s", post.broker_id, error)
+            self._problem = error
+            return
+        self._core.start(_until_over(self._broker), self._over)
+        RayMetrics(self._core, self._broker.readings, {"cluster": post.cluster, "broker": str(post.broker_id)})
+
+    def __repr__(self) -> str:
+        return f"broker {self._post.broker_id}"
+
+    async def ready(self) -> Address:
+        """Where it takes streams. What keeps it from running, where it cannot."""
+        if self._problem is not None:
+            raise self._problem
+        return Address(self._post.node_id, tuple(map(str, self._broker.endpoints)))
+
+    async def turn(self) -> None:
+        """Answered when both of its event loops turn."""
+        await self._core.call(asyncio.sleep(0))
+
+    async def stop(self) -> None:
+        """Let all its replicas close their logs, and end."""
+        if self._problem is None:
+            await self._core.call(self._broker.close())
+
+    async def _started(self) -> Broker:
+        post, place = self._post, self._post.place
+        spec = BrokerSpec(
+            place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory
+        )
+        env = RealEnvironment(place, RayTls.from_environment())
+        held = read_secrets(post.directory)
+        if held is not None:
+            env.keys.adopt(held)
+        find = ControllerSearch(post.cluster, post.node_id, env.keys).find
+        broker = Broker(env, spec, find, partial(keep_secrets, post.directory))
+        await broker.start()
+        sign(post.directory, post.cluster)
+        housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory, post.cluster)
+        housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place, env.keys)
+        self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
+        return broker
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if task.exception() is not None:
+            _log.critical("%r: it ends after a mistake of its own.", self, exc_info=task.exception())
+        end_process()
+
+
+async def _until_over(broker: Broker) -> None:
+    futures: list[asyncio.Future[None] | asyncio.Future[BaseException]] = [broker.failed, broker.stopped]
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _claim_directory(post: BrokerPost) -> None:
+    """Make the directory this broker's, if it is blank and may be so, and let the cluster's secrets lie in it."""
+    identity = BrokerIdentity(post.place.cluster_id, post.broker_id)
+    claim = Claim(secrets.token_hex(16), post.first_voters) if post.may_claim else None
+    directory = DataDirectory.open(post.directory, identity, claim=claim)
+    try:
+        held = read_secrets(post.directory)
+        if held is None or held.version <= post.place.secrets.version:
+            keep_secrets(post.directory, post.place.secrets)
+    finally:
+        directory.close()

@@ -1,0 +1,87 @@
+"""Starts coordinator processes as Ray actors. The controller's core decides when and where (rule 25)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.machine.lean_process import lean
+from raylog.actors.machine.real_environment import Place
+from raylog.actors.on_ray.actor_options import actor_options
+from raylog.actors.on_ray.coordinator_actor import CoordinatorActor
+from raylog.actors.on_ray.runtime.nodes import living_nodes
+from raylog.actors.protocol.actor_names import coordinator_name, namespace
+from raylog.actors.protocol.cluster_secrets import KeyRing
+from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.errors import CoordinatorNotStarted
+
+_log = logging.getLogger(__name__)
+
+
+class RayCoordinatorLauncher:
+    """A `CoordinatorLauncher`. `makers`: what makes the core of a topic's coordinators, by dotted name.
+
+    `on_ended` is called on the loop when a process that was started has ended.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        cluster_id: str,
+        keys: KeyRing,
+        makers: Mapping[str, str],
+        on_ended: Callable[[CoordinatorSpec], None],
+    ) -> None:
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        self._keys = keys
+        self._makers = makers
+        self._on_ended = on_ended
+        self._watches: set[asyncio.Task[None]] = set()
+        self._class = ray.remote(lean(CoordinatorActor))
+
+    async def start(self, spec: CoordinatorSpec) -> None:
+        try:
+            actor = await asyncio.get_running_loop().run_in_executor(None, partial(self._create, spec))
+        except (RayError, ValueError, LookupError) as error:  # ValueError: the name is taken
+            raise CoordinatorNotStarted(spec.topic, spec.partition, repr(error)) from error
+        watch = asyncio.ensure_future(self._watch(spec, actor))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+
+    async def stop(self, spec: CoordinatorSpec) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, partial(self._kill, spec))
+        except ValueError:
+            return  # there is none of this name
+        except RayError as error:
+            raise CoordinatorNotStarted(spec.topic, spec.partition, repr(error)) from error
+
+    async def _watch(self, spec: CoordinatorSpec, actor: Any) -> None:
+        """A call that is never answered fails as soon as Ray sees the process end, or sees that it cannot begin."""
+        try:
+            await actor.until_over.remote()
+        except RayError as error:
+            _log.info("The %s has ended: %s", spec, str(error).strip().splitlines()[-1:])
+        self._on_ended(spec)
+
+    def _create(self, spec: CoordinatorSpec) -> Any:
+        hosts = {node.node_id: node.host for node in living_nodes()}
+        if spec.node_id not in hosts:
+            raise ValueError(f"node {spec.node_id} is not alive")
+        options = actor_options(self._cluster, self._name(spec), spec.node_id)
+        place = Place(self._cluster_id, self._keys.secrets, hosts[spec.node_id], self._cluster)
+        return self._class.options(**options).remote(self._cluster, spec, place, self._makers[spec.topic])
+
+    def _kill(self, spec: CoordinatorSpec) -> None:
+        ray.kill(ray.get_actor(self._name(spec), namespace=namespace(self._cluster)))
+
+    @staticmethod
+    def _name(spec: CoordinatorSpec) -> str:
+        return coordinator_name(spec.topic, spec.partition, spec.producer_id, spec.epoch)

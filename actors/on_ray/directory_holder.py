@@ -1,0 +1,57 @@
+"""Who has a broker's directory open, and under which name its cluster runs: for whoever finds the directory locked.
+
+    .lock    flock of the process that has the directory, and the text "pid 123 of cluster 'default'"
+
+The text is a hint for people, written by the broker's shell; the lock itself is the kernel's, and ends with its holder.
+Looking takes the lock for a moment, shared with others who look. A broker that starts in that moment is refused, and
+is started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.storage.directory.partition_directory import LOCK_FILE
+
+_MAX_TEXT: Final = 256
+_SIGNATURE: Final = re.compile(r"pid (\d+)(?: of cluster '([^']*)')?")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has a directory; `cluster` is empty, and `pid` −1, where it has not said so (yet)."""
+
+    pid: int = -1
+    cluster: str = ""
+
+
+def sign(directory: str, cluster: str) -> None:
+    """Say under which name this process runs. Its owner holds the lock. A full disk may keep it from being said."""
+    with contextlib.suppress(OSError), open(f"{directory}/{LOCK_FILE}", "r+") as file:
+        file.write(f"pid {os.getpid()} of cluster {cluster!r}\n")
+        file.truncate()
+
+
+def holder_of(directory: str) -> Holder | None:
+    """Who has it; None: nobody, or it is missing."""
+    try:
+        fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # whoever opens the directory says what is wrong with it
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _parse(os.pread(fd, _MAX_TEXT, 0).decode(errors="replace"))
+    finally:
+        os.close(fd)
+    return None
+
+
+def _parse(text: str) -> Holder:
+    match = _SIGNATURE.fullmatch(text.strip())
+    return Holder(int(match[1]), match[2] or "") if match else Holder()

@@ -1,0 +1,42 @@
+"""Looking for brokers' directories on another node of the Ray cluster, by a short task there.
+
+Each node may have its own place for them: the variable RAYLOG_DATA_DIR in the environment that its Ray was started in.
+Where there is none, it is the path that `raylog.start` was given.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raylog.actors.on_ray.data_directories import FoundDirectory, find_directories, secrets_in
+from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+
+NODE_DATA_DIR: Final = "RAYLOG_DATA_DIR"
+
+
+@dataclass(frozen=True)
+class Found:
+    directories: tuple[FoundDirectory, ...]
+    secrets: ClusterSecrets | None
+
+
+def search(data_dir: str, brokers: int | None = None) -> Found:
+    """What is on this machine's disk."""
+    directories = find_directories(data_dir, brokers)
+    return Found(directories, secrets_in(directories))
+
+
+def _search_here(data_dir: str, brokers: int | None) -> Found:
+    return search(os.environ.get(NODE_DATA_DIR) or data_dir, brokers)
+
+
+def search_node(node_id: str, data_dir: str, brokers: int | None = None) -> Any:
+    """What is on that node's disk, as a reference to wait for."""
+    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    task: Any = ray.remote(_search_here).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
+    return task.remote(data_dir, brokers)

@@ -1,0 +1,70 @@
+"""Keeps a broker's housekeeping process running. Part of the broker's process.
+
+    no actor of that name → made → it ends → made again, after a pause that grows while it does not live long
+
+What must stay true: an actor that an earlier process of this broker has made is taken over, not made a second time: its
+name is the same, and it finds the new process of its broker where it found the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.housekeeping.housekeeper import HousekeeperSpec
+from raylog.actors.machine.lean_process import lean
+from raylog.actors.machine.real_environment import Place
+from raylog.actors.on_ray.actor_options import actor_options
+from raylog.actors.on_ray.housekeeper_actor import HousekeeperActor
+from raylog.actors.protocol.actor_names import housekeeper_name, namespace
+from raylog.actors.protocol.cluster_secrets import KeyRing
+
+_FIRST_SECONDS: Final = 10.0  # after its broker's start, when replicas are started: theirs is of more hurry
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+_STEADY_SECONDS: Final = 60.0
+_log = logging.getLogger(__name__)
+
+
+class RayHousekeeper:
+    """Of one broker, on its node."""
+
+    def __init__(
+        self, cluster: str, node_id: str, spec: HousekeeperSpec, place: Place, keys: KeyRing
+    ) -> None:
+        self._name = housekeeper_name(spec.broker_id)
+        self._namespace = namespace(cluster)
+        self._options = actor_options(cluster, self._name, node_id)
+        self._spec = spec
+        self._place = place
+        self._keys = keys
+        self._class = ray.remote(lean(HousekeeperActor))
+
+    async def keep(self, is_wanted: Callable[[], bool]) -> None:
+        """For as long as it is wanted. Whoever does not want it any more also ends the process."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        await asyncio.sleep(_FIRST_SECONDS)
+        while is_wanted():
+            begun = loop.time()
+            try:
+                actor = await loop.run_in_executor(None, self._find_or_make)
+                await actor.until_over.remote()
+            except (RayError, ValueError) as error:  # ValueError: another one has just taken the name
+                _log.info("%s has ended: %s", self._name, str(error).strip().splitlines()[-1:])
+            pause = _FIRST_PAUSE if loop.time() - begun > _STEADY_SECONDS else min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+
+    def _find_or_make(self) -> Any:
+        try:
+            return ray.get_actor(self._name, namespace=self._namespace)
+        except ValueError:
+            return self._class.options(**self._options).remote(
+                self._spec, replace(self._place, secrets=self._keys.secrets)
+            )

@@ -1,0 +1,68 @@
+"""From the plain numbers of a core to Ray's metrics, every few seconds, on a thread of its own.
+
+What must stay true: the core is read on its own loop, where its numbers stand still meanwhile; Ray is called on this
+thread. A core whose loop does not turn is not waited for: its numbers come the next time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Final, TypeAlias
+
+from ray.util.metrics import Counter, Gauge
+
+from raylog.actors.kernel.metric_changes import MetricChanges
+from raylog.actors.kernel.metric_definitions import Metric, MetricKind, Reading
+from raylog.actors.machine.loop_thread import CoreThread
+
+PERIOD_SECONDS: Final = 5.0
+_FIRST_SECONDS: Final = 1.0
+_READ_SECONDS: Final = 2.0
+
+ReadCall: TypeAlias = Callable[[], Iterable[Reading]]
+
+
+class RayMetrics:
+    """Begins when it is made, and ends with its process. `tags` are those of the process, the first of each metric."""
+
+    def __init__(self, core: CoreThread, read: ReadCall, tags: Mapping[str, str]) -> None:
+        self._core = core
+        self._read = read
+        self._tags = tuple(tags.values())
+        self._changes = MetricChanges()
+        self._made: dict[str, Counter | Gauge] = {}
+        threading.Thread(target=self._report_for_ever, name="raylog metrics", daemon=True).start()
+
+    def _report_for_ever(self) -> None:
+        time.sleep(_FIRST_SECONDS)
+        while True:
+            self._report()
+            time.sleep(PERIOD_SECONDS)
+
+    def _report(self) -> None:
+        try:
+            readings = self._core.do(self._read_now(), _READ_SECONDS)
+        except FutureTimeout:
+            return
+        for change in self._changes.since_last(readings):
+            self._tell(change)
+
+    async def _read_now(self) -> list[Reading]:
+        return list(self._read())
+
+    def _tell(self, change: Reading) -> None:
+        metric = change.metric
+        ours = self._made.get(metric.name) or self._make(metric)
+        tags = dict(zip(metric.tags, (*self._tags, *change.tags), strict=True))
+        if isinstance(ours, Gauge):
+            ours.set(float(change.value), tags=tags)
+        else:
+            ours.inc(float(change.value), tags=tags)
+
+    def _make(self, metric: Metric) -> Counter | Gauge:
+        kind = Counter if metric.kind is MetricKind.COUNTER else Gauge
+        made = self._made[metric.name] = kind(metric.name, metric.description, metric.tags)
+        return made

@@ -1,0 +1,64 @@
+"""One replica as a Ray actor: a process of its own, and nothing in it but the core and the loop that it runs on.
+
+What must stay true:
+- The actor is never restarted by Ray (`max_restarts=0`): the controller alone makes a new one, under a new incarnation
+  (rule 26). It is detached and pinned to the node of its broker.
+- The process ends when its core has ended, whatever the reason, and never leaves a core behind in an actor that others
+  take for alive.
+- It imports neither numpy, pandas nor pyarrow: there is one such process for every replica of every partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterable
+
+from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.machine.kept_memory import keep_memory
+from raylog.actors.machine.loop_thread import CoreThread
+from raylog.actors.machine.own_processes import outlive_others
+from raylog.actors.machine.real_environment import Place, RealEnvironment
+from raylog.actors.machine.tls import RayTls
+from raylog.actors.on_ray.actor_exit import end_process
+from raylog.actors.on_ray.metrics import RayMetrics
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.replica.process import Ending, ReplicaProcess
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaActor:
+    """Started by `on_ray/replica_launcher.py`. Everything else goes over its streams."""
+
+    def __init__(self, cluster: str, spec: ReplicaSpec, place: Place) -> None:
+        outlive_others()
+        keep_memory()
+        self._spec = spec
+        self._process: ReplicaProcess | None = None
+        env = RealEnvironment(place, RayTls.from_environment())
+        core = CoreThread(place.cluster_id)
+        core.start(self._live(env), self._over)
+        RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
+
+    async def until_over(self) -> None:
+        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        await asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"replica {self._spec.topic}-{self._spec.partition}"
+
+    async def _live(self, env: RealEnvironment) -> Ending:
+        self._process = ReplicaProcess(env, self._spec, os.getpid(), time.perf_counter)
+        return await self._process.run()
+
+    def _readings(self) -> Iterable[Reading]:
+        return () if self._process is None else self._process.readings()
+
+    def _over(self, task: asyncio.Task[Ending]) -> None:
+        error = task.exception()
+        if error is not None:
+            _log.critical("%s: it ends after a mistake of its own.", self._spec, exc_info=error)
+        end_process()  # a directory that is to go is removed by its broker, under its lock: here it may be another's

@@ -1,0 +1,1 @@
+"""Ray itself: joining one, starting one's own, its nodes, its tokens and where it keeps its control store."""

@@ -1,0 +1,481 @@
+"""What replicas, brokers and the controller tell each other. Kinds 40 to 69.
+
+A replica dials its broker, a broker the controller; both sides ask over the same stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from raylog.actors.protocol.messages import Message, message
+from raylog.actors.protocol.metadata_quorum_records import Voter
+from raylog.config import MIB, NO_LIMIT
+
+NO_LEADER: Final = -1
+FULL_BELOW_BYTES: Final = 16 * MIB  # free: a disk with less is as good as full, though nothing was refused yet
+NO_UNCLEAN_EPOCH: Final = -1  # of a partition all of whose leaders surely held what was acknowledged
+
+ReplicaId: TypeAlias = tuple[int, int]  # broker id, incarnation
+Setting: TypeAlias = tuple[str, str]  # name, value
+
+
+class ReplicaAddress(NamedTuple):
+    """Where one replica of a partition runs."""
+
+    broker_id: int
+    incarnation: int  # −1: it never ran
+    endpoints: tuple[str, ...]
+
+
+# --- replica and broker -------------------------------------------------------------------------------------------
+
+
+@message(kind=40)
+@dataclass(frozen=True, slots=True)
+class ReplicaHello(Message):
+    """From a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows later."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    pid: int
+    endpoints: tuple[str, ...]
+    last_epoch: int
+    log_end_offset: int
+    unproven: str  # why it is not to be relied upon yet (rule 7, log_doubts.py); empty: it is
+
+
+@message(kind=41, version=2)
+@dataclass(frozen=True, slots=True)
+class ReplicaHeartbeat(Message):
+    """One-way, every 0.3 s."""
+
+    role: str  # leader, follower, waiting
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    has_full_disk: bool = False
+
+
+@message(kind=42)
+@dataclass(frozen=True, slots=True)
+class ReplicaFailed(Message):
+    """One-way: its log is offline or damaged, and the process is about to end."""
+
+    error: str
+    text: str
+    damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
+
+
+@message(kind=43, version=3)
+@dataclass(frozen=True, slots=True)
+class Assign(Message):
+    """From the broker: what the controller has decided for this partition, as of a metadata version.
+
+    A replica obeys the highest (leader epoch, partition epoch, metadata version) it has heard of. `replicas` are all
+    that the partition has, with their present incarnations and endpoints; −1 is the incarnation of one that never ran.
+    What was written before `unclean_epoch` may hold what its leader lacked: it is set aside before it is cut (rule 7).
+    `catch_up_rate` is for the replica that is told, while it is not in sync: bytes a second, −1 for no limit.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    metadata_version: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[ReplicaId, ...]
+    replicas: tuple[ReplicaAddress, ...]
+    min_insync: int
+    settings: tuple[Setting, ...]
+    controller_epoch: int
+    catch_up_rate: int = NO_LIMIT
+    unclean_epoch: int = NO_UNCLEAN_EPOCH
+
+
+@message(kind=44)
+@dataclass(frozen=True, slots=True)
+class ProposeIsr(Message):
+    """From a leader, passed on by its broker (rule 4). Answered with Done once it is durable."""
+
+    topic_id: bytes
+    partition: int
+    leader: int  # broker id
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[ReplicaId, ...]
+
+
+@message(kind=45)
+@dataclass(frozen=True, slots=True)
+class StopReplica(Message):
+    """From the broker: close the log and end. `delete`: and remove it, the topic or this replica is no more."""
+
+    delete: bool
+
+
+class SetAside(NamedTuple):
+    """A log that is set aside. What is not known of it is −1, or empty."""
+
+    name: str
+    topic: str
+    partition: int
+    topic_id: bytes
+    when_ms: int
+    why: str
+    last_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    unusable: str  # why; empty: it can be restored
+
+
+@message(kind=46)
+@dataclass(frozen=True, slots=True)
+class ListSetAside(Message):
+    """From the controller: which logs are set aside here, of one partition or of all ("", −1)?"""
+
+    topic: str
+    partition: int
+
+
+@message(kind=47)
+@dataclass(frozen=True, slots=True)
+class SetAsideListed(Message):
+    """The answer to ListSetAside."""
+
+    found: tuple[SetAside, ...]
+
+
+@message(kind=48)
+@dataclass(frozen=True, slots=True)
+class DropSetAside(Message):
+    """From the controller, by a person's word: this log is not needed any more. Answered with Done."""
+
+    name: str
+
+
+@message(kind=49)
+@dataclass(frozen=True, slots=True)
+class RestoreSetAside(Message):
+    """From the controller, by a person's word: put this log in the replica's place. Answered with Done."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    name: str
+
+
+@message(kind=58)
+@dataclass(frozen=True, slots=True)
+class StandDown(Message):
+    """From a replica, passed on by its broker: I should not lead. Answered with Done once that is durable.
+
+    Damaged: its copy is, and it leaves the ISR too (rule 14). Else its disk stays full: another one is to lead.
+    EligibleLeadersNotAvailable: nobody else could; nothing has changed.
+    """
+
+    topic_id: bytes
+    partition: int
+    broker: int
+    incarnation: int
+    is_damaged: bool
+    reason: str
+
+
+# --- broker and controller ----------------------------------------------------------------------------------------
+
+
+class ReplicaReport(NamedTuple):
+    """A replica process that runs, and the log that it has opened."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    last_epoch: int
+    log_end_offset: int
+    unproven: str  # why its log is not relied upon; empty: it is
+    endpoints: tuple[str, ...]
+    pid: int
+
+
+class ReplicaMarks(NamedTuple):
+    """How far a replica's log reached at its last heartbeat."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    role: str
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+class ReplicaLoss(NamedTuple):
+    """A replica process that ended, or that its broker has given up."""
+
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    why: str
+    is_damaged: bool
+
+
+@message(kind=50, version=2)
+@dataclass(frozen=True, slots=True)
+class RegisterBroker(Message):
+    """The first request on a stream to the controller. `replicas` are the processes that run on it already."""
+
+    cluster_id: str
+    broker_id: int
+    broker_run: str  # drawn by the broker actor at its start: a second registration of the same run is the same broker
+    node_id: str
+    host: str
+    rack: str
+    endpoints: tuple[str, ...]
+    directory: str
+    directory_id: str
+    boot_id: str
+    replicas: tuple[ReplicaReport, ...]
+    mark: int = 0  # of its directory
+
+
+@message(kind=51)
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered(Message):
+    """`broker_epoch` goes with every later message of this broker."""
+
+    controller_epoch: int
+    broker_epoch: int
+
+
+@message(kind=52, version=2)
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeat(Message):
+    """Every 0.3 s, and at once when a replica has come or gone. Answered with Done.
+
+    `started` and `lost` are repeated until a heartbeat that named them has been answered.
+    """
+
+    broker_epoch: int
+    metadata_version: int
+    free_bytes: int
+    total_bytes: int
+    started: tuple[ReplicaReport, ...]
+    lost: tuple[ReplicaLoss, ...]
+    marks: tuple[ReplicaMarks, ...]
+    has_full_disk: bool = False
+
+
+@message(kind=53)
+@dataclass(frozen=True, slots=True)
+class PrepareReplica(Message):
+    """From the controller: make sure that no older process of this replica lives, and make room for a new one.
+
+    Answered with Done when its directory is free (rule 26); a quarantined one has been set aside.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    incarnation: int
+
+
+@message(kind=54)
+@dataclass(frozen=True, slots=True)
+class RemoveReplica(Message):
+    """From the controller: stop this replica, if it runs, and delete its directory. Answered with Done."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+@message(kind=55)
+@dataclass(frozen=True, slots=True)
+class StopBroker(Message):
+    """From the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
+
+
+@message(kind=56, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Message):
+    """From a client to any broker, which has a block of them; from a broker to the controller for the next block."""
+
+    count: int
+
+
+@message(kind=57)
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated(Message):
+    """The ids from `first` up to, not including, `end`: nobody else is ever given one of them (rule 18)."""
+
+    first: int
+    end: int
+
+
+# --- the metadata log ---------------------------------------------------------------------------------------------
+
+
+@message(kind=69)
+@dataclass(frozen=True, slots=True)
+class MarkDirectory(Message):
+    """From a broker to the controller: its directory has this mark on disk. Done once that is in the metadata log."""
+
+    broker_id: int
+    directory_id: str
+    mark: int
+
+
+@message(kind=60)
+@dataclass(frozen=True, slots=True)
+class Promise(Message):
+    """From a controller that begins: obey nobody with a lower epoch from now on (rule 17)."""
+
+    controller_epoch: int
+    controller: str  # for people: who asks
+
+
+@message(kind=61, version=2)
+@dataclass(frozen=True, slots=True)
+class Promised(Message):
+    """Durably promised, or `promised_epoch` is higher than what was asked, and it was not.
+
+    Its log holds [start, end), the last record from `last_epoch`; before `start` a snapshot stands in. `voters` are
+    those its log names at its end; empty: it has never heard of any. `directory_id`: which of them it is, if any.
+    """
+
+    directory_id: str
+    granted: bool
+    promised_epoch: int
+    last_epoch: int
+    start_offset: int
+    end_offset: int
+    voters: tuple[Voter, ...]
+    mark: int = 0  # of its directory
+
+
+@message(kind=62)
+@dataclass(frozen=True, slots=True)
+class ReadMetadata(Message):
+    """From a controller with a promise: your log from `offset` on, or your snapshot (`offset` −1)."""
+
+    controller_epoch: int
+    offset: int
+    max_bytes: int
+
+
+@message(kind=63)
+@dataclass(frozen=True, slots=True)
+class MetadataRead(Message):
+    """Batches; or for a snapshot its bytes, the offset it stands for, and the epoch of the last record in it."""
+
+    offset: int
+    epoch: int
+
+
+@message(kind=64)
+@dataclass(frozen=True, slots=True)
+class AppendMetadata(Message):
+    """From the controller to every broker: batches that join on to `base_offset`, behind one of `previous_epoch`.
+
+    Everything below `commit_offset` is committed. Without a payload: only that.
+    """
+
+    controller_epoch: int
+    base_offset: int
+    previous_epoch: int
+    commit_offset: int
+
+
+@message(kind=65)
+@dataclass(frozen=True, slots=True)
+class MetadataAppended(Message):
+    """Synced up to `end_offset`. Not accepted: it did not join on, and (`last_epoch`, `end_offset`) tell where to try.
+
+    `last_epoch` is the largest epoch of its log that is not above the one asked for, `end_offset` where that ends.
+    """
+
+    directory_id: str
+    accepted: bool
+    last_epoch: int
+    end_offset: int
+
+
+@message(kind=66)
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot(Message):
+    """From the controller: the payload is the state at `offset`; forget the log before it, and one that disagrees."""
+
+    controller_epoch: int
+    offset: int
+    epoch: int
+
+
+# --- clients and brokers ------------------------------------------------------------------------------------------
+
+
+@message(kind=67, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class GetMetadata(Message):
+    """Topics by name; empty: all. `newer_than`: wait up to `max_wait_ms` for a metadata version above it."""
+
+    topics: tuple[str, ...]
+    newer_than: int
+    max_wait_ms: int
+
+
+class PartitionMetadata(NamedTuple):
+    """The leader of a partition, and where it serves."""
+
+    partition: int
+    leader: int  # broker id; NO_LEADER
+    leader_epoch: int
+    replicas: tuple[int, ...]  # broker ids
+    isr: tuple[int, ...]  # broker ids
+    endpoints: tuple[str, ...]  # the leader's
+    node_id: str  # the leader's Ray node
+
+
+class TopicMetadata(NamedTuple):
+    """A topic with all its partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionMetadata, ...]
+
+
+class BrokerMetadata(NamedTuple):
+    """A broker that is not fenced."""
+
+    broker_id: int
+    node_id: str
+    rack: str
+    endpoints: tuple[str, ...]
+
+
+class CoordinatorMetadata(NamedTuple):
+    """The coordinator of a partition of an internal topic."""
+
+    topic: str
+    partition: int
+    epoch: int
+    endpoints: tuple[str, ...]  # empty: it does not serve now
+    node_id: str
+
+
+@message(kind=68)
+@dataclass(frozen=True, slots=True)
+class Metadata(Message):
+    """Topics that do not exist are left out. Coordinators: of all topics that have some."""
+
+    version: int
+    cluster_id: str
+    topics: tuple[TopicMetadata, ...]
+    brokers: tuple[BrokerMetadata, ...]
+    coordinators: tuple[CoordinatorMetadata, ...]

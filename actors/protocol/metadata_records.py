@@ -1,0 +1,238 @@
+"""The records that the state of the cluster is folded from (`cluster/state.py`). Kinds 102 to 119.
+
+They are what the metadata log and its snapshots hold, so what is said in `messages.py` of kinds and versions is said of
+bytes on disks here. What must stay true:
+
+- A record tells how something *is* from now on, not what to add to it: applied a second time it changes nothing.
+- It holds all that follows from it: applying one decides nothing, so every version of raylog that knows the record
+  folds it into the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, Setting
+from raylog.actors.protocol.messages import Message, message
+
+OWN_OFFSET: Final = -1  # as a broker epoch: the offset of this very record
+
+# --- cluster and brokers ------------------------------------------------------------------------------------------
+
+
+@message(kind=102)
+@dataclass(frozen=True, slots=True)
+class ClusterFormed(Message):
+    """The first record of a cluster."""
+
+    cluster_id: str
+    formed_at_ms: int
+    format_version: int
+
+
+@message(kind=103)
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration(Message):
+    """A broker runs, under a new epoch: the offset of this record (in a snapshot, the epoch it had)."""
+
+    broker_id: int
+    broker_epoch: int
+    run: str  # drawn by the broker at its start
+    node_id: str
+    host: str
+    rack: str
+    endpoints: tuple[str, ...]
+    directory: str
+    directory_id: str
+    boot_id: str
+
+
+@message(kind=104)
+@dataclass(frozen=True, slots=True)
+class BrokerFenced(Message):
+    """A broker is gone, or silent for a whole lease: nothing counts on it until it registers again."""
+
+    broker_id: int
+    reason: str
+
+
+@message(kind=105)
+@dataclass(frozen=True, slots=True)
+class BrokerDraining(Message):
+    """Whether this broker is about to be taken away: it gets no new replicas, and leads only where nobody else can."""
+
+    broker_id: int
+    draining: bool
+
+
+@message(kind=106)
+@dataclass(frozen=True, slots=True)
+class BrokerRemoved(Message):
+    """This broker will not come back."""
+
+    broker_id: int
+
+
+@message(kind=119)
+@dataclass(frozen=True, slots=True)
+class DirectoryMarked(Message):
+    """A broker's directory has had this mark. One that says less is a copy from before (`directory_marks.py`)."""
+
+    broker_id: int
+    directory_id: str
+    mark: int
+
+
+# --- topics -------------------------------------------------------------------------------------------------------
+
+
+@message(kind=107)
+@dataclass(frozen=True, slots=True)
+class TopicCreated(Message):
+    """A topic; its partitions follow in the same batch. `topic_id`: 16 bytes that no other topic ever has."""
+
+    topic_id: bytes
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@message(kind=108)
+@dataclass(frozen=True, slots=True)
+class TopicSettings(Message):
+    """All settings of a topic that are not the defaults."""
+
+    topic_id: bytes
+    settings: tuple[Setting, ...]
+
+
+@message(kind=109)
+@dataclass(frozen=True, slots=True)
+class TopicDeleted(Message):
+    """The topic is no more, its name is free; but its data is still there on `holders`: (partition, broker)."""
+
+    topic_id: bytes
+    name: str
+    holders: tuple[tuple[int, int], ...]
+
+
+@message(kind=110)
+@dataclass(frozen=True, slots=True)
+class TopicRemoved(Message):
+    """The data of a deleted topic is gone too."""
+
+    topic_id: bytes
+
+
+# --- partitions and replicas --------------------------------------------------------------------------------------
+
+
+@message(kind=111, version=1)
+@dataclass(frozen=True, slots=True)
+class PartitionChangedV1(Message):
+    """As raylog wrote it before it knew of lost members and unclean epochs. Only read, see `as_of_today`."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    doubtful: tuple[tuple[int, int, int, int], ...]
+    reason: str
+
+
+@message(kind=111, version=2)
+@dataclass(frozen=True, slots=True)
+class PartitionChanged(Message):
+    """A whole `PartitionState`, field by field, and why it became so, for people."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    doubtful: tuple[tuple[int, int, int, int], ...]
+    lost: tuple[tuple[int, str], ...]
+    unclean_epoch: int
+    reason: str
+
+
+@message(kind=112)
+@dataclass(frozen=True, slots=True)
+class ReplicaRegistered(Message):
+    """A replica process that runs, or ran last. `unproven`: why its log is doubted (`doubts.py`); or empty."""
+
+    topic_id: bytes
+    partition: int
+    broker_id: int
+    incarnation: int
+    endpoints: tuple[str, ...]
+    pid: int
+    last_epoch: int
+    log_end_offset: int
+    unproven: str
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------
+
+
+@message(kind=113)
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock(Message):
+    """All producer ids below `next_id` are given out (rule 18)."""
+
+    next_id: int
+
+
+@message(kind=115)
+@dataclass(frozen=True, slots=True)
+class BrokerIdsUsed(Message):
+    """All broker ids below `next_id` belong, or belonged, to a directory: no other one ever gets them."""
+
+    next_id: int
+
+
+@message(kind=118)
+@dataclass(frozen=True, slots=True)
+class ClusterSettings(Message):
+    """All settings of the cluster that are not at their defaults (`cluster_settings.py`)."""
+
+    settings: tuple[Setting, ...]
+
+
+@message(kind=114)
+@dataclass(frozen=True, slots=True)
+class ReassignmentThrottle(Message):
+    """Bytes a second that the leader of each partition being reassigned sends to who is not in sync; −1: no limit."""
+
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One atomic change. `version` is the offset after it, `epoch` that of the controller that wrote it."""
+
+    version: int
+    epoch: int
+    records: tuple[Message, ...]
+
+
+# --- records of earlier versions ----------------------------------------------------------------------------------
+
+
+def as_of_today(record: Message) -> Message:
+    """The record as this version writes it; nothing follows from what an earlier one did not know."""
+    if not isinstance(record, PartitionChangedV1):
+        return record
+    told = {each.name: getattr(record, each.name) for each in fields(record)}
+    return PartitionChanged(**told, lost=(), unclean_epoch=NO_UNCLEAN_EPOCH)

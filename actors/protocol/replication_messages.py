@@ -1,0 +1,248 @@
+"""What clients and followers ask a replica, and what a leader pushes to its followers. Kinds 16 to 39.
+
+Topic id and partition stand in the frame; record batches are the payload and nothing else is. A refusal is an error of
+`raylog.errors`, so here are only the answers of requests that were carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from raylog.actors.protocol.messages import Message, message
+from raylog.actors.protocol.transaction_messages import TransactionPartition
+
+LATEST: Final = -1  # special timestamps of ListOffset, as in Kafka
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+NO_EPOCH: Final = -1
+
+EpochEnd: TypeAlias = tuple[int, int]  # an epoch, and the offset after its last record
+FileSlice: TypeAlias = tuple[str, int, int, int]  # path, inode, position, length
+AbortedRange: TypeAlias = tuple[int, int]  # producer id, first offset
+
+# --- clients ------------------------------------------------------------------------------------------------------
+
+
+@message(kind=16, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class Append(Message):
+    """One batch, the payload. `leader_epoch` is the one in the client's metadata (NO_EPOCH: any)."""
+
+    leader_epoch: int
+    acks: int  # 0, 1, or −1 for all
+    timeout_ms: int
+
+
+@message(kind=17)
+@dataclass(frozen=True, slots=True)
+class Appended(Message):
+    base_offset: int
+    append_time_ms: int  # −1 where records keep their writer's time
+    log_start_offset: int
+
+
+@message(kind=18, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class Fetch(Message):
+    """Batches from `offset` on, once there are `min_bytes` or `max_wait_ms` are over."""
+
+    offset: int
+    leader_epoch: int
+    last_epoch: int  # of the last batch that was fetched (KIP-320); NO_EPOCH: none
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    committed: bool  # read_committed
+    node_id: str  # of the Ray node that the client runs on, where it can read files of that node; else empty
+
+
+@message(kind=19)
+@dataclass(frozen=True, slots=True)
+class Fetched(Message):
+    """The batches are the payload, or in a file. `diverged`: the client's last epoch did not end where it thinks.
+
+    Whoever reads the file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
+    where the first of them begins.
+    """
+
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    diverged: EpochEnd | None
+    aborted: tuple[AbortedRange, ...]
+    file: FileSlice | None
+
+
+@message(kind=20, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class ListOffset(Message):
+    """The first offset at `timestamp` or later, or of LATEST, EARLIEST, MAX_TIMESTAMP."""
+
+    timestamp: int
+    leader_epoch: int
+    committed: bool
+
+
+@message(kind=21)
+@dataclass(frozen=True, slots=True)
+class ListedOffset(Message):
+    """`offset` −1: there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@message(kind=22)
+@dataclass(frozen=True, slots=True)
+class DeleteRecords(Message):
+    """Let the log begin at `before_offset` (−1: at the high watermark), on every replica."""
+
+    before_offset: int
+    timeout_ms: int
+
+
+@message(kind=23)
+@dataclass(frozen=True, slots=True)
+class RecordsDeleted(Message):
+    log_start_offset: int
+
+
+@message(kind=24)
+@dataclass(frozen=True, slots=True)
+class FindEpochEnd(Message):
+    """Where did this epoch end, or the largest before it (rule 10)?"""
+
+    leader_epoch: int
+    epoch: int
+
+
+@message(kind=25)
+@dataclass(frozen=True, slots=True)
+class EpochEndFound(Message):
+    epoch: int
+    end_offset: int
+
+
+@message(kind=26, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class AppendTransactional(Message):
+    """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20).
+
+    `together`, with the first batch in this partition: where else the transaction begins now, for `AddPartition`.
+    """
+
+    leader_epoch: int
+    acks: int
+    timeout_ms: int
+    transactional_id: str
+    together: tuple[TransactionPartition, ...] = ()
+
+
+@message(kind=27)
+@dataclass(frozen=True, slots=True)
+class WriteMarker(Message):
+    """From a transaction's coordinator: it ended so. Done once the marker is replicated; a second one changes nothing.
+
+    `producer_epoch` is above that of the transaction (rule 20); `coordinator_epoch` counts coordinators.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    timeout_ms: int
+
+
+@message(kind=28, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class ListOpenTransactions(Message):
+    """Those that have no marker in this partition yet."""
+
+
+@message(kind=29)
+@dataclass(frozen=True, slots=True)
+class OpenTransactions(Message):
+    """(producer id, epoch, first offset, when it wrote last, epoch of the coordinator that ended its last one; −1)."""
+
+    transactions: tuple[tuple[int, int, int, int, int], ...]
+
+
+@message(kind=35, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class SuspectBatch(Message):
+    """From whoever met a wrong CRC in the batch of `offset`: look into your own copy (rule 1).
+
+    Done: it is sound here, so the bytes were damaged on their way. InspectionUnderWay: ask again; another one may lead
+    by then. OnlyCopyDamaged: nobody else could lead. NO_EPOCH asks a replica in whatever role.
+    """
+
+    leader_epoch: int
+    offset: int
+
+
+# --- between replicas ---------------------------------------------------------------------------------------------
+
+
+@message(kind=30)
+@dataclass(frozen=True, slots=True)
+class Pull(Message):
+    """A follower's fetch: it holds everything below `offset`, the last of it from `last_epoch` (rule 11).
+
+    `session` counts the follower's pulls; a push belongs to the pull whose answer said `pushing`.
+    """
+
+    leader_epoch: int
+    session: int
+    broker_id: int
+    incarnation: int
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+@message(kind=31)
+@dataclass(frozen=True, slots=True)
+class Pulled(Message):
+    """Batches, or where the follower's log leaves the leader's. `pushing`: that is all, and the leader pushes on."""
+
+    leader_epoch: int
+    high_watermark: int
+    log_start_offset: int
+    diverged: EpochEnd | None
+    pushing: bool
+
+
+@message(kind=32)
+@dataclass(frozen=True, slots=True)
+class Push(Message):
+    """Batches that join on to `base_offset`, behind one of `previous_epoch` (rule 12). Without a payload: the marks."""
+
+    leader_epoch: int
+    session: int
+    base_offset: int
+    previous_epoch: int
+    high_watermark: int
+    log_start_offset: int
+
+
+@message(kind=33)
+@dataclass(frozen=True, slots=True)
+class Pushed(Message):
+    """The follower holds everything below `log_end_offset`. Not accepted: it did not join on, and it will pull."""
+
+    log_end_offset: int
+    accepted: bool
+
+
+@message(kind=34)
+@dataclass(frozen=True, slots=True)
+class PullInstead(Message):
+    """From the leader, one-way: too much is pushed and not answered; pull, once you have dealt with it."""
+
+    leader_epoch: int
+    session: int

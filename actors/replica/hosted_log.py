@@ -1,0 +1,216 @@
+"""What both roles of a replica stand on: its log, its name, its clock, and how far its log counts.
+
+What must stay true: with `flush.policy=fsync` nothing counts that has not been synced, neither here nor in what a
+follower says of itself (rule 2). A log that has gone offline is told of once, and nothing is tried on it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.protocol.control_messages import ReplicaId
+from raylog.actors.replica.rules.counters import ReplicaCounters
+from raylog.actors.replica.rules.full_disk import FullDisk
+from raylog.config import MIB
+from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
+from raylog.storage.log.flushing import LogFlush
+from raylog.storage.log.partition_log import PartitionLog
+from raylog.storage.log.reader import FetchedBatches, Isolation, read_slice, take_slice
+
+MAX_READ_BYTES: Final = 32 * MIB  # one batch alone may be larger
+_RETRY_SECONDS: Final = 1.0  # after a flush that could not even begin: no file handle to be had
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionName:
+    """A partition, as messages, errors and people know it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class HostedLog:
+    """A log and its surroundings in one replica process."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        name: PartitionName,
+        me: ReplicaId,
+        node_id: str,
+        env: Environment,
+        timers: Timers,
+        counters: ReplicaCounters,
+    ) -> None:
+        self.log = log
+        self.name = name
+        self.me = me
+        self.node_id = node_id
+        self.is_leading = False
+        self.env = env
+        self.timers = timers
+        self.counters = counters
+        self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
+        self.opening = asyncio.Lock()  # held by what unpacks a large batch: one at a time bounds the memory (rule 34)
+        self._loop = asyncio.get_running_loop()
+        self.room = FullDisk(self._loop.time)
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flushing: asyncio.Task[None] | None = None
+
+    def now_ms(self) -> int:
+        """Monotonic."""
+        return int(self._loop.time() * 1000)
+
+    def check_offline(self) -> None:
+        """To be called after the log raised: whether that was the end of it."""
+        reason = self.log.offline_because
+        if reason is not None and not self.failed.done():
+            self.failed.set_result(reason)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a part of the replica beside the others. If it fails in a way nobody foresaw, the replica ends."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
+            if not self.failed.done():
+                self.failed.set_result(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
+
+    # --- reading ---
+
+    def is_cold(self, offset: int) -> bool:
+        """Whether a read from here may have to wait for the disk: it is not in the segment that is being written."""
+        return offset < self.log.segments.active.base_offset
+
+    def read(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+        """As `log.read`, of what one answer may hold (rule 31)."""
+        return self.log.read(offset, min(max_bytes, MAX_READ_BYTES), isolation)
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, isolation: Isolation, check: Callable[[], None]
+    ) -> FetchedBatches:
+        """The same, with the waiting for the disk beside the event loop, so that no append waits too.
+
+        `check` raises where the reader may not be answered any more: whatever the log has said, it may have been cut or
+        thrown away meanwhile (rule 28).
+        """
+        try:
+            read = await self._read_beside(offset, min(max_bytes, MAX_READ_BYTES), isolation)
+        except RaylogError:
+            check()
+            raise
+        check()
+        return read
+
+    async def _read_beside(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
+        piece = self.log.slice(offset, max_bytes, isolation)
+        if piece is not None:
+            try:
+                data = await self.env.off_loop(partial(read_slice, self.env.disk, piece))
+            except DiskFailed as error:  # as if the log itself had read it (rule 2)
+                self.log.go_offline(error)
+                self.check_offline()
+                raise
+            read = None if data is None else take_slice(self.log, piece, data)
+            if read is not None:
+                return read
+        # Compaction or retention was quicker, or nothing is visible, or the file is damaged: the log itself knows.
+        return self.log.read(offset, max_bytes, isolation)
+
+    # --- flushing ---
+
+    @property
+    def counted_end(self) -> int:
+        """The end of what counts as written (rule 2)."""
+        log = self.log
+        end = log.segments.active.next_offset
+        return min(end, log.recovery_point) if log.config.flush_policy == "fsync" else end
+
+    def appended(self) -> None:
+        """Begin a flush, if what was appended asks for one and none is under way."""
+        if self.log.flush_due(self.env.wall_ms()):
+            self._flush_soon()
+
+    def counted(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once everything below `offset` counts; None: it does already. Cancelled if the log goes offline."""
+        if self.counted_end >= offset:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((offset, future))
+        self._flush_soon()  # also what an earlier process appended, and nobody asked to flush
+        return future
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None:
+            self._flushing = self.start(self._flush())
+
+    async def _flush(self) -> None:
+        """One flush after the other, as long as one is due: all that was appended during one goes into the next."""
+        try:
+            while self.log.offline_because is None and (self._waiting or self.log.flush_due(self.env.wall_ms())):
+                await self._flush_once()
+        finally:
+            self._flushing = None
+            if self.log.offline_because is not None:
+                self._let_go_of_waiting()
+
+    async def _flush_once(self) -> None:
+        flush: LogFlush | None = None
+        try:
+            flush = self.log.begin_flush()
+            await self.env.off_loop(flush.sync)
+            self.log.finish_flush(flush)
+        except DiskError as error:
+            if flush is not None:
+                self.log.abandon_flush(flush)
+                self.log.go_offline(error)  # a sync that failed is final, whatever the reason (rule 2)
+            self.check_offline()
+            if self.log.offline_because is None:
+                _log.warning("%s: a flush has to wait: %s", self.name, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            return
+        self._release_waiting()
+
+    def _release_waiting(self) -> None:
+        counted = self.counted_end
+        still = []
+        for offset, future in self._waiting:
+            if offset > counted and offset <= self.log.log_end_offset:
+                still.append((offset, future))
+            elif not future.done():  # counted, or truncated away: whoever waits looks for himself
+                future.set_result(None)
+        self._waiting = still
+
+    def _let_go_of_waiting(self) -> None:
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        self.check_offline()
+
+    async def close(self) -> None:
+        """Wait for the flush that is under way, then close the log, which syncs the rest."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        try:
+            self.log.close()
+        except RaylogError as error:  # the next opening finds a log that was not closed cleanly, and checks it
+            _log.error("%s: broker %d could not close its log cleanly: %s", self.name, self.me[0], error)

@@ -1,0 +1,491 @@
+"""A replica while it leads: appends, fetches, followers, the high watermark, and the ISR it proposes.
+
+What must stay true:
+- The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
+- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
+- What has to be unpacked before it is taken in, is so beside the loop (rule 34, `payload_checks.py`).
+- acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
+- No end offset is given before the high watermark has reached the start of this epoch (rule 16).
+- Once `end` was called nothing is appended, answered or proposed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response, Stream
+from raylog.actors.link.delete_records import check_deletable
+from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr, ReplicaId
+from raylog.actors.protocol.coordinator_claims import check_claimed
+from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.replication_messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    Append,
+    Appended,
+    AppendTransactional,
+    DeleteRecords,
+    EpochEndFound,
+    Fetch,
+    Fetched,
+    FindEpochEnd,
+    ListedOffset,
+    ListOffset,
+    Pull,
+    RecordsDeleted,
+    WriteMarker,
+)
+from raylog.actors.protocol.topic_names import is_internal
+from raylog.actors.replica.append_waits import AppendWaits
+from raylog.actors.replica.committed_reads import AbortedPairs, CommittedBatches, committed_batches, committed_slice
+from raylog.actors.replica.fetch_waits import FetchWaits
+from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
+from raylog.actors.replica.leader_transactions import JoinCall, LeaderTransactions
+from raylog.actors.replica.payload_checks import PayloadChecks
+from raylog.actors.replica.pushes import FollowerPushes
+from raylog.actors.replica.rules.follower_sync import check_epoch, divergence
+from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
+from raylog.errors import (
+    DeletionTimedOut,
+    DiskFull,
+    IneligibleReplica,
+    InternalTopic,
+    InvalidRequest,
+    LeadershipLost,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    RaylogError,
+    RemoteFailed,
+    StaleIncarnation,
+)
+from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactional
+from raylog.storage.log.reader import (
+    FetchedBatches,
+    FileSlice,
+    Isolation,
+    TimestampOffset,
+    UnopenedBatch,
+    visible_end,
+)
+
+ACKS_ALL: Final = -1
+_ACKS: Final = (ACKS_ALL, 0, 1)
+_MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
+_MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
+_TELL_AGAIN_SECONDS: Final = 0.02
+_LOOK_AT_ISR_SECONDS: Final = 0.5  # who does not answer may have left it meanwhile
+_PROPOSAL_RETRY_SECONDS: Final = 0.2
+_PROPOSAL_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+ProposeCall = Callable[[ProposeIsr], Awaitable[None]]
+
+
+class LeaderRole:
+    """`deposed(epoch)` is called when a follower knows of a newer leader."""
+
+    def __init__(
+        self,
+        hosted: HostedLog,
+        recorded: RecordedPartition,
+        propose: ProposeCall,
+        join: JoinCall,
+        deposed: Callable[[int], None],
+    ) -> None:
+        self.epoch = recorded.leader_epoch
+        self._hosted = hosted
+        self._log = hosted.log
+        self._is_internal = is_internal(hosted.name.topic)
+        self._marks = hosted.log.marks
+        self._log.begin_epoch(self.epoch)
+        self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
+        self._propose = propose
+        self._counters = hosted.counters
+        self._appends = AppendWaits(hosted.name, hosted.timers, hosted.counters)
+        self._transactions = LeaderTransactions(hosted, join)
+        self._payloads = PayloadChecks(hosted, self._check_leading)
+        self._fetches = FetchWaits(hosted.timers)
+        self._answer_room = hosted.env.answers
+        self._followers = FollowerPushes(
+            hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
+        )
+        self._proposing: asyncio.Task[None] | None = None
+        self._ended = False
+        self._lag_timer = hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
+        self._count_own_end()
+        self._advance()
+        _log.info(
+            "%s: broker %d leads in epoch %d from offset %d on.",
+            hosted.name, hosted.me[0], self.epoch, self._log.log_end_offset,
+        )
+
+    @property
+    def _max_lag_ms(self) -> int:
+        return self._log.config.replica_lag_time_max_ms
+
+    # --- appending ---
+
+    def append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
+        if is_transactional(request.payload):
+            raise InvalidRequest("A batch of a transaction comes with its transactional id, in AppendTransactional.")
+        if self._is_internal:
+            if not request.stream.is_internal:  # not even a batch that looks like a claim (rules 25, 33)
+                raise InternalTopic(self._hosted.name.topic)
+            check_claimed(self._hosted.name.topic, request.payload, self._log.producers)
+        if self._log.config.is_compacted or self._payloads.parked:
+            self._check_append(request, message)
+            return self._payloads.append(request, partial(self._append, request, message))
+        return self._append(request, message)
+
+    def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
+        """Once the partition belongs to the batch's transaction (rule 20)."""
+        if self._is_internal:
+            raise InternalTopic(self._hosted.name.topic)
+        self._check_append(request, message)
+        if self._log.config.is_compacted or self._payloads.parked:
+            return self._payloads.append(request, partial(self._append_in_transaction, request, message))
+        return self._append_in_transaction(request, message)
+
+    def _append_in_transaction(
+        self, request: Request, message: AppendTransactional, checked: BatchHeader | None = None
+    ) -> Answer | LaterAnswer:
+        append = partial(self._append, request, message, checked)
+        return self._transactions.append(request.payload, message, append)
+
+    def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
+        """Answered once the marker is replicated, whoever wrote it (rule 21)."""
+        began = self._counters.clock()
+        if self._leadership.recorded.is_under_min_isr:
+            raise NotEnoughReplicas(*self._isr_shortage())
+        now_ms = self._hosted.env.wall_ms()
+        batch = self._transactions.marker(message, now_ms)
+        if batch is not None:
+            appended = self._log.append_as_leader(batch, self.epoch, now_ms, control=True)
+            self._took_in(batch, appended.first_offset)
+        end = self._log.log_end_offset
+        if end <= self._marks.high_watermark:
+            return Response(Done())
+        return self._appends.wait(end, 0, Done(), min(message.timeout_ms, _MAX_TIMEOUT_MS), began)
+
+    def open_transactions(self) -> Answer:
+        return Response(self._transactions.still_open())
+
+    def _append(
+        self, request: Request, message: Append | AppendTransactional, checked: BatchHeader | None = None
+    ) -> Answer | LaterAnswer:
+        counters, payload = self._counters, request.payload
+        began = counters.clock()
+        self._check_append(request, message)
+        try:
+            appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), checked)
+        except DiskFull:
+            self._hosted.room.refused()
+            raise
+        if self._hosted.room.was_refused:
+            self._hosted.room.took()
+        end = appended.last_offset + 1
+        if not appended.is_duplicate:
+            counters.bytes_in += len(payload)
+            counters.records_in += end - appended.first_offset
+            self._took_in(payload, appended.first_offset)
+        answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
+        if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
+            counters.appends.add(counters.clock() - began)
+            return Response(answer)
+        return self._appends.wait(end, len(payload), answer, message.timeout_ms, began)
+
+    def _check_append(self, request: Request, message: Append | AppendTransactional) -> None:
+        self._check_leading()
+        check_epoch(message.leader_epoch, self.epoch)
+        if message.acks not in _ACKS or not 0 <= message.timeout_ms <= _MAX_TIMEOUT_MS:
+            raise InvalidRequest(f"acks {message.acks} with a time-out of {message.timeout_ms} ms cannot be.")
+        if message.acks == ACKS_ALL:
+            if self._leadership.recorded.is_under_min_isr:
+                raise NotEnoughReplicas(*self._isr_shortage())
+            self._appends.check_room(len(request.payload))
+
+    def _took_in(self, batch: Bytes, first_offset: int) -> None:
+        """What was just appended goes to the followers, and counts."""
+        self._followers.appended(batch, first_offset, self._log.log_end_offset)
+        self._count_own_end()
+        self._advance()
+
+    def _isr_shortage(self) -> tuple[str, int, int, int]:
+        name, recorded = self._hosted.name, self._leadership.recorded
+        return name.topic, name.partition, len(recorded.isr), recorded.min_insync
+
+    def _count_own_end(self) -> None:
+        """With `flush.policy=fsync` the leader's own log counts once it is synced."""
+        self._hosted.appended()
+        counted = self._hosted.counted(self._log.log_end_offset)
+        if counted is not None:
+            counted.add_done_callback(lambda _: self._advance())
+
+    # --- the high watermark ---
+
+    def _follower_holds(self, follower: ReplicaId, log_end_offset: int, log_start_offset: int) -> None:
+        if self._ended:
+            return
+        self._leadership.follower_begins(follower, log_start_offset)
+        self._leadership.follower_holds(follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms())
+        if log_end_offset > self._log.high_watermark:
+            self._advance()
+        if follower not in self._leadership.recorded.isr:
+            self._consider_isr()
+
+    def _advance(self) -> None:
+        if self._ended or self._log.offline_because is not None:
+            return
+        before = self._marks.high_watermark
+        high_watermark = self._leadership.high_watermark(before, self._hosted.counted_end)
+        if high_watermark > before:
+            self._log.advance_high_watermark(high_watermark)
+            self._appends.release(high_watermark)
+            self._fetches.wake()
+            self._followers.marks_moved()
+
+    # --- followers and the ISR ---
+
+    def pull(self, request: Request, message: Pull) -> Answer | Awaitable[Answer]:
+        incarnation = dict(self._leadership.recorded.incarnations).get(message.broker_id)
+        return self._followers.pull(request, message, incarnation)
+
+    def record(self, recorded: RecordedPartition) -> None:
+        """The controller has recorded a newer state of this leadership."""
+        self._leadership.record(recorded, self._hosted.now_ms())
+        if self._proposing is not None and self._leadership.proposed is None:
+            self._proposing.cancel()  # whatever became of it is recorded
+        self._count_own_end()  # a flush policy that has just become fsync has what is there synced first
+        self._advance()
+        if recorded.is_under_min_isr:
+            self._appends.fail_all(NotEnoughReplicasAfterAppend(*self._isr_shortage()))
+        self._consider_isr()
+
+    def _look_for_lag(self) -> None:
+        if not self._ended:
+            self._lag_timer = self._hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
+            self._consider_isr()
+
+    def _consider_isr(self) -> None:
+        if self._ended or self._proposing is not None:
+            return
+        end, now_ms = self._log.log_end_offset, self._hosted.now_ms()
+        isr = self._leadership.next_proposal(
+            self._log.high_watermark, end, now_ms, self._max_lag_ms, self._log.log_start_offset
+        )
+        if isr is not None:
+            recorded = self._leadership.recorded
+            _log.info("%s: proposes the ISR %s instead of %s.", self._hosted.name, isr, recorded.isr)
+            self._leadership.propose(isr)
+            self._proposing = self._hosted.start(self._carry_proposal(recorded, isr))
+            self._proposing.add_done_callback(self._proposal_over)
+
+    def _proposal_over(self, _: asyncio.Task[None]) -> None:
+        self._proposing = None
+        self._consider_isr()
+
+    async def _carry_proposal(self, recorded: RecordedPartition, isr: tuple[ReplicaId, ...]) -> None:
+        """Until its outcome is known: recorded, as an assignment tells, or refused for certain (rule 4)."""
+        name = self._hosted.name
+        proposal = ProposeIsr(
+            name.topic_id, name.partition, self._hosted.me[0], self.epoch, recorded.partition_epoch, isr
+        )
+        while self._is_proposed(recorded, isr):
+            refused: object = None
+            try:
+                await asyncio.wait_for(self._propose(proposal), _PROPOSAL_SECONDS)
+            except (RaylogError, asyncio.TimeoutError) as error:
+                refused = error.error if isinstance(error, RemoteFailed) else None
+            if isinstance(refused, IneligibleReplica | StaleIncarnation) and self._is_proposed(recorded, isr):
+                _log.info("%s: the ISR %s is refused: %s", name, isr, refused)
+                self._leadership.proposal_refused()
+                self._advance()
+            await asyncio.sleep(_PROPOSAL_RETRY_SECONDS * (1 + self._hosted.env.random.random()))
+
+    def _is_proposed(self, recorded: RecordedPartition, isr: tuple[ReplicaId, ...]) -> bool:
+        same = self._leadership.recorded.partition_epoch == recorded.partition_epoch
+        return not self._ended and same and self._leadership.proposed == isr
+
+    # --- reading ---
+
+    def fetch(self, stream: Stream, message: Fetch) -> Answer | Awaitable[Answer]:
+        began = self._counters.clock()
+        check_epoch(message.leader_epoch, self.epoch)
+        end = self._log.log_end_offset
+        diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
+        if diverged is not None:
+            return Response(self._fetched(message.offset, diverged=diverged))
+        visible = message.offset < visible_end(self._log, _isolation(message))
+        if visible and self._hosted.is_cold(message.offset):
+            return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
+        answer = self._try_fetch(message, message.max_wait_ms <= 0)
+        if answer is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
+            return answer
+        return self._fetches.wait(stream, partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
+
+    def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
+        isolation = _isolation(message)
+        there = None
+        if self._reads_files(message) or (message.min_bytes > 1 and not must_answer):
+            there = self._log.slice(message.offset, message.max_bytes, isolation)
+            length = 0 if there is None else there.length
+            if length < min(message.min_bytes, message.max_bytes) and not must_answer:
+                return None
+        shown = self._show(message, there) if self._reads_files(message) else None
+        if shown is not None:
+            return shown
+        self._answer_room.check(0)  # before anything is read (rule 31)
+        read = self._hosted.read(message.offset, message.max_bytes, isolation)
+        if not read.data and not must_answer:
+            return None
+        return self._give(message, read)
+
+    def _give(self, message: Fetch, read: FetchedBatches) -> Response:
+        seen = CommittedBatches(read.data, read.next_offset, ())
+        if message.committed:
+            seen = committed_batches(self._log, read, self._hosted.env.wall_ms())
+        self._gave_out(len(seen.data), seen.next_offset - message.offset)
+        return Response(self._fetched(seen.next_offset, seen.aborted), seen.data)
+
+    def _show(self, message: Fetch, there: FileSlice | None) -> Response | None:
+        """None: that is too little for its reader to open a file."""
+        aborted: AbortedPairs = ()
+        if there is not None and there.length >= _MIN_FILE_BYTES and message.committed:
+            committed = committed_slice(self._log, there, self._hosted.env.wall_ms())
+            there, aborted = committed or (None, ())
+        if there is None or there.length < _MIN_FILE_BYTES:
+            return None
+        self._gave_out(there.length, there.next_offset - message.offset)
+        piece = (there.path, there.inode, there.position, there.length)
+        return Response(self._fetched(there.base_offset, aborted, piece))
+
+    def _show_cold(self, message: Fetch, began: float) -> Response | None:
+        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
+        if not self._reads_files(message):
+            return None
+        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))
+        if shown is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
+        return shown
+
+    def _gave_out(self, size: int, offsets: int) -> None:
+        self._counters.bytes_out += size
+        self._counters.records_out += offsets
+
+    def _reads_files(self, message: Fetch) -> bool:
+        """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
+        return bool(message.node_id) and message.node_id == self._hosted.node_id
+
+    async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
+        isolation, size = _isolation(message), min(message.max_bytes, MAX_READ_BYTES)
+        async with self._answer_room.reading(stream, size):
+            self._check_leading()
+            read = await self._hosted.read_cold(message.offset, size, isolation, self._check_leading)
+        self._counters.fetches.add(self._counters.clock() - began)
+        return self._give(message, read)
+
+    def _check_leading(self) -> None:
+        """After an await (rule 28)."""
+        if self._ended:
+            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
+
+    def _fetched(
+        self,
+        next_offset: int,
+        aborted: AbortedPairs = (),
+        file: tuple[str, int, int, int] | None = None,
+        diverged: tuple[int, int] | None = None,
+    ) -> Fetched:
+        log = self._log
+        return Fetched(
+            next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self.epoch,
+            diverged, aborted, file,
+        )  # fmt: skip
+
+    def list_offset(self, message: ListOffset) -> Answer | Awaitable[Answer]:
+        check_epoch(message.leader_epoch, self.epoch)
+        log, timestamp = self._log, message.timestamp
+        if timestamp == EARLIEST:
+            return self._listed(log.log_start_offset)
+        if log.high_watermark < self._leadership.epoch_start:
+            raise OffsetNotAvailable(self._hosted.name.topic, self._hosted.name.partition)
+        if timestamp == LATEST:
+            return self._listed(log.last_stable_offset if message.committed else log.high_watermark)
+        if timestamp == MAX_TIMESTAMP:
+            timestamp = max(segment.largest_timestamp for segment in log.segments)
+        found = log.look_up_timestamp(timestamp, {})
+        if isinstance(found, UnopenedBatch):
+            return self._look_up_beside(timestamp, message)
+        return self._listed_moment(found, message)
+
+    async def _look_up_beside(self, timestamp: int, message: ListOffset) -> Answer:
+        """A batch that unpacks to much is opened beside the loop, and none is held while others are (rule 34)."""
+        opened: dict[UnopenedBatch, TimestampOffset | None] = {}
+        async with self._hosted.opening:
+            self._check_leading()
+            while isinstance(found := self._log.look_up_timestamp(timestamp, opened), UnopenedBatch):
+                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+                self._check_leading()
+        return self._listed_moment(found, message)
+
+    def _listed_moment(self, found: TimestampOffset | None, message: ListOffset) -> Answer:
+        if found is None or (message.committed and found.offset >= self._log.last_stable_offset):
+            return Response(ListedOffset(-1, -1, NO_EPOCH))
+        return self._listed(found.offset, found.timestamp)
+
+    def _listed(self, offset: int, timestamp: int = -1) -> Response:
+        return Response(ListedOffset(offset, timestamp, self._log.epochs.span_at(offset)[0]))
+
+    def find_epoch_end(self, message: FindEpochEnd) -> Answer:
+        check_epoch(message.leader_epoch, self.epoch)
+        return Response(EpochEndFound(*self._log.epochs.end_offset_for(message.epoch, self._log.log_end_offset)))
+
+    # --- deleting ---
+
+    async def delete_records(self, message: DeleteRecords) -> Answer:
+        """Answered when all that may lead next have it too, so that whoever does begins there as well."""
+        loop, name = asyncio.get_running_loop(), self._hosted.name
+        check_deletable(name.topic, self._log.config)
+        timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
+        deadline = loop.time() + timeout_ms / 1000
+        before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
+        if self._log.high_watermark < min(before, self._leadership.epoch_start):  # it may be there all the same
+            raise OffsetNotAvailable(name.topic, name.partition)
+        start = self._log.delete_records(before)
+        while untold := self._leadership.may_bring_back(start):
+            left = deadline - loop.time()
+            if left <= 0:
+                raise DeletionTimedOut(name.topic, name.partition, start, timeout_ms)
+            await self._followers.tell_log_start(untold, min(left, _LOOK_AT_ISR_SECONDS))
+            if self._ended:
+                raise LeadershipLost(name.topic, name.partition, self.epoch)
+            await asyncio.sleep(min(left, _TELL_AGAIN_SECONDS))
+        return Response(RecordsDeleted(start))
+
+    # --- ending ---
+
+    def end(self, leader: int, leader_epoch: int) -> None:
+        """Another leader, or none: the outcome of what waits is left open, and the producers repeat it there."""
+        self._ended = True
+        self._hosted.timers.cancel(self._lag_timer)
+        if self._proposing is not None:
+            self._proposing.cancel()
+        self._followers.end()
+        name = self._hosted.name
+        lost = LeadershipLost(name.topic, name.partition, leader_epoch)
+        self._appends.fail_all(lost)
+        self._transactions.end(lost)
+        self._fetches.fail_all(NotLeader(name.topic, name.partition, leader, leader_epoch))
+
+
+def _isolation(message: Fetch) -> Isolation:
+    return Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK

@@ -1,0 +1,166 @@
+"""Transactions at a leader: a batch is appended once its partition belongs to its transaction; and how one ended.
+
+    first batch of a transaction ──parked──► AddPartition at its coordinator ──durable──► appended, and all behind it
+    batch of an open transaction ───────────────────────────────────────────────────────► appended
+
+What must stay true:
+- Nothing of a transaction is appended before its coordinator has this partition on its list (rules 20, 21). What is
+  parked waits outside of the append queue, and holds up nobody but its own producer.
+- A transaction's batches begin at sequence 0 here; so where the first was refused, those behind it are too.
+- A marker ends the transaction of the epoch below its own, and is written once. One that comes again, perhaps while the
+  next transaction is open under the marker's epoch, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, pass_on
+from raylog.actors.protocol.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
+from raylog.actors.protocol.transaction_messages import AddPartition
+from raylog.actors.replica.hosted_log import HostedLog
+from raylog.errors import (
+    ConcurrentTransaction,
+    CoordinatorFenced,
+    InvalidRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RaylogError,
+)
+from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
+from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactional, read_header
+
+FIRST_SEQUENCE: Final = 0
+
+AppendCall: TypeAlias = Callable[[], Answer | LaterAnswer]
+JoinCall: TypeAlias = Callable[[AddPartition], Awaitable[None]]
+
+
+class _Waiting(NamedTuple):
+    sequence: int
+    append: AppendCall
+    owed: LaterAnswer
+
+
+class _Parked:
+    """Batches of one producer that wait for its coordinator's word, in their order."""
+
+    __slots__ = ("epoch", "waiting")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.waiting: list[_Waiting] = []
+
+
+class LeaderTransactions:
+    """`join` asks the coordinator, and returns once the partition is on its list."""
+
+    def __init__(self, hosted: HostedLog, join: JoinCall) -> None:
+        self._hosted = hosted
+        self._join = join
+        self._parked: dict[int, _Parked] = {}  # by producer id
+
+    def append(self, batch: Bytes, message: AppendTransactional, append: AppendCall) -> Answer | LaterAnswer:
+        """Let `append` be called as soon as the batch belongs to its transaction.
+
+        ProducerFenced, OutOfOrderSequence, ConcurrentTransaction, InvalidRequest, and what the coordinator answers.
+        """
+        if not is_transactional(batch):
+            raise InvalidRequest("Only transactional batches belong to a transaction.")
+        header = read_header(batch)
+        parked = self._parked.get(header.producer_id)
+        if parked is None:
+            if self._is_open(header):
+                return append()
+            if header.base_sequence != FIRST_SEQUENCE:
+                raise OutOfOrderSequence(header.producer_id, header.base_sequence, FIRST_SEQUENCE)
+            parked = self._parked[header.producer_id] = _Parked(header.producer_epoch)
+            self._hosted.start(self._join_and_append(header, message))
+        elif parked.epoch != header.producer_epoch:
+            raise ConcurrentTransaction(message.transactional_id)
+        owed = LaterAnswer()
+        parked.waiting.append(_Waiting(header.base_sequence, append, owed))
+        return owed
+
+    def marker(self, message: WriteMarker, now_ms: int) -> bytearray | None:
+        """The batch to be appended; None: it is in the log already. CoordinatorFenced."""
+        known = self._hosted.log.producers.get(message.producer_id)
+        if known is not None and message.producer_epoch <= known.epoch:
+            if message.coordinator_epoch < known.coordinator_epoch:
+                raise CoordinatorFenced(message.producer_id, message.coordinator_epoch, known.coordinator_epoch)
+            return None
+        kind = MarkerType.COMMIT if message.commits else MarkerType.ABORT
+        marker = Marker(kind, message.coordinator_epoch)
+        return encode_marker(marker, message.producer_id, message.producer_epoch, now_ms)
+
+    def still_open(self) -> OpenTransactions:
+        producers = self._hosted.log.producers
+        found = []
+        for producer_id, first_offset in producers.open_transactions().items():
+            known = producers.get(producer_id)
+            assert known is not None
+            found.append((producer_id, known.epoch, first_offset, known.last_seen_ms, known.coordinator_epoch))
+        return OpenTransactions(tuple(found))
+
+    def end(self, error: RaylogError) -> None:
+        """This replica does not lead any more."""
+        parked, self._parked = self._parked, {}
+        for each in parked.values():
+            _fail(each, error)
+
+    def _is_open(self, header: BatchHeader) -> bool:
+        known = self._hosted.log.producers.get(header.producer_id)
+        if known is not None and known.epoch > header.producer_epoch:
+            raise ProducerFenced(header.producer_id, header.producer_epoch, known.epoch)
+        return known is not None and known.epoch == header.producer_epoch and known.transaction_start is not None
+
+    async def _join_and_append(self, header: BatchHeader, message: AppendTransactional) -> None:
+        name = self._hosted.name
+        asked = AddPartition(
+            message.transactional_id, header.producer_id, header.producer_epoch,
+            name.topic, name.topic_id, name.partition, message.together,
+        )  # fmt: skip
+        refused: RaylogError | None = None
+        try:
+            await self._join(asked)
+        except RaylogError as error:
+            refused = error
+        parked = self._parked.pop(header.producer_id, None)  # None: another replica leads by now
+        if parked is None:
+            return
+        if refused is not None:
+            _fail(parked, refused)
+        else:
+            _append_all(parked, header.producer_id)
+
+
+def _append_all(parked: _Parked, producer_id: int) -> None:
+    """In their order. Once one is refused nothing behind it is taken, as the log may take anything of a new producer.
+
+    Each is told its own refusal: one that was appended before is not taken for lost, nor cut because of another's size.
+    """
+    refusal: RaylogError | None = None
+    refused_sequence = -1
+    for sequence, append, owed in parked.waiting:
+        if refusal is not None and sequence > refused_sequence:
+            is_it = refusal if refusal.retriable else OutOfOrderSequence(producer_id, sequence, refused_sequence)
+            _refuse(owed, is_it)
+            continue
+        try:
+            appended = append()
+        except RaylogError as error:
+            refusal, refused_sequence = error, sequence
+            _refuse(owed, error)
+        else:
+            pass_on(appended, owed)
+
+
+def _fail(parked: _Parked, error: RaylogError) -> None:
+    for each in parked.waiting:
+        _refuse(each.owed, error)
+
+
+def _refuse(owed: LaterAnswer, error: BaseException) -> None:
+    if not owed.done():
+        owed.fail(error)

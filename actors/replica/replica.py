@@ -1,0 +1,290 @@
+"""One replica of one partition: which role it plays, and who may ask it what.
+
+    role      while the controller says            takes
+    waiting   nothing yet, or that nobody leads    nothing
+    leading   this replica leads                   appends, fetches, pulls
+    following another one leads                    pushes
+
+What must stay true:
+- The role is that of the newest assignment: the highest (leader epoch, partition epoch, metadata version). An older
+  one, or one from before this incarnation was registered, changes nothing (rules 7, 13).
+- Whoever learns from another replica of a higher epoch stops leading, until the controller has told it as well
+  (rule 13). It has to be one that the controller has named, with its incarnation, on an internal stream (rule 33). A
+  client's word changes nothing.
+  In memory is enough: that epoch was committed before anybody heard of it, so before a later process registers. And
+  that one obeys only assignments that name its own incarnation, so none of an epoch below (rules 6, 7).
+- Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from raylog.actors.kernel.stream_interface import Answer, Request
+from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
+from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.replication_messages import (
+    NO_EPOCH,
+    Append,
+    AppendTransactional,
+    DeleteRecords,
+    Fetch,
+    FindEpochEnd,
+    ListOffset,
+    ListOpenTransactions,
+    Pull,
+    PullInstead,
+    Push,
+    SuspectBatch,
+    WriteMarker,
+)
+from raylog.actors.replica.damage_care import DamageCare
+from raylog.actors.replica.follower import FollowerRole
+from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.leader import LeaderRole, ProposeCall
+from raylog.actors.replica.leader_transactions import JoinCall
+from raylog.actors.replica.rules.follower_sync import check_epoch
+from raylog.actors.replica.rules.leadership import RecordedPartition
+from raylog.config import NO_LIMIT, TopicConfig
+from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
+
+_RETRY_MS: Final = 500
+_TRIES: Final = 3
+_log = logging.getLogger(__name__)
+_M = TypeVar("_M", bound=Message)
+
+
+class Replica:
+    """`propose` carries an ISR proposal to the controller, and returns once it is durable; `join` asks the coordinator
+    of a transaction to take this partition in, likewise.
+    """
+
+    def __init__(self, hosted: HostedLog, propose: ProposeCall, join: JoinCall, care: DamageCare) -> None:
+        self._hosted = hosted
+        self._propose = propose
+        self._join = join
+        self._care = care
+        self._role: LeaderRole | FollowerRole | None = None
+        self._assigned: Assign | None = None
+        self._known_epoch = hosted.log.epochs.latest
+        self._in_vain = NO_EPOCH, 0  # an epoch that it could not begin to lead, and how often it has tried
+        self._ended = False
+        self._answers: dict[type[Message], Callable[[Request], Answer | Awaitable[Answer]]] = {
+            Append: lambda request: self._leader().append(request, _as(Append, request)),
+            AppendTransactional: lambda request: self._leader().append_transactional(
+                request, _as(AppendTransactional, request)
+            ),
+            WriteMarker: lambda request: self._leader().write_marker(_as(WriteMarker, request)),
+            Push: self._push,
+            Pull: self._pull,
+            Fetch: lambda request: self._leader().fetch(request.stream, _as(Fetch, request)),
+            ListOpenTransactions: lambda _request: self._leader().open_transactions(),
+            ListOffset: lambda request: self._leader().list_offset(_as(ListOffset, request)),
+            FindEpochEnd: lambda request: self._leader().find_epoch_end(_as(FindEpochEnd, request)),
+            DeleteRecords: lambda request: self._leader().delete_records(_as(DeleteRecords, request)),
+            PullInstead: self._pull_instead,
+            SuspectBatch: self._suspect,
+        }
+
+    # --- being asked ---
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """The handler of all streams on which clients and other replicas ask."""
+        answer = self._answers.get(type(request.message))
+        if answer is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        name = self._hosted.name
+        if request.topic_id != name.topic_id or request.partition != name.partition:
+            raise UnknownPartition(request.topic_id.hex(), request.partition)
+        try:
+            return answer(request)
+        finally:
+            self._hosted.check_offline()
+
+    def _leader(self) -> LeaderRole:
+        if isinstance(self._role, LeaderRole):
+            return self._role
+        name, assigned = self._hosted.name, self._assigned
+        leader = NO_LEADER if assigned is None or assigned.leader == self._hosted.me[0] else assigned.leader
+        raise NotLeader(name.topic, name.partition, leader, self._known_epoch)
+
+    def _pull(self, request: Request) -> Answer | Awaitable[Answer]:
+        message = _as(Pull, request)
+        if self._is_replica(message.broker_id, message.incarnation):
+            self._learn(message.leader_epoch)
+        return self._leader().pull(request, message)
+
+    def _is_replica(self, broker_id: int, incarnation: int) -> bool:
+        """Whether the controller has told of exactly this one: nobody else is believed in an epoch (rule 13).
+
+        A follower that is newer than this replica's assignment has to pull again; its epoch comes from the broker too.
+        """
+        told = () if self._assigned is None else self._assigned.replicas
+        return any((each[0], each[1]) == (broker_id, incarnation) for each in told)
+
+    def _push(self, request: Request) -> Answer | Awaitable[Answer]:
+        message = _as(Push, request)
+        check_epoch(message.leader_epoch, self._known_epoch)
+        if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
+            return self._role.push(request, message)
+        name = self._hosted.name
+        raise NotLeader(name.topic, name.partition, NO_LEADER, self._known_epoch)
+
+    def _suspect(self, request: Request) -> Awaitable[Answer]:
+        message = _as(SuspectBatch, request)
+        if message.leader_epoch != NO_EPOCH:
+            check_epoch(message.leader_epoch, self._leader().epoch)
+        return self._care.suspect(message.offset)
+
+    def _pull_instead(self, request: Request) -> Answer:
+        message = _as(PullInstead, request)
+        if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
+            self._role.pull_instead(message)
+        return None
+
+    # --- roles ---
+
+    def assign(self, assigned: Assign) -> None:
+        """What the controller has decided, in whatever order it arrives."""
+        if self._ended or self._hosted.failed.done() or not self._is_news(assigned):
+            return
+        self._assigned = assigned
+        self._known_epoch = max(self._known_epoch, assigned.leader_epoch)
+        try:
+            self._obey(assigned)
+        except RaylogError as error:
+            self._hosted.check_offline()
+            _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
+            self._end_role()
+            if self._lets_others_lead(assigned):
+                if not self._hosted.failed.done():
+                    self._hosted.failed.set_result(error)
+                return
+            self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+
+    def _lets_others_lead(self, assigned: Assign) -> bool:
+        """Whether it has tried to lead often enough, and others could.
+
+        It may not append before its epoch is on disk (rule 8), say because that is full. Nobody else leads before the
+        controller hears of it, and the end of this process tells it.
+        """
+        if assigned.leader != self._hosted.me[0] or len(assigned.isr) < 2:
+            return False
+        epoch, tries = self._in_vain
+        self._in_vain = assigned.leader_epoch, tries + 1 if epoch == assigned.leader_epoch else 1
+        return self._in_vain[1] > _TRIES
+
+    def _is_news(self, assigned: Assign) -> bool:
+        broker_id, incarnation = self._hosted.me
+        registered = next((each.incarnation for each in assigned.replicas if each.broker_id == broker_id), None)
+        if registered != incarnation:
+            if registered is not None and registered > incarnation:
+                name = self._hosted.name
+                self._hosted.failed.set_result(
+                    StaleIncarnation(name.topic, name.partition, broker_id, incarnation, registered)
+                )
+            return False
+        if assigned.leader_epoch < self._known_epoch:
+            return False
+        return self._assigned is None or _age(assigned) > _age(self._assigned)
+
+    def _try_again(self, assigned: Assign) -> None:
+        if assigned is self._assigned:
+            self._assigned = None
+            self.assign(assigned)
+
+    def _obey(self, assigned: Assign) -> None:
+        log = self._hosted.log
+        log.confirm_registered()
+        self._take_settings(assigned)
+        recorded = _recorded(assigned)
+        if assigned.leader == self._hosted.me[0]:
+            self._lead(recorded)
+        elif assigned.leader == NO_LEADER:
+            self._end_role()
+        else:
+            leader = next(each for each in assigned.replicas if each.broker_id == assigned.leader)
+            in_sync = self._hosted.me in assigned.isr
+            rate = NO_LIMIT if in_sync else assigned.catch_up_rate
+            self._follow(assigned.leader_epoch, leader, rate, assigned.unclean_epoch)
+
+    def _take_settings(self, assigned: Assign) -> None:
+        """A disk without room for them is no reason to give up a role, and with it what it has proposed (rule 4)."""
+        log, settings = self._hosted.log, dict(assigned.settings)
+        if TopicConfig.parse(settings) == log.config:
+            return
+        try:
+            log.update_config(settings)
+        except DiskError as error:
+            self._hosted.check_offline()
+            _log.warning("%s: it goes on with the settings that it has: %s", self._hosted.name, error)
+            self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+
+    def _lead(self, recorded: RecordedPartition) -> None:
+        if isinstance(self._role, LeaderRole) and self._role.epoch == recorded.leader_epoch:
+            self._role.record(recorded)
+            return
+        self._end_role()
+        self._role = LeaderRole(self._hosted, recorded, self._propose, self._join, self._learn)
+        self._hosted.is_leading = True
+
+    def _follow(self, leader_epoch: int, leader: ReplicaAddress, catch_up_rate: int, unclean_epoch: int) -> None:
+        role = self._role
+        if isinstance(role, FollowerRole) and role.epoch == leader_epoch and role.leader == leader:
+            role.catch_up_rate = catch_up_rate
+            return
+        self._end_role()
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, catch_up_rate, unclean_epoch)
+
+    def _learn(self, leader_epoch: int) -> None:
+        """A replica knows of this epoch, so the controller has made it durable (rule 13)."""
+        if leader_epoch > self._known_epoch:
+            _log.warning(
+                "%s: broker %d hears of epoch %d and stops what it did in epoch %d.",
+                self._hosted.name, self._hosted.me[0], leader_epoch, self._known_epoch,
+            )  # fmt: skip
+            self._known_epoch = leader_epoch
+            self._end_role()
+
+    def _end_role(self) -> None:
+        role, self._role = self._role, None
+        self._hosted.is_leading = False
+        if isinstance(role, LeaderRole):
+            leader = NO_LEADER if self._assigned is None else self._assigned.leader
+            role.end(leader, self._known_epoch)
+        elif role is not None:
+            role.end()
+
+    # --- telling, ending ---
+
+    def heartbeat(self) -> ReplicaHeartbeat:
+        log = self._hosted.log
+        role = {LeaderRole: "leader", FollowerRole: "follower"}.get(type(self._role), "waiting")
+        return ReplicaHeartbeat(
+            role, self._known_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
+            self._hosted.room.is_full,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """Play no role any more."""
+        self._ended = True
+        self._end_role()
+
+
+def _as(kind: type[_M], request: Request) -> _M:
+    assert isinstance(request.message, kind)
+    return request.message
+
+
+def _age(assigned: Assign) -> tuple[int, int, int]:
+    return assigned.leader_epoch, assigned.partition_epoch, assigned.metadata_version
+
+
+def _recorded(assigned: Assign) -> RecordedPartition:
+    incarnations = tuple((each.broker_id, each.incarnation) for each in assigned.replicas)
+    return RecordedPartition(
+        assigned.leader_epoch, assigned.partition_epoch, assigned.isr, incarnations, assigned.min_insync
+    )

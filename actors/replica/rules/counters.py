@@ -1,0 +1,39 @@
+"""What one replica has done as a leader, in plain numbers. They outlive its roles, and begin anew with its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from raylog.actors.kernel.latency_counts import LatencyCounts
+from raylog.actors.kernel.metric_definitions import (
+    APPEND_SECONDS,
+    BYTES_IN,
+    BYTES_OUT,
+    FETCH_SECONDS,
+    RECORDS_IN,
+    RECORDS_OUT,
+    Reading,
+)
+
+
+class ReplicaCounters:
+    """`clock` tells seconds: the event loop's own, or a finer one where the shell has one."""
+
+    __slots__ = ("appends", "bytes_in", "bytes_out", "clock", "fetches", "records_in", "records_out")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.bytes_in = 0
+        self.records_in = 0
+        self.bytes_out = 0
+        self.records_out = 0
+        self.appends = LatencyCounts()
+        self.fetches = LatencyCounts()
+
+    def readings(self, tags: tuple[str, ...]) -> Iterator[Reading]:
+        yield Reading(BYTES_IN, tags, self.bytes_in)
+        yield Reading(RECORDS_IN, tags, self.records_in)
+        yield Reading(BYTES_OUT, tags, self.bytes_out)
+        yield Reading(RECORDS_OUT, tags, self.records_out)
+        yield from self.appends.readings(APPEND_SECONDS, tags)
+        yield from self.fetches.readings(FETCH_SECONDS, tags)

@@ -1,0 +1,209 @@
+"""What a leader knows of its followers, and what follows from it: high watermark, acknowledgement, ISR proposals.
+
+    recorded ISR    what the controller has made durable; counts for min.insync.replicas
+    maximal ISR     recorded ISR and the members being added; the high watermark waits for all of these
+
+What must stay true:
+- The high watermark is the smallest log end among the maximal ISR. It does not move while the recorded ISR is smaller
+  than the minimum, and never goes back within an epoch (rule 3).
+- One proposal at a time. It is over when the controller has recorded a higher partition epoch, or has refused it for
+  certain; while that is unknown, the maximal ISR keeps its members (rule 4).
+- A follower joins with the incarnation that the controller knows, once it holds all that is below the high watermark
+  and all from before this leader's epoch (rule 5), and its log begins no earlier than the leader's: whoever may lead
+  next brings nothing back that was deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.actors.protocol.control_messages import ReplicaId
+
+UNKNOWN_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPartition:
+    """The part of the controller's state that a leader acts on."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[ReplicaId, ...]
+    incarnations: tuple[ReplicaId, ...]  # of all replicas, as the controller knows them
+    min_insync: int
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.min_insync
+
+
+class FollowerProgress:
+    """How far one follower is, by its own word.
+
+    It is caught up at a moment if it then held all that the leader had; of a follower that reports how far it is only
+    now and then, the same holds for the time of its report before, if it now holds what the leader had then.
+    """
+
+    __slots__ = (
+        "_leader_end_then", "_reported_ms", "caught_up_ms", "incarnation", "is_here", "log_end_offset",
+        "log_start_offset",
+    )  # fmt: skip
+
+    def __init__(self, incarnation: int, now_ms: int) -> None:
+        self.incarnation = incarnation
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = 0
+        self.is_here = False  # it follows at this moment
+        self.caught_up_ms = now_ms  # it is given the time to catch up
+        self._reported_ms = now_ms
+        self._leader_end_then = UNKNOWN_OFFSET
+
+    def holds(self, log_end_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        if log_end_offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif self._leader_end_then != UNKNOWN_OFFSET and log_end_offset >= self._leader_end_then:
+            self.caught_up_ms = max(self.caught_up_ms, self._reported_ms)
+        self.is_here = True
+        self.log_end_offset = log_end_offset
+        self._leader_end_then = leader_end_offset
+        self._reported_ms = now_ms
+
+    def lags(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it has been behind for too long. One that holds all there is does not lag, however quiet it is."""
+        return self.log_end_offset < leader_end_offset and now_ms - self.caught_up_ms > max_lag_ms
+
+
+class Leadership:
+    """One replica's leadership of one epoch. Time is monotonic milliseconds."""
+
+    def __init__(self, me: ReplicaId, recorded: RecordedPartition, epoch_start: int, now_ms: int) -> None:
+        self.me = me
+        self.epoch_start = epoch_start
+        self.recorded = recorded
+        self.proposed: tuple[ReplicaId, ...] | None = None
+        self._progress: dict[int, FollowerProgress] = {}
+        self._waits_for: tuple[ReplicaId, ...] = ()
+        self._take_over(now_ms)
+
+    # --- what the controller says ---
+
+    def record(self, recorded: RecordedPartition, now_ms: int) -> None:
+        """A newer state of the same leader epoch."""
+        if recorded.partition_epoch > self.recorded.partition_epoch:
+            self.proposed = None
+        self.recorded = recorded
+        self._take_over(now_ms)
+
+    def proposal_refused(self) -> None:
+        """The controller has not recorded the proposal, and never will."""
+        self.proposed = None
+        self._find_whom_to_wait_for()
+
+    def _take_over(self, now_ms: int) -> None:
+        for broker_id, incarnation in self.recorded.incarnations:
+            known = self._progress.get(broker_id)
+            if broker_id != self.me[0] and (known is None or known.incarnation != incarnation):
+                self._progress[broker_id] = FollowerProgress(incarnation, now_ms)
+        self._find_whom_to_wait_for()
+
+    def _find_whom_to_wait_for(self) -> None:
+        maximal = dict.fromkeys((*self.recorded.isr, *(self.proposed or ())))
+        self._waits_for = tuple(member for member in maximal if member[0] != self.me[0])
+
+    # --- what followers say ---
+
+    def follower_holds(self, follower: ReplicaId, log_end_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """A follower has told how far its log goes. The word of a replaced incarnation counts for nothing (rule 5)."""
+        progress = self._progress.get(follower[0])
+        if progress is not None and progress.incarnation == follower[1]:
+            progress.holds(log_end_offset, leader_end_offset, now_ms)
+
+    def follower_begins(self, follower: ReplicaId, log_start_offset: int) -> None:
+        """A follower has told where its log begins. It never begins earlier afterwards."""
+        progress = self._progress.get(follower[0])
+        if progress is not None and progress.incarnation == follower[1]:
+            progress.log_start_offset = max(progress.log_start_offset, log_start_offset)
+
+    def follower_left(self, follower: ReplicaId) -> None:
+        """Its stream has ended. What it holds it still holds, but it is not about to join."""
+        progress = self._progress.get(follower[0])
+        if progress is not None and progress.incarnation == follower[1]:
+            progress.is_here = False
+
+    def log_end_of(self, follower: ReplicaId) -> int:
+        progress = self._progress.get(follower[0])
+        return UNKNOWN_OFFSET if progress is None or progress.incarnation != follower[1] else progress.log_end_offset
+
+    # --- what follows ---
+
+    def may_bring_back(self, log_start_offset: int) -> set[ReplicaId]:
+        """Who may lead next and is not known to have deleted what is before this offset.
+
+        While the recorded ISR is too small, whoever has left it may be eligible (rule 7), and a leader is not told who.
+        """
+        members = self.recorded.incarnations if self.recorded.is_under_min_isr else self._waits_for
+        return {
+            (broker_id, incarnation)
+            for broker_id, incarnation in members
+            if broker_id != self.me[0] and not self._begins_at((broker_id, incarnation), log_start_offset)
+        }
+
+    def _begins_at(self, replica: ReplicaId, log_start_offset: int) -> bool:
+        progress = self._progress.get(replica[0])
+        if progress is None or progress.incarnation != replica[1]:
+            return False
+        return progress.log_start_offset >= log_start_offset
+
+    def high_watermark(self, current: int, own_end_offset: int) -> int:
+        """Where the high watermark stands now (rule 3). `own_end_offset`: as far as the leader's own log counts."""
+        if self.recorded.is_under_min_isr:
+            return current
+        lowest = own_end_offset
+        for member in self._waits_for:
+            if lowest <= current:  # as after every append of the leader's own
+                return current
+            lowest = min(lowest, self.log_end_of(member))
+        return max(current, lowest)
+
+    def next_proposal(
+        self, high_watermark: int, leader_end_offset: int, now_ms: int, max_lag_ms: int, log_start_offset: int = 0
+    ) -> tuple[ReplicaId, ...] | None:
+        """The ISR to propose now; None: leave it as it is, or wait for what has been proposed.
+
+        `log_start_offset` is where the leader's own log begins.
+        """
+        if self.proposed is not None:
+            return None
+        staying = tuple(
+            member
+            for member in self.recorded.isr
+            if not self._has_to_leave(member, leader_end_offset, now_ms, max_lag_ms)
+        )
+        members = {broker_id for broker_id, _ in self.recorded.isr}  # who leaves now does not join at once
+        joining = tuple(
+            replica
+            for replica in self.recorded.incarnations
+            if replica[0] not in members and self._may_join(replica, high_watermark, log_start_offset)
+        )
+        proposal = staying + joining
+        return None if proposal == self.recorded.isr else proposal
+
+    def propose(self, isr: tuple[ReplicaId, ...]) -> None:
+        self.proposed = isr
+        self._find_whom_to_wait_for()
+
+    def _has_to_leave(self, member: ReplicaId, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        if member[0] == self.me[0]:
+            return False
+        progress = self._progress.get(member[0])
+        return progress is not None and progress.lags(leader_end_offset, now_ms, max_lag_ms)
+
+    def _may_join(self, replica: ReplicaId, high_watermark: int, log_start_offset: int) -> bool:
+        """Rule 5."""
+        progress = self._progress.get(replica[0])
+        if progress is None or not progress.is_here:
+            return False
+        log_end_offset = self.log_end_of(replica)
+        holds_enough = log_end_offset >= high_watermark and log_end_offset >= self.epoch_start
+        return holds_enough and self._begins_at(replica, log_start_offset)

@@ -1,0 +1,4 @@
+"""The coordinator of transactions: begin, add partitions, prepare, markers, end.
+
+`coordinator.TransactionCoordinator` is the core.
+"""

@@ -1,0 +1,364 @@
+"""A transaction coordinator: transactional ids and what becomes of them, kept in a partition of `__transaction_state`.
+
+    request ──transaction_state.py──► record ──appended, applied──► committed ──► answer
+                                        └─ prepared ──► markers (transaction_markers.py) ──► complete ──► answers
+
+What must stay true:
+- Decisions rest on all that was appended before them; nothing of one gets out before it is committed. Where that fails
+  this coordinator is over, and its state with it.
+- PREPARE is committed before the first marker is sent, and markers are sent until all are acknowledged (rule 21). The
+  transactions that an earlier coordinator has prepared are finished by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.coordinators.claimed_log import CoordinatorLog
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.clock import TimerHandle, Timers
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.metric_definitions import TRANSACTIONS, Reading
+from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.identifiers import check_transactional_id
+from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.transaction_messages import (
+    AbortTransaction,
+    AddGroup,
+    AddPartition,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    ListTransactions,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionRecord,
+    TransactionsListed,
+)
+from raylog.actors.transactions.families import TransactionFamilies
+from raylog.actors.transactions.markers import TransactionMarkers
+from raylog.actors.transactions.rules.entries import (
+    FAMILY_PREFIX,
+    TRANSACTION_PREFIX,
+    read_entry,
+    transaction_entry,
+    transaction_key,
+)
+from raylog.actors.transactions.rules.family import split_member
+from raylog.actors.transactions.rules.transaction import (
+    LAST_EPOCH,
+    Phase,
+    aborted_by_operator,
+    add_group,
+    add_partition,
+    completed,
+    end_transaction,
+    identity_in_use,
+    init_producer,
+    is_expired,
+    timed_out,
+)
+from raylog.errors import (
+    ConcurrentTransaction,
+    FrameInvalid,
+    InvalidTransactionState,
+    MessageUnknown,
+    RaylogError,
+    TransactionTooLarge,
+    UnknownTransactionalId,
+)
+
+_FORGET_MS: Final = 7 * 24 * 3600 * 1000
+_SWEEP_SECONDS: Final = 3600.0
+_PRODUCER_ID_SECONDS: Final = 10.0
+_TRY_AGAIN_MS: Final = 1000
+_NOT_NEEDED: Final = -1
+_MOST_BYTES: Final = 900_000  # of one transaction; all that becomes of it later is hardly longer
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """A `CoordinatorCore`."""
+
+    def __init__(self, env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> None:
+        self._env = env
+        self._log = log
+        self._partition = str(spec.partition)
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._tasks = BackgroundTasks(self._broke)
+        self._timers = Timers(self._loop)
+        self._markers = TransactionMarkers(link, spec.term)
+        self._known: dict[str, TransactionRecord] = {}
+        self._deadlines: dict[str, TimerHandle] = {}
+        self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
+        self._fresh: list[int] = []  # producer ids that nobody has
+        self._families = TransactionFamilies(self, log)
+        self._handlers: dict[type[Message], Callable[[Any], Awaitable[Answer]]] = {
+            **self._families.handlers,
+            InitProducer: self._init,
+            AddPartition: lambda asked: self._add(asked, add_partition),
+            AddGroup: lambda asked: self._add(asked, add_group),
+            EndTransaction: self._end,
+            AbortTransaction: self._abort,
+            DescribeTransaction: self._describe,
+            ListTransactions: self._list,
+        }
+
+    async def start(self) -> None:
+        end = await self._log.claim()
+        async for entries in self._log.replay(end):
+            for key, value, offset in entries:
+                try:
+                    self._restore(key, value)
+                except (FrameInvalid, MessageUnknown) as error:
+                    self._log.cannot_read(offset, error)
+        for record in list(self._known.values()):
+            self.follow_up(record)
+        self._tasks.start(self._sweep())
+
+    def handle(self, request: Request) -> Awaitable[Answer]:
+        handler = self._handlers.get(type(request.message))
+        if handler is None:
+            kind, version, _ = pack(request.message)
+            raise MessageUnknown(kind, version)
+        return self._answered(handler(request.message))
+
+    async def _answered(self, answer: Awaitable[Answer]) -> Answer:
+        """A refusal too rests on what was decided before it, and that may never be committed."""
+        try:
+            return await answer
+        except RaylogError:
+            await self._log.settled()
+            raise
+
+    def readings(self) -> Iterator[Reading]:
+        phases = Counter(record.phase for record in self._known.values())
+        for phase in Phase:
+            yield Reading(TRANSACTIONS, (self._partition, phase.name.lower()), phases[phase])
+
+    async def close(self) -> None:
+        self._timers.close()
+        await self._tasks.close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def _init(self, asked: InitProducer) -> Answer:
+        _check_no_member(asked.transactional_id)
+        check_transactional_id(asked.transactional_id)
+        fresh = await self._fresh_id(asked.transactional_id)
+        initialised = init_producer(self._known.get(asked.transactional_id), asked, self.now_ms(), fresh)
+        self._used(initialised.record.producer_id)
+        await self._change(initialised.record)
+        if initialised.answer is None:
+            raise ConcurrentTransaction(asked.transactional_id)
+        answer: ProducerInitialised = initialised.answer
+        return Response(answer)
+
+    async def _add(self, asked: Any, decide: Callable[..., TransactionRecord | None]) -> Answer:
+        record = decide(self._known.get(asked.transactional_id), asked, self.now_ms())
+        if record is None:
+            await self._log.settled()  # what put it there may not be committed yet
+        else:
+            _check_size(record)
+            await self._change(record)
+        return None
+
+    async def _end(self, asked: EndTransaction) -> Answer:
+        _check_no_member(asked.transactional_id)
+        fresh = await self._fresh_id(asked.transactional_id)
+        ended = end_transaction(self._known.get(asked.transactional_id), asked, self.now_ms(), fresh)
+        if ended.record is not None:
+            self._used(ended.record.producer_id)
+            await self._change(ended.record)
+        if ended.answer is not None:
+            await self._log.settled()
+            return Response(ended.answer)
+        done = await self.until_ended(asked.transactional_id)
+        return Response(TransactionEnded(done.producer_id, done.epoch))
+
+    async def _abort(self, asked: AbortTransaction) -> Answer:
+        fresh = await self._fresh_id(asked.transactional_id)
+        known = self._known.get(asked.transactional_id)
+        record = aborted_by_operator(known, asked, self.now_ms(), fresh)
+        if record is not None:
+            self._used(record.producer_id)
+            _log.warning("The transaction of %r is aborted by an operator.", asked.transactional_id)
+            await self._change(record)
+        await self.until_ended(asked.transactional_id)
+        await self._log.settled()
+        return None
+
+    async def _describe(self, asked: DescribeTransaction) -> Answer:
+        known = self._known.get(asked.transactional_id)
+        if known is None:
+            raise UnknownTransactionalId(asked.transactional_id)
+        await self._log.settled()
+        return Response(known)
+
+    async def _list(self, _: ListTransactions) -> Answer:
+        found = [
+            (each.transactional_id, *identity_in_use(each), each.phase, _begun(each))
+            for each in self._known.values()
+        ]
+        await self._log.settled()
+        return Response(TransactionsListed(tuple(sorted(found))))
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    def _restore(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(FAMILY_PREFIX):
+            self._families.restore(key, value)
+            return
+        name, record = read_entry(TransactionRecord, TRANSACTION_PREFIX, key, value)
+        if record is None:
+            self._forget(name)
+            return
+        self._known[name] = record
+        self._families.has_member(name)
+
+    async def _change(self, record: TransactionRecord) -> None:
+        """Applied at once, since the next decision rests on it; done once it is committed."""
+        self.apply(record)
+        await self._log.append([transaction_entry(record)])
+        self.follow_up(record)
+
+    def apply(self, record: TransactionRecord) -> None:
+        """Whoever calls this appends it in the same step, waits until it is committed, and then follows it up."""
+        self._known[record.transactional_id] = record
+        if Phase(record.phase).is_prepared:
+            self._ending[record.transactional_id] = self._loop.create_future()
+
+    def follow_up(self, record: TransactionRecord) -> None:
+        """What a committed record asks for: its markers, or an eye on its time."""
+        name = record.transactional_id
+        deadline = self._deadlines.pop(name, None)
+        if deadline is not None:
+            self._timers.cancel(deadline)
+        if Phase(record.phase).is_prepared:
+            self._ending.setdefault(name, self._loop.create_future())
+            self._tasks.start(self._finish(record))
+        elif record.phase == Phase.ONGOING:
+            begun_ms = max(record.begun_ms, self._families.heard_ms(name))
+            left_ms = max(0, begun_ms + record.timeout_ms - self.now_ms())
+            self._deadlines[name] = self._timers.after(left_ms, partial(self._look_at_time, name))
+
+    async def _finish(self, record: TransactionRecord) -> None:
+        name = record.transactional_id
+        await self._markers.write_all(record)
+        done = completed(record, self.now_ms())
+        waiting = self._ending.pop(name)
+        # What comes next is appended behind this record; so nothing of it counts before this one is committed.
+        self._known[name] = done
+        waiting.set_result(done)
+        # Until it is committed, the next coordinator tells all once more what they know. So it may wait for company:
+        # mostly for the first partition of the next transaction.
+        await self._log.append([transaction_entry(done)], is_urgent=False)
+
+    def known(self, name: str) -> TransactionRecord | None:
+        return self._known.get(name)
+
+    async def until_ended(self, name: str) -> TransactionRecord:
+        waiting = self._ending.get(name)
+        if waiting is None:
+            return self._known[name]
+        return await asyncio.shield(waiting)
+
+    def _look_at_time(self, name: str) -> None:
+        self._deadlines.pop(name, None)
+        self._tasks.start(self._time_out(name))
+
+    async def _time_out(self, name: str) -> None:
+        try:
+            fresh = await self._fresh_id(name)
+        except RaylogError as error:  # no controller, say: nothing to end all the other transactions for
+            _log.warning("The transaction of %r is over its time, and cannot be aborted yet: %s", name, error)
+            self._deadlines.setdefault(name, self._timers.after(_TRY_AGAIN_MS, partial(self._look_at_time, name)))
+            return
+        known = self._known.get(name)
+        record = None if known is None else timed_out(known, self.now_ms(), fresh, self._families.heard_ms(name))
+        if record is not None:
+            self._used(record.producer_id)
+            _log.warning("The transaction of %r was open for more than %d ms: aborted.", name, record.timeout_ms)
+            await self._change(record)
+        elif known is not None and known.phase == Phase.ONGOING:
+            self.follow_up(known)  # its driver lives, or the wall clock went back
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now_ms = self.now_ms()
+            # No waiting in between: whoever uses one of them again meanwhile would be forgotten all the same.
+            for entry in self._families.expire():
+                self._log.append([entry])
+            for name in [name for name, each in self._known.items() if self._is_over(each, now_ms)]:
+                self._forget(name)
+                self._log.append([(transaction_key(name), None)])
+            await self._log.settled()
+
+    def _is_over(self, known: TransactionRecord, now_ms: int) -> bool:
+        after_ms = 0 if self._families.is_left_behind(known.transactional_id) else _FORGET_MS
+        return is_expired(known, now_ms, after_ms)
+
+    def _forget(self, name: str) -> None:
+        self._known.pop(name, None)
+        self._families.lost_member(name)
+
+    # --- producer ids ---------------------------------------------------------------------------------------------
+
+    async def _fresh_id(self, name: str) -> int:
+        """One that nobody has. It stays fresh until it is used. Most decisions need none, nor anybody to ask for it."""
+        known = self._known.get(name)
+        if known is not None and known.epoch < LAST_EPOCH:
+            return _NOT_NEEDED
+        if not self._fresh:
+            self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
+        return self._fresh[-1]
+
+    async def take_fresh_id(self) -> int:
+        """One that nobody has, nor will have."""
+        if not self._fresh:
+            self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
+        return self._fresh.pop()
+
+    def _used(self, producer_id: int) -> None:
+        if producer_id in self._fresh:
+            self._fresh.remove(producer_id)
+
+    def now_ms(self) -> int:
+        return self._env.wall_ms()
+
+    def _broke(self, error: BaseException) -> None:
+        if isinstance(error, RaylogError) and self._log.ended.done():
+            return
+        _log.critical("A transaction coordinator met a mistake and ends.", exc_info=error)
+        self._log.give_up(error)
+
+
+def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
+    """For `coordinators/process.py`."""
+    return TransactionCoordinator(env, spec, log, link)
+
+
+def _check_size(record: TransactionRecord) -> None:
+    """Of what has to fit into a batch of the log: a record that does not would end this coordinator, and the next."""
+    size = len(transaction_entry(record)[1] or b"")
+    if size > _MOST_BYTES:
+        raise TransactionTooLarge(record.transactional_id, size, _MOST_BYTES)
+
+
+def _begun(record: TransactionRecord) -> int:
+    return record.begun_ms if record.phase == Phase.ONGOING else -1
+
+
+def _check_no_member(name: str) -> None:
+    if split_member(name) is not None:
+        raise InvalidTransactionState(f"{name!r} is a member of a family: only the family's driver ends it.")

@@ -1,0 +1,302 @@
+"""What becomes of a transactional id: from what is known of it and a request, its next record and the answer.
+
+    phase           allows                                                    comes from
+    empty           init · add → ongoing · commit: there is nothing to end    init, complete
+                    abort → complete abort
+    ongoing         add · end → prepare · init, time-out → prepare abort      empty, complete
+    prepare …       the same end again; markers go out → complete             ongoing
+    complete …      as empty · the same end again is answered as before       prepare
+
+What must stay true:
+- An outcome that was prepared never changes (rule 21).
+- Every end raises the identity: producer epoch + 1, and markers carry the raised one, so nothing late can join the
+  next transaction (rule 20). So does an abort where nothing was added: its first batch may still be on its way. The
+  largest epoch is for markers only; behind it comes another producer id.
+- Whoever speaks under any identity but the present one is fenced, except that the holder may ask again how its last
+  transaction ended. Where its time was over it hears so, aborts, and goes on; after an operator's abort it is fenced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from raylog.actors.protocol.transaction_messages import (
+    MAX_TIMEOUT_MS,
+    AbortTransaction,
+    AddGroup,
+    AddPartition,
+    EndTransaction,
+    InitProducer,
+    ProducerInitialised,
+    TransactionEnded,
+    TransactionRecord,
+)
+from raylog.errors import (
+    ConcurrentTransaction,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    TransactionTimedOut,
+    UnknownTransactionalId,
+)
+
+FIRST_EPOCH: Final = 0  # of a producer id; the simulator begins near the last
+LAST_EPOCH: Final = 32_766  # of a transaction
+MARKER_EPOCH: Final = 32_767
+_NOBODY: Final = -1
+
+
+class Phase(IntEnum):
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def is_prepared(self) -> bool:
+        return self in (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT)
+
+    @property
+    def is_idle(self) -> bool:
+        return self in (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
+
+    @property
+    def words(self) -> str:
+        """As people are shown it, and as Kafka calls it: PrepareCommit."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+class Initialised(NamedTuple):
+    """`answer` None: an open transaction is being aborted first, and the producer is to ask again."""
+
+    record: TransactionRecord
+    answer: ProducerInitialised | None
+
+
+class Ended(NamedTuple):
+    """`record` None: nothing changes. `answer` None: it comes when all markers are written."""
+
+    record: TransactionRecord | None
+    answer: TransactionEnded | None
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms: int, fresh_id: int) -> Initialised:
+    """`fresh_id`: a producer id that nobody has, in case one is needed.
+
+    ConcurrentTransaction: its last one is still being ended. ProducerFenced, InvalidTransactionTimeout.
+    """
+    if not 0 < request.timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidTransactionTimeout(request.timeout_ms, MAX_TIMEOUT_MS)
+    if known is None:
+        record = _blank(request, fresh_id, now_ms)
+        return Initialised(record, ProducerInitialised(record.producer_id, record.epoch))
+    if request.producer_id != _NOBODY:
+        _check_holder(known, request.producer_id, request.epoch)
+    if Phase(known.phase).is_prepared:
+        raise ConcurrentTransaction(known.transactional_id)
+    if known.phase == Phase.ONGOING:
+        aborting = _prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id)
+        return Initialised(_held_by(aborting, request), None)
+    producer_id, epoch = _next_identity(known, fresh_id)
+    record = replace(
+        _held_by(known, request),
+        producer_id=producer_id, epoch=epoch, timeout_ms=request.timeout_ms, phase=int(Phase.EMPTY), changed_ms=now_ms,
+    )  # fmt: skip
+    return Initialised(record, ProducerInitialised(producer_id, epoch))
+
+
+def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms: int) -> TransactionRecord | None:
+    """None: it is in the transaction already. Where it is not, those that come together with it are added, too.
+
+    TransactionTimedOut, ProducerFenced, ConcurrentTransaction, UnknownTransactionalId.
+    """
+    partition = request.topic, request.topic_id, request.partition
+    open_ = _opened(known, request, now_ms)
+    if partition in open_.partitions:
+        return None
+    added = [each for each in dict.fromkeys((partition, *request.together)) if each not in open_.partitions]
+    return replace(open_, partitions=(*open_.partitions, *added), changed_ms=now_ms)
+
+
+def add_group(known: TransactionRecord | None, request: AddGroup, now_ms: int) -> TransactionRecord | None:
+    """As `add_partition`."""
+    open_ = _opened(known, request, now_ms)
+    if request.group in open_.groups:
+        return None
+    return replace(open_, groups=(*open_.groups, request.group), changed_ms=now_ms)
+
+
+def end_transaction(known: TransactionRecord | None, request: EndTransaction, now_ms: int, fresh_id: int) -> Ended:
+    """ProducerFenced, UnknownTransactionalId; TransactionTimedOut, InvalidTransactionState: it ended the other way."""
+    known = _known(known, request.transactional_id)
+    identity = request.producer_id, request.epoch
+    if identity == (known.ended_id, known.ended_epoch):
+        return _asked_again(known, request)
+    if identity != (known.producer_id, known.epoch):
+        raise ProducerFenced(request.producer_id, request.epoch, known.epoch)
+    if known.phase != Phase.ONGOING and request.commits:
+        return Ended(None, TransactionEnded(known.producer_id, known.epoch))
+    if known.phase != Phase.ONGOING:
+        return _abort_nothing(known, now_ms, fresh_id)
+    phase = Phase.PREPARE_COMMIT if request.commits else Phase.PREPARE_ABORT
+    return Ended(_prepare(known, phase, now_ms, fresh_id), None)
+
+
+def _abort_nothing(known: TransactionRecord, now_ms: int, fresh_id: int) -> Ended:
+    """A first batch of it may be on its way all the same, and must not begin the next one: so this is an end, too."""
+    if Phase(known.phase).is_prepared:
+        raise ConcurrentTransaction(known.transactional_id)
+    producer_id, epoch = _next_identity(known, fresh_id)
+    record = replace(
+        known,
+        producer_id=producer_id, epoch=epoch, phase=int(Phase.COMPLETE_ABORT), changed_ms=now_ms,
+        ended_id=known.producer_id, ended_epoch=known.epoch,
+    )  # fmt: skip
+    return Ended(record, TransactionEnded(producer_id, epoch))
+
+
+def _asked_again(known: TransactionRecord, request: EndTransaction) -> Ended:
+    if known.phase in (Phase.EMPTY, Phase.ONGOING):
+        raise InvalidTransactionState(f"The next transaction of {known.transactional_id!r} has begun already.")
+    if request.commits != (known.phase in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)):
+        if known.timed_out:
+            raise TransactionTimedOut(known.transactional_id, known.timeout_ms)
+        ended = "aborted" if request.commits else "committed"
+        raise InvalidTransactionState(f"The transaction of {known.transactional_id!r} was {ended} before.")
+    if Phase(known.phase).is_prepared:
+        return Ended(None, None)
+    return Ended(None, TransactionEnded(known.producer_id, known.epoch))
+
+
+# --- what nobody asks for -----------------------------------------------------------------------------------------
+
+
+def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int, heard_ms: int = 0) -> TransactionRecord | None:
+    """Aborted, if it has been open for too long. `heard_ms`: when its driver, if it has one, was heard last."""
+    if known.phase != Phase.ONGOING or now_ms - max(known.begun_ms, heard_ms) < known.timeout_ms:
+        return None
+    return replace(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id), timed_out=True)
+
+
+def aborted_by_operator(
+    known: TransactionRecord | None, request: AbortTransaction, now_ms: int, fresh_id: int
+) -> TransactionRecord | None:
+    """None: it is being aborted, or was. UnknownTransactionalId; InvalidTransactionState: it is not open."""
+    known = _known(known, request.transactional_id)
+    if identity_in_use(known) == (request.producer_id, request.epoch) and known.phase == Phase.ONGOING:
+        return _held_by_nobody(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id))
+    is_last = (request.producer_id, request.epoch) == (known.marker_id, known.marker_epoch - 1)
+    if is_last and known.phase in (Phase.PREPARE_ABORT, Phase.COMPLETE_ABORT):
+        return None
+    asked = f"of producer {request.producer_id}, epoch {request.epoch}"
+    raise InvalidTransactionState(f"{request.transactional_id!r} has no open transaction {asked}.")
+
+
+def completed(known: TransactionRecord, now_ms: int) -> TransactionRecord:
+    """Every partition and group has its marker."""
+    assert Phase(known.phase).is_prepared
+    phase = Phase.COMPLETE_COMMIT if known.phase == Phase.PREPARE_COMMIT else Phase.COMPLETE_ABORT
+    return replace(known, phase=int(phase), partitions=(), groups=(), changed_ms=now_ms)
+
+
+# --- members of a family, `rules/family.py` -----------------------------------------------------------------
+
+
+def opened_for_family(
+    known: TransactionRecord | None, name: str, fresh_id: int, timeout_ms: int, now_ms: int
+) -> TransactionRecord:
+    """Open from the start. `known` None: under a producer id that nobody has; else under its next identity."""
+    if known is None:
+        known = _blank(InitProducer(name, timeout_ms, _NOBODY, _NOBODY), fresh_id, now_ms)
+    assert Phase(known.phase).is_idle
+    return replace(
+        known,
+        timeout_ms=timeout_ms, phase=int(Phase.ONGOING), partitions=(), groups=(), begun_ms=now_ms, changed_ms=now_ms,
+    )  # fmt: skip
+
+
+def ended_with_family(known: TransactionRecord, commits: bool, now_ms: int) -> TransactionRecord:
+    """Prepared. It needs no other producer id: members are not opened under their last epoch."""
+    assert known.phase == Phase.ONGOING
+    assert known.epoch < LAST_EPOCH
+    return _prepare(known, Phase.PREPARE_COMMIT if commits else Phase.PREPARE_ABORT, now_ms, _NOBODY)
+
+
+def is_expired(known: TransactionRecord, now_ms: int, after_ms: int) -> bool:
+    """Whether nobody has used it for so long that it may be forgotten."""
+    return Phase(known.phase).is_idle and now_ms - known.changed_ms >= after_ms
+
+
+# --- identities ---------------------------------------------------------------------------------------------------
+
+
+def identity_in_use(known: TransactionRecord) -> tuple[int, int]:
+    """Of the transaction that is open or being ended; where there is none, of the next."""
+    if Phase(known.phase).is_prepared:
+        return known.marker_id, known.marker_epoch - 1
+    return known.producer_id, known.epoch
+
+
+def _blank(request: InitProducer, fresh_id: int, now_ms: int) -> TransactionRecord:
+    return TransactionRecord(
+        request.transactional_id, fresh_id, FIRST_EPOCH, request.timeout_ms, int(Phase.EMPTY), (), (), -1, now_ms,
+        _NOBODY, _NOBODY, _NOBODY, _NOBODY,
+    )  # fmt: skip
+
+
+def _next_identity(known: TransactionRecord, fresh_id: int) -> tuple[int, int]:
+    return (known.producer_id, known.epoch + 1) if known.epoch < LAST_EPOCH else (fresh_id, FIRST_EPOCH)
+
+
+def _prepare(known: TransactionRecord, phase: Phase, now_ms: int, fresh_id: int) -> TransactionRecord:
+    producer_id, epoch = _next_identity(known, fresh_id)
+    return replace(
+        known,
+        producer_id=producer_id, epoch=epoch, phase=int(phase), changed_ms=now_ms,
+        ended_id=known.producer_id, ended_epoch=known.epoch,
+        marker_id=known.producer_id, marker_epoch=min(known.epoch + 1, MARKER_EPOCH), timed_out=False,
+    )  # fmt: skip
+
+
+def _held_by(record: TransactionRecord, request: InitProducer) -> TransactionRecord:
+    """It may ask again, be the answer lost or to come later, under what it had; whoever else had the id may not."""
+    return replace(record, ended_id=request.producer_id, ended_epoch=request.epoch)
+
+
+def _held_by_nobody(record: TransactionRecord) -> TransactionRecord:
+    """Whoever had it is fenced, and asks in vain how it ended."""
+    return replace(record, ended_id=_NOBODY, ended_epoch=_NOBODY)
+
+
+def _check_holder(known: TransactionRecord, producer_id: int, epoch: int) -> None:
+    present, before = (known.producer_id, known.epoch), (known.ended_id, known.ended_epoch)
+    if (producer_id, epoch) not in (present, before):
+        raise ProducerFenced(producer_id, epoch, known.epoch)
+
+
+def _known(known: TransactionRecord | None, name: str) -> TransactionRecord:
+    if known is None:
+        raise UnknownTransactionalId(name)
+    return known
+
+
+def _opened(known: TransactionRecord | None, request: AddPartition | AddGroup, now_ms: int) -> TransactionRecord:
+    """With its transaction open, under the identity of the request."""
+    known = _known(known, request.transactional_id)
+    identity = request.producer_id, request.epoch
+    if identity == (known.ended_id, known.ended_epoch) and known.timed_out:
+        raise TransactionTimedOut(known.transactional_id, known.timeout_ms)
+    if identity != (known.producer_id, known.epoch):
+        raise ProducerFenced(request.producer_id, request.epoch, known.epoch)
+    if Phase(known.phase).is_prepared:
+        raise ConcurrentTransaction(known.transactional_id)
+    if known.phase == Phase.ONGOING:
+        return known
+    return replace(known, phase=int(Phase.ONGOING), partitions=(), groups=(), begun_ms=now_ms)

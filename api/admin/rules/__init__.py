@@ -1,0 +1,1 @@
+"""Descriptions of groups and transactions as users get them. Pure."""

@@ -1,0 +1,55 @@
+"""Groups as people and programs are shown them (`Cluster.list_groups`, `describe_group`, …)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    state: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: str
+    group_instance_id: str  # of a static member; else empty
+    client_id: str
+    host: str
+    epoch: int
+    assignment: frozenset[TopicPartition]  # what it may commit
+    revoking: frozenset[TopicPartition]  # of that: what it has been asked to give up
+    target: frozenset[TopicPartition]  # what it is to have when the group has settled
+    ms_since_heard: int  # −1: not since this coordinator serves
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One partition that the group has committed, or that a member has."""
+
+    partition: TopicPartition
+    member_id: str  # empty: nobody's
+    committed: OffsetAndMetadata | None
+    end_offset: int  # −1: not known now
+    lag: int | None  # records between the two; None: one of them is not known
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    state: str
+    epoch: int
+    assignor: str
+    reason: str  # of the last rebalance
+    problem: str  # why there is no assignment for the present members; else empty
+    members: tuple[MemberDescription, ...]
+    partitions: tuple[GroupPartition, ...]
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions where it is known."""
+        return sum(each.lag or 0 for each in self.partitions)

@@ -1,0 +1,70 @@
+"""What a consumer has on its process's client loop: made, and taken down."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.api.connection.client_access import link_address
+from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.api.connection.records import TopicPartition
+from raylog.api.consumer.fetch_buffer import Arrivals
+from raylog.api.consumer.fetching.fetcher import Fetcher
+from raylog.api.consumer.group.group_client import GroupClient
+from raylog.api.consumer.group_subscription import GroupDesk
+from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.subscription_state import ConsumerDesk
+
+CLOSE_SECONDS: Final = 5.0
+
+
+def open_link(runtime: ClientRuntime, cluster: Any, timeout: float) -> ClusterLink:
+    """To the cluster that is meant, shared with other clients of this process."""
+    address = link_address(cluster, timeout)
+    return runtime.run(runtime.acquire_link(address), timeout)
+
+
+async def begin_fetching(link: ClusterLink, options: ConsumerOptions) -> tuple[Fetcher, Arrivals]:
+    fetcher = Fetcher(link, options)
+    return fetcher, Arrivals(fetcher)
+
+
+async def end_fetching(runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink) -> None:
+    arrivals.close()
+    await fetcher.close()
+    await runtime.release_link(link)
+
+
+async def join_group(
+    runtime: ClientRuntime,
+    link: ClusterLink,
+    options: ConsumerOptions,
+    desk: ConsumerDesk,
+    fetcher: Fetcher,
+    arrivals: Arrivals,
+) -> GroupDesk:
+    def known_end(partition: TopicPartition) -> int:
+        marks = fetcher.marks.get(partition)
+        return 0 if marks is None else marks.high_watermark
+
+    group = GroupDesk(runtime, options, desk, arrivals.wake)
+    client = GroupClient(link, options, group.since_poll, group.put, group.linger, known_end)
+    group.begin(client, runtime.at_exit(partial(client.close, {}, CLOSE_SECONDS)))
+    return group
+
+
+def let_go(
+    runtime: ClientRuntime, fetcher: Fetcher, arrivals: Arrivals, link: ClusterLink, group: GroupDesk | None
+) -> None:
+    """On whatever thread the last reference went, perhaps on the loop itself: it waits for nothing."""
+
+    async def end() -> None:
+        if group is not None:
+            group.forget()
+            await group.client.close({}, CLOSE_SECONDS)
+        await end_fetching(runtime, fetcher, arrivals, link)
+
+    if runtime.is_running:
+        asyncio.run_coroutine_threadsafe(end(), runtime.loop)

@@ -1,0 +1,1 @@
+"""A consumer as a member of a group: heartbeats, assignments, commits."""

@@ -1,0 +1,1 @@
+"""What a consumer decides: options, positions, what of a fetched piece is visible, records and columns of it. Pure."""

@@ -1,0 +1,1 @@
+"""`ParallelConsumer`: records by key on many handlers, committed in order."""

@@ -1,0 +1,175 @@
+"""Sends what a producer has accumulated: the event loop's side of a producer.
+
+    accumulator ──told──► drain ──► PartitionSender.pump ──► ClusterLink.ask ──► the leader
+    link.on_change ──► every pump: a new leader, or one at last
+    tick ──► expire: what is too late fails
+
+What must stay true:
+- Everything that the accumulator has taken gets an outcome, if only when the sender is closed or meets an error
+  that nobody expected: then all fails with it, and nothing more is taken.
+- There is no timer and no request while there is nothing to send.
+
+It runs on one event loop, without threads and Ray, in the simulator as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.wait_notices import WaitNotices
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
+from raylog.api.producer.buffer.record_accumulator import BatchAccumulator
+from raylog.api.producer.rules.producer_batch import PendingBatch
+from raylog.api.producer.rules.producer_options import ProducerOptions
+from raylog.api.producer.rules.producer_transaction import ProducerTransaction
+from raylog.api.producer.sending.partition_sender import PartitionSender
+from raylog.errors import ClusterUnreachable, PeerNotAdmitted, ProducerClosed, RaylogError
+from raylog.storage.format.compression import codec_named
+
+_TICK_SECONDS: Final = 0.25
+_REFRESH_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Sender:
+    """Made on its loop."""
+
+    def __init__(
+        self, link: ClusterLink, accumulator: BatchAccumulator, options: ProducerOptions, metrics: ProducerMetrics
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.link = link
+        self.accumulator = accumulator
+        self.options = options
+        self.metrics = metrics
+        self.codec = codec_named(options.compression_type or "none").number
+        name = options.transactional_id
+        self.transaction = None if name is None else ProducerTransaction(name)
+        self.is_closed = False
+        self._partitions: dict[tuple[str, int], PartitionSender] = {}
+        self._tasks = BackgroundTasks(self.broke)
+        self._unsubscribe = link.on_change(self._pump_all)
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_seconds = min(_TICK_SECONDS, options.delivery_timeout_ms / 4000)
+        self._is_refreshing = False
+        self._notices = WaitNotices(self.loop.time)
+
+    def drain(self) -> None:
+        """Look at the queues that have something new."""
+        told = self.accumulator.told
+        while told:
+            queue = told.popleft()
+            if self.is_closed:
+                continue
+            name = (queue.topic, queue.partition)
+            found = self._partitions.get(name)
+            if found is None:
+                found = self._partitions[name] = PartitionSender(self, queue)
+            found.pump()
+        if self.is_closed:
+            self._fail_all(ProducerClosed())
+        elif self._tick is None and self.accumulator.unresolved:
+            self._tick = self.loop.call_later(self._tick_seconds, self._look_at_clock)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.start(work)
+
+    async def producer_id(self) -> int:
+        return await self.link.producer_id(self.options.request_timeout_ms / 1000)
+
+    def resolved(self, batch: PendingBatch) -> None:
+        self.metrics.resolved(batch)
+        if self.transaction is not None and batch in self.accumulator.unresolved:
+            assert batch.outcome is not None
+            error = batch.outcome.error
+            if error is not None:
+                self.transaction_failed(error)
+        self.accumulator.let_go(batch)
+
+    def transaction_failed(self, error: RaylogError) -> None:
+        """Something of it will not be done. What is held of it is refused as the partitions look at it."""
+        assert self.transaction is not None
+        if self.transaction.failed(error):
+            self.loop.call_soon(self._pump_all)
+
+    def refuse_unsent(self) -> bool:
+        """What is held of an aborted transaction fails. False: a thread is adding something just now; come again."""
+        assert self.transaction is not None
+        error = self.transaction.refusal()
+        left = [each for each in self._every_partition() if not each.refuse_all(error)]
+        return not left
+
+    def refresh_soon(self) -> None:
+        """Metadata may be out of date."""
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self.start(self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            await self.link.refresh(_REFRESH_SECONDS)
+        except (ClusterUnreachable, PeerNotAdmitted) as error:
+            _log.debug("No newer metadata: %s", error)  # every batch says at its end what kept it
+        finally:
+            self._is_refreshing = False
+
+    def _pump_all(self) -> None:
+        for each in list(self._partitions.values()):
+            each.pump()
+
+    def _look_at_clock(self) -> None:
+        self._tick = None
+        now = self.loop.time()
+        for each in list(self._partitions.values()):
+            if not each.is_idle:
+                each.expire(now)
+                each.pump()
+        self._tell_what_waits()
+        if self.accumulator.unresolved and not self.is_closed:
+            self._tick = self.loop.call_later(self._tick_seconds, self._look_at_clock)
+
+    def _tell_what_waits(self) -> None:
+        waiting = {
+            f"{topic}-{number} to take records": why
+            for (topic, number), each in self._partitions.items()
+            if (why := each.why_it_waits())
+        }
+        self._notices.only(waiting)
+        self._notices.tell_if_due()
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """What is not resolved by now fails."""
+        if not self.is_closed:
+            self._end(ProducerClosed("it was closed before this record was delivered"))
+        await self._tasks.close()
+
+    def broke(self, error: BaseException) -> None:
+        """Something happened that nobody foresaw."""
+        _log.critical("A producer has to end: %r", error, exc_info=error)
+        reason = f"it met an error that nobody expected, {type(error).__name__}: {error}"
+        self._end(ProducerClosed(reason))
+
+    def _end(self, error: RaylogError) -> None:
+        self.is_closed = True
+        self._unsubscribe()
+        if self._tick is not None:
+            self._tick.cancel()
+        self._fail_all(error)
+
+    def _fail_all(self, error: RaylogError) -> None:
+        for each in self._every_partition():
+            each.fail_all(error)
+
+    def _every_partition(self) -> list[PartitionSender]:
+        for queue in self.accumulator.queues():
+            name = (queue.topic, queue.partition)
+            if name not in self._partitions:
+                self._partitions[name] = PartitionSender(self, queue)
+        return list(self._partitions.values())

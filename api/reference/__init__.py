@@ -1,0 +1,1 @@
+"""The page that lists every option and setting, made from their definitions."""

@@ -1,0 +1,144 @@
+"""A group's new target: who is to own what, of the topics that there are. Decides, and changes nothing.
+
+    plan_target(group)             → what the assignor is to be asked, and for which state of the group
+    target_records(group, given)   → what it has answered, as records, if the group is still in that state
+
+What must stay true: the targets come first and the group's `target_epoch` last, so whoever takes over in between finds
+that the group still needs one, and makes it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+
+from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape
+from raylog.groups.assignors.calling import AssignorCall, Given
+from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR
+from raylog.groups.records.messages import PartitionId, Profile, grouped
+from raylog.groups.records.offsets_log import KnownTopic, Racks, Topics
+from raylog.groups.records.records import GroupKey, GroupValue, Record, TargetKey, TargetValue
+from raylog.groups.rules.group import Group
+from raylog.groups.rules.pattern_topics import PatternTopics
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What a new target is made by, and for."""
+
+    group_id: str
+    epoch: int
+    members: frozenset[str]
+    topics_version: int
+    wanted: Mapping[str, KnownTopic]
+    call: AssignorCall
+
+    def is_of(self, group: Group) -> bool:
+        """Whether the group is still what the assignor was told; a static member may have another member id by now."""
+        return group.epoch == self.epoch and group.members.keys() == self.members
+
+
+def subscribed(profile: Profile, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> frozenset[str]:
+    """The topics that a member wants, of those that there are."""
+    named = {name for name in profile.topics if name in topics}
+    if profile.pattern:
+        named.update(name for name in patterns.means(profile.pattern) if name in topics)
+    return frozenset(named)
+
+
+def wanted_topics(group: Group, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> dict[str, KnownTopic]:
+    """All that some member wants."""
+    names = {name for name in group.named if name in topics}
+    for pattern in group.patterns:
+        names.update(name for name in patterns.means(pattern) if name in topics)
+    return {name: topics[name] for name in sorted(names)}
+
+
+def knows_patterns(group: Group, patterns: PatternTopics) -> bool:
+    """Whether it can be told which topics its members want."""
+    return all(map(patterns.knows, group.patterns))
+
+
+def topic_changes(group: Group, topics: Topics, patterns: PatternTopics) -> str:
+    """What has become of the topics since the group's targets were made, for people; empty: nothing.
+
+    A coordinator that has heard less of the topics than the one before it decides nothing by that.
+    """
+    if not group.members or topics.version < group.value.metadata_version:
+        return ""
+    before = dict(group.value.topics)
+    wanted = wanted_topics(group, topics.by_name(), patterns)
+    now = {each.topic_id: each for each in wanted.values()}
+    changes = [
+        f"topic {each.name} " + ("appeared" if topic_id not in before else f"has {each.partitions} partitions now")
+        for topic_id, each in now.items()
+        if before.get(topic_id) != each.partitions
+    ]
+    gone = len(before.keys() - now.keys())
+    if gone:
+        changes.append(f"{gone} of its topics {'is' if gone == 1 else 'are'} gone")
+    knows_racks = group.racks is not None and not group.is_assigning
+    if not changes and knows_racks and group.racks != racks_that_count(group, wanted):
+        changes.append("replicas are in other racks")
+    return ", ".join(changes)
+
+
+def racks_that_count(group: Group, wanted: Mapping[str, KnownTopic]) -> Racks:
+    """Where the replicas are, if any member says where it is itself."""
+    if not any(member.profile.rack for member in group.members.values()):
+        return ()
+    return tuple(sorted(((each.topic_id, each.racks) for each in wanted.values()), key=itemgetter(0)))
+
+
+def choose_assignor(group: Group) -> str:
+    """What most members ask for; of several the present one, or the first by name."""
+    votes = Counter(member.profile.assignor for member in group.members.values() if member.profile.assignor)
+    if not votes:
+        return DEFAULT_ASSIGNOR
+    most = max(votes.values())
+    first = sorted(name for name, count in votes.items() if count == most)
+    return group.value.assignor if group.value.assignor in first else first[0]
+
+
+def plan_target(group: Group, topics: Topics, patterns: PatternTopics) -> TargetPlan:
+    wanted = wanted_topics(group, topics.by_name(), patterns)
+    shapes = {each.name: TopicShape(each.partitions, each.racks if any(each.racks) else ()) for each in wanted.values()}
+    call = AssignorCall(choose_assignor(group), tuple(_subscribers(group, wanted, patterns)), shapes)
+    return TargetPlan(group.group_id, group.epoch, frozenset(group.members), topics.version, wanted, call)
+
+
+def target_records(group: Group, plan: TargetPlan, given: Given) -> list[Record]:
+    """For the very group that was planned for."""
+    assert plan.is_of(group)
+    records: list[Record] = []
+    for member_id, partitions in given.items():
+        target = _as_ids(partitions, plan.wanted)
+        if target != group.members[member_id].target:
+            records.append((TargetKey(group.group_id, member_id), TargetValue(grouped(target))))
+    shape = tuple(sorted((each.topic_id, each.partitions) for each in plan.wanted.values()))
+    before = group.value
+    version = max(plan.topics_version, before.metadata_version)
+    value = GroupValue(before.epoch, before.epoch, plan.call.name, version, shape, before.empty_since_ms, before.reason)
+    return [*records, (GroupKey(group.group_id), value)]
+
+
+def _subscribers(
+    group: Group, wanted: Mapping[str, KnownTopic], patterns: PatternTopics
+) -> list[Subscriber]:
+    names = {each.topic_id: each.name for each in wanted.values()}
+    subscriptions: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
+    found = []
+    for member in group.members.values():
+        profile = member.profile
+        key = (profile.topics, profile.pattern)
+        if key not in subscriptions:
+            subscriptions[key] = subscribed(profile, wanted, patterns)
+        owned = frozenset((names[topic_id], number) for topic_id, number in member.target if topic_id in names)
+        found.append(Subscriber(member.member_id, profile.instance_id, profile.rack, subscriptions[key], owned))
+    return found
+
+
+def _as_ids(partitions: frozenset[TopicPartition], wanted: Mapping[str, KnownTopic]) -> frozenset[PartitionId]:
+    return frozenset((wanted[name].topic_id, number) for name, number in partitions)

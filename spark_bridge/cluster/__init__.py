@@ -1,0 +1,1 @@
+"""The way of a Spark process to the brokers, without Ray."""

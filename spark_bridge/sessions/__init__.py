@@ -1,0 +1,1 @@
+"""Spark on Ray by RayDP: starting and stopping it, and what its processes need."""

@@ -1,0 +1,1 @@
+"""Which nodes and settings a Spark session gets. Pure."""

@@ -1,0 +1,1 @@
+"""DataFrames into topics, all of a batch or nothing."""

@@ -1,0 +1,1 @@
+"""What a write takes as options, and which columns make records. Pure."""

@@ -1,0 +1,1 @@
+"""Compaction of a log: what to keep, writing it, swapping it in."""

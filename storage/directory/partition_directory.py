@@ -1,0 +1,300 @@
+"""The directory of one replica: whose it is, what it remembers beside the batches, and its lock.
+
+    .lock                         flock: one owner
+    partition.json                cluster id, topic, topic id, partition, configuration; written last at creation
+    log-checkpoint                boot id, recovery point, high watermark, log start offset, and what is unfinished
+    clean-shutdown                the segments and their sizes at the last clean close; absent while the log is open
+    quarantine                    why this replica may not be used any more (rule 14)
+    disk-failed                   the disk has refused a write or a sync: what was unsynced has to be written again
+    leader-epoch-checkpoint       see leader_epochs.py
+    <offset>.log .index .timeindex .txnindex .snapshot
+
+What must stay true: all of the named files are replaced whole (rule 15). The log start offset on disk is never behind
+what has been deleted, so a first segment that begins after it is missing data.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from raylog.config import ConfigValue, TopicConfig
+from raylog.errors import DirectoryNotOurs, DiskError, LogDamaged, WrongCluster, WrongPartition
+from raylog.storage.directory.doubts import BLANK
+from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
+from raylog.storage.disk.disk import DirectoryLock, Disk
+from raylog.storage.segment.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.segment.segment import LOG_SUFFIX, file_name
+
+LOCK_FILE: Final = ".lock"
+PARTITION_FILE: Final = "partition.json"
+CHECKPOINT_FILE: Final = "log-checkpoint"
+CLEAN_SHUTDOWN_FILE: Final = "clean-shutdown"
+QUARANTINE_FILE: Final = "quarantine"
+DISK_FAILED_FILE: Final = "disk-failed"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+CHECKPOINT_VERSION: Final = 1
+_VERSION: Final = 1
+
+_SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+_OF_A_SEGMENT: Final = re.compile(r"\d{20}\.")
+# What a creation that was interrupted may have left behind, or a compaction of an earlier topic of the same name that
+# has not heard of its end yet.
+_BEFORE_CREATION: Final = frozenset((LOCK_FILE, CHECKPOINT_FILE, LEADER_EPOCHS_FILE))
+_ALSO_BEFORE_CREATION: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX)
+
+
+@dataclass(frozen=True)
+class PartitionIdentity:
+    """Which partition of which topic; the id tells a topic from an earlier one of the same name."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic!r} (id {self.topic_id})"
+
+
+@dataclass(frozen=True)
+class LogCheckpoint:
+    """What a log knows when it is opened. Everything below the recovery point has been synced."""
+
+    boot_id: str
+    recovery_point: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it, see log_doubts.py
+    restart: tuple[int, int] | None = None  # thrown away half way: (first offset, log start offset) to go on with
+
+
+@dataclass(frozen=True)
+class CleanShutdown:
+    """(base offset, size) of each segment, and the log end offset, when the log was closed."""
+
+    log_end_offset: int
+    segments: tuple[tuple[int, int], ...]
+
+
+def may_precede_creation(name: str) -> bool:
+    """Whether a directory that is not a replica's yet may hold a file of this name: its creation was cut short."""
+    return name in _BEFORE_CREATION or name.endswith(_ALSO_BEFORE_CREATION)
+
+
+class PartitionDirectory:
+    """An open, locked directory."""
+
+    def __init__(self, disk: Disk, path: str, identity: PartitionIdentity, lock: DirectoryLock) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        self._lock = lock
+        self._writing = threading.Lock()
+        self._checkpoints = 0
+        self._carried_out = 0  # the number of the last that was
+        self.is_released = False
+        self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
+        self.copy_lock = threading.Lock()  # of the copies of it that log_copy.py makes
+        self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
+
+    @classmethod
+    def open(
+        cls, disk: Disk, path: str, identity: PartitionIdentity, overrides: Mapping[str, ConfigValue]
+    ) -> tuple[PartitionDirectory, bool]:
+        """Lock the directory and check that it is this partition's, creating it if it is blank.
+
+        Returns it, and whether it is new.
+        """
+        disk.make_directory(path)
+        directory = cls(disk, path, identity, disk.lock_directory(path))
+        try:
+            created = directory._check_or_create(overrides)
+            directory._refuse_quarantined()
+        except BaseException:
+            directory.release()
+            raise
+        return directory, created
+
+    def _check_or_create(self, overrides: Mapping[str, ConfigValue]) -> bool:
+        try:
+            found, config = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, _parse_identity)
+        except FileNotFoundError:
+            self._create(overrides)
+            return True
+        if found.cluster_id != self.identity.cluster_id:
+            raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
+        if found != self.identity:
+            raise WrongPartition(self.path, str(found), str(self.identity))
+        self.flush_policy = TopicConfig.parse(config).flush_policy
+        wanted = TopicConfig.parse(overrides)
+        if config != self._writable(wanted, all_synced=False).overrides():
+            self.write_config(wanted, all_synced=False)
+        return False
+
+    def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
+        for name in self.disk.list_directory(self.path):
+            if not may_precede_creation(name):
+                raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
+        self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=BLANK))
+        self.write_config(TopicConfig.parse(overrides), all_synced=True)
+        self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
+
+    def write_config(self, config: TopicConfig, *, all_synced: bool) -> None:
+        """Write down whose this is and the settings; `flush.policy=fsync` waits until all in the log is synced.
+
+        What was counted before the change stood in the page cache: a reboot that takes it has to raise doubt (rule 7).
+        """
+        written = self._writable(config, all_synced)
+        body = {**asdict(self.identity), "config": written.overrides()}
+        write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
+        self.flush_policy = written.flush_policy
+
+    def _writable(self, config: TopicConfig, all_synced: bool) -> TopicConfig:
+        may_be_written = all_synced or config.flush_policy != "fsync" or self.flush_policy == "fsync"
+        return config if may_be_written else replace(config, flush_policy=self.flush_policy)
+
+    def release(self) -> None:
+        """Give up the lock. What other threads were still to write here stays unwritten."""
+        with self._writing, self.progress_lock:
+            self._checkpoints += 1
+            self.is_released = True
+            self._lock.release()
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # --- files of segments ---
+
+    def files_with(self, suffix: str) -> list[int]:
+        """The offsets for which there is a file with this suffix, rising."""
+        matches = map(_SEGMENT_FILE.fullmatch, self.disk.list_directory(self.path))
+        return [int(match[1]) for match in matches if match and match[2] == suffix]
+
+    def segment_bases(self) -> list[int]:
+        return self.files_with(LOG_SUFFIX)
+
+    def remove_snapshots(self, keep: Container[int]) -> None:
+        """Remove the producers' states but those where a segment begins: of no use, or of a log that is gone."""
+        for offset in self.files_with(SNAPSHOT_SUFFIX):
+            if offset not in keep:
+                self.disk.remove(self.file(file_name(offset, SNAPSHOT_SUFFIX)))
+
+    def remove_segment_files(self) -> None:
+        """Remove whatever belongs to a segment, also half-way through a compaction."""
+        for name in self.disk.list_directory(self.path):
+            if _OF_A_SEGMENT.match(name):
+                self.disk.remove(self.file(name))
+
+    # --- what is remembered ---
+
+    def read_checkpoint(self) -> LogCheckpoint:
+        path = self.file(CHECKPOINT_FILE)
+        try:
+            return read_checkpoint(self.disk, path, CHECKPOINT_VERSION, parse_marks)
+        except FileNotFoundError:
+            raise LogDamaged(path, 0, "the file is missing") from None
+
+    def write_checkpoint(self, checkpoint: LogCheckpoint) -> None:
+        self.begin_checkpoint(checkpoint).carry_out()
+
+    def begin_checkpoint(self, checkpoint: LogCheckpoint) -> CheckpointWrite:
+        """The next write of the marks. From now on those that were begun before it are overtaken."""
+        self._checkpoints += 1
+        return CheckpointWrite(self, checkpoint, self._checkpoints)
+
+    def carry_out(self, write: CheckpointWrite) -> bool:
+        with self._writing:
+            if write.number != self._checkpoints:
+                return False
+            write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, asdict(write.checkpoint))
+            self._carried_out = write.number
+            return True
+
+    def is_newest(self, write: CheckpointWrite) -> bool:
+        """Whether these are the marks on disk, and no others are on their way."""
+        return write.number == self._checkpoints == self._carried_out
+
+    def read_clean_shutdown(self) -> CleanShutdown | None:
+        try:
+            return read_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION, _parse_shutdown)
+        except FileNotFoundError:
+            return None
+
+    def write_clean_shutdown(self, shutdown: CleanShutdown) -> None:
+        body = {"log_end_offset": shutdown.log_end_offset, "segments": [list(pair) for pair in shutdown.segments]}
+        write_checkpoint(self.disk, self.file(CLEAN_SHUTDOWN_FILE), _VERSION, body)
+
+    def forget_clean_shutdown(self) -> None:
+        """Must reach the disk before anything is appended: a marker that is wrong would hide a crash."""
+        if self.disk.exists(self.file(CLEAN_SHUTDOWN_FILE)):
+            self.disk.remove(self.file(CLEAN_SHUTDOWN_FILE))
+            self.disk.sync_directory(self.path)
+
+    def quarantine(self, damage: LogDamaged) -> None:
+        """Remember, through restarts, that this replica is damaged (rule 14)."""
+        body = {"path": damage.path, "position": damage.position, "reason": damage.reason}
+        write_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, body)
+
+    def note_failed_disk(self, error: DiskError) -> None:
+        """Tell the next process of this boot. It is not synced, so it works on a disk that refuses each sync.
+
+        A reboot takes the pages in question anyway, and raises doubt.
+        """
+        self.disk.write_file(self.file(DISK_FAILED_FILE), f"{error}\n".encode())
+
+    def has_failed_disk(self) -> bool:
+        return self.disk.exists(self.file(DISK_FAILED_FILE))
+
+    def forget_failed_disk(self) -> None:
+        """All that may have been dropped is in dirty pages again, or was lost with them."""
+        if self.has_failed_disk():
+            self.disk.remove(self.file(DISK_FAILED_FILE))
+
+    def _refuse_quarantined(self) -> None:
+        try:
+            damage = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, _parse_damage)
+        except FileNotFoundError:
+            return
+        raise damage
+
+
+@dataclass(frozen=True)
+class CheckpointWrite:
+    """Marks on their way to the disk, which may be carried out on another thread: it takes two syncs.
+
+    One that was overtaken leaves the file alone. So marks that a truncation has lowered are never raised again by a
+    write that began before it, and the owner, who overtakes, waits for no more than the one that is being written.
+    """
+
+    directory: PartitionDirectory
+    checkpoint: LogCheckpoint
+    number: int
+
+    def carry_out(self) -> bool:
+        """Whether it was written."""
+        return self.directory.carry_out(self)
+
+
+def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigValue]]:
+    config = body.pop("config")
+    return PartitionIdentity(**body), config
+
+
+def parse_marks(body: Body) -> LogCheckpoint:
+    """What a `log-checkpoint` says."""
+    restart = body.pop("restart", None)
+    return LogCheckpoint(**body, restart=restart and (restart[0], restart[1]))
+
+
+def _parse_shutdown(body: Body) -> CleanShutdown:
+    return CleanShutdown(body["log_end_offset"], tuple((base, size) for base, size in body["segments"]))
+
+
+def _parse_damage(body: Body) -> LogDamaged:
+    return LogDamaged(body["path"], body["position"], body["reason"])

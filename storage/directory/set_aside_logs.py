@@ -1,0 +1,187 @@
+"""What is in the logs that were set aside in a broker's directory, and what may become of one: dropped, or restored.
+
+What must stay true:
+- A log is looked into without being changed, and dropped or restored only under its lock.
+- One that is restored lies under one of both names at any moment, and so does what was in its place. Its marks say that
+  a person has put it there (rule 7): so the controller takes it for what it is before anybody relies on it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from raylog.errors import DiskError, LogDamaged, RaylogError, SetAsideUnknown, SetAsideUnusable, UnsupportedFormat
+from raylog.storage.directory.data_directory import DataDirectory
+from raylog.storage.directory.doubts import RESTORED
+from raylog.storage.directory.partition_directory import (
+    CHECKPOINT_FILE,
+    CHECKPOINT_VERSION,
+    PARTITION_FILE,
+    QUARANTINE_FILE,
+    parse_marks,
+)
+from raylog.storage.directory.set_aside_names import REPLACED, SetAsideName, parse_name
+from raylog.storage.disk.checkpoints import read_checkpoint, write_checkpoint
+from raylog.storage.disk.disk import Disk
+from raylog.storage.segment.batch_scan import ChainBroken, scan_file
+from raylog.storage.segment.leader_epochs import LeaderEpochs
+from raylog.storage.segment.segment import LOG_SUFFIX
+
+_LOG_NAME: Final = re.compile(r"\d{20}\.log")
+_PARTITION_VERSION: Final = 1
+_QUARANTINE_VERSION: Final = 1
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True)
+class SetAsideLog:
+    """One log. What cannot be read is −1, or empty; `unusable`: why it cannot be restored."""
+
+    name: str
+    said: SetAsideName
+    topic_id: bytes
+    last_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    unusable: str
+
+
+class SetAsideLogs:
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self._disk: Disk = directory.disk
+
+    def find(self, topic: str = "", partition: int = _UNKNOWN) -> list[SetAsideLog]:
+        """All of a partition, or of all topics, by their names. It reads a whole segment of each."""
+        found = []
+        for said, path in self._directory.all_set_aside():
+            if topic in ("", said.topic) and partition in (_UNKNOWN, said.partition):
+                try:
+                    found.append(self._look_into(said, path))
+                except FileNotFoundError:  # it was dropped just now
+                    continue
+        return found
+
+    def take(self, name: str) -> str:
+        """Where the log of this name lies. SetAsideUnknown."""
+        path = f"{self._directory.path}/{name}"
+        if parse_name(name) is None or not self._disk.exists(path):
+            raise SetAsideUnknown(name)
+        return path
+
+    def restore(self, topic: str, topic_id: bytes, partition: int, name: str, now_ms: int) -> None:
+        """Put it in the replica's place. SetAsideUnknown, SetAsideUnusable; DirectoryLocked: a process has the replica.
+
+        What was in its place is set aside.
+        """
+        source = self.take(name)
+        said = parse_name(name)
+        assert said is not None
+        if (said.topic, said.partition) != (topic, partition):
+            raise SetAsideUnusable(name, f"it is of {said.topic}-{said.partition}")
+        found = self._look_into(said, source)
+        if found.unusable or found.topic_id != topic_id:
+            raise SetAsideUnusable(name, found.unusable or "it is of an earlier topic of this name")
+        lock = self._disk.lock_directory(source)
+        try:
+            self._mark(source)
+            self._make_way(topic, partition, now_ms)
+            self._disk.rename(source, self._directory.replica_path(topic, partition))
+            self._disk.sync_directory(self._directory.path)
+        finally:
+            lock.release()
+
+    def _mark(self, path: str) -> None:
+        marks = read_checkpoint(self._disk, f"{path}/{CHECKPOINT_FILE}", CHECKPOINT_VERSION, parse_marks)
+        marked = asdict(replace(marks, unproven=RESTORED))
+        write_checkpoint(self._disk, f"{path}/{CHECKPOINT_FILE}", CHECKPOINT_VERSION, marked)
+
+    def _make_way(self, topic: str, partition: int, now_ms: int) -> None:
+        path = self._directory.replica_path(topic, partition)
+        if not self._disk.exists(path):
+            return
+        lock = self._disk.lock_directory(path)
+        try:
+            self._directory.set_aside(topic, partition, REPLACED, now_ms)
+        finally:
+            lock.release()
+
+    # --- looking into them ---
+
+    def _look_into(self, said: SetAsideName, path: str) -> SetAsideLog:
+        files = self._disk.list_directory(path)
+        logs = sorted(filter(_LOG_NAME.fullmatch, files))
+        sizes = {file: self._size(f"{path}/{file}") for file in logs}
+        unusable = self._why_unusable(path, files)
+        epoch, end = self._end_of(path, logs)
+        return SetAsideLog(
+            path.rpartition("/")[2],
+            said,
+            self._topic_id(path),
+            epoch,
+            self._log_start(path),
+            end,
+            sum(sizes.values()),
+            unusable,
+        )
+
+    def _why_unusable(self, path: str, files: list[str]) -> str:
+        if QUARANTINE_FILE in files:
+            try:
+                body = read_checkpoint(self._disk, f"{path}/{QUARANTINE_FILE}", _QUARANTINE_VERSION)
+                return f"it is damaged: {body.get('reason', '')}"
+            except (LogDamaged, UnsupportedFormat):
+                return "it is damaged"
+        if PARTITION_FILE not in files or CHECKPOINT_FILE not in files:
+            return "its own files are missing"
+        try:
+            read_checkpoint(self._disk, f"{path}/{CHECKPOINT_FILE}", CHECKPOINT_VERSION, parse_marks)
+            LeaderEpochs.load(self._disk, path)
+        except (FileNotFoundError, RaylogError) as error:
+            return f"its own files are damaged: {error}"
+        return ""
+
+    def _end_of(self, path: str, logs: list[str]) -> tuple[int, int]:
+        """(last epoch, end offset), as far as the last segment is sound."""
+        for name in reversed(logs):
+            base_offset = int(name.removesuffix(LOG_SUFFIX))
+            epoch, end = self._scan(f"{path}/{name}", base_offset)
+            if end > base_offset or base_offset == 0:
+                return epoch, end
+        return _UNKNOWN, _UNKNOWN
+
+    def _scan(self, path: str, base_offset: int) -> tuple[int, int]:
+        epoch, end = _UNKNOWN, base_offset
+        file = self._disk.open(path)
+        try:
+            for _, header, _ in scan_file(file, base_offset, None):
+                epoch, end = header.leader_epoch, header.next_offset
+        except (ChainBroken, DiskError):  # what is sound up to here is what can be told of it
+            return epoch, end
+        finally:
+            file.close()
+        return epoch, end
+
+    def _size(self, path: str) -> int:
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _topic_id(self, path: str) -> bytes:
+        try:
+            body = read_checkpoint(self._disk, f"{path}/{PARTITION_FILE}", _PARTITION_VERSION)
+            return bytes.fromhex(body["topic_id"])
+        except (FileNotFoundError, LogDamaged, UnsupportedFormat, KeyError, TypeError, ValueError):
+            return b""
+
+    def _log_start(self, path: str) -> int:
+        try:
+            marks = read_checkpoint(self._disk, f"{path}/{CHECKPOINT_FILE}", CHECKPOINT_VERSION, parse_marks)
+        except (FileNotFoundError, LogDamaged, UnsupportedFormat):
+            return _UNKNOWN
+        return marks.log_start_offset

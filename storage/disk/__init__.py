@@ -1,0 +1,1 @@
+"""Files as the log needs them, and small files that are replaced whole."""

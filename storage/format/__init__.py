@@ -1,0 +1,1 @@
+"""A batch of records as bytes: header, columns, codecs. Pure."""

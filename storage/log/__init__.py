@@ -1,0 +1,1 @@
+"""The log of a partition. `partition_log.PartitionLog` is its face."""

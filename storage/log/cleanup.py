@@ -1,0 +1,163 @@
+"""Deletion of old segments by retention.
+
+What must stay true: a segment leaves the log at once, but its files stay for a while (`log/removals.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+
+from raylog.config import NO_LIMIT
+from raylog.errors import DiskFull, OffsetOutOfRange
+from raylog.storage.directory.partition_directory import DELETED_SUFFIX, CheckpointWrite
+from raylog.storage.log.appends import roll
+from raylog.storage.log.removals import DueRemoval
+from raylog.storage.log.retention import Expired, SegmentFacts, expired_segments, is_past
+from raylog.storage.log.state import LogState
+from raylog.storage.segment.segment import LOG_SUFFIX, Segment
+
+_log = logging.getLogger(__name__)
+
+
+def may_have_old_segments(log: LogState, now_ms: int, *, decides: bool = True, spared_ms: int = 0) -> bool:
+    """Whether `delete_old_segments` may have something to do.
+
+    It is asked often, so it looks at two segments and at no file.
+    """
+    oldest, config = log.segments[0], log.config
+    if len(log.segments) > 1 and oldest.next_offset <= log.log_start_offset:
+        return True
+    if not decides or not config.deletes_old_segments or not log.size_bytes:
+        return False
+    if config.retention_bytes != NO_LIMIT and log.size_bytes - oldest.size >= config.retention_bytes:
+        return oldest is not log.segments.active
+    if config.retention_ms == NO_LIMIT or now_ms - oldest.written_ms < spared_ms:
+        return False
+    return not oldest.is_dated or is_past(oldest.largest_timestamp, config, now_ms)
+
+
+def _find_old_segments(
+    log: LogState, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
+) -> list[Expired]:
+    """Those that may go. It rolls the growing segment where that may go too."""
+    active = log.segments.active
+    may_expire = decides and active.size and log.config.deletes_old_segments and now_ms - active.written_ms >= spared_ms
+    if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
+        _roll_if_there_is_room(log)  # an idle partition gives up its last segment too, once all in it is too old
+    facts = (
+        SegmentFacts(
+            segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp, segment.written_ms
+        )
+        for segment in islice(log.segments.sealed, at_most)
+    )
+    keep_from = min(log.high_watermark, log.last_stable_offset)
+    return expired_segments(
+        facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides, spared_ms
+    )
+
+
+def delete_old_segments(
+    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
+) -> list[Expired]:
+    """Take out of the log what retention allows; `remove_deleted_files` frees the space later.
+
+    Where the log's owner does not decide what is too old or too much (`decides`), only what is below the log start
+    offset goes. What this process wrote within `spared_ms` does not go by age.
+    """
+    log.settle()
+    expired = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
+    if expired:
+        gone = [log.segments.containing(entry.base_offset) for entry in expired]
+        advance_log_start(log, gone[-1].next_offset)
+        for segment, entry in zip(gone, expired, strict=True):
+            _log.info("%s: deleted, %s.", segment.path(LOG_SUFFIX), entry.reason)
+            retired = _retire(log, segment)  # if this fails, the segment is the log's still
+            log.segments.remove(segment)
+            log.remove_later([segment], retired, now_ms)
+    return expired
+
+
+def begin_deletion(
+    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
+) -> CheckpointWrite | None:
+    """What `delete_old_segments` would have to wait for the disk for, to be carried out before it, on any thread.
+
+    None: there is nothing that it would wait for.
+    """
+    log.settle()
+    old = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
+    start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
+    return log.marks.write_ahead(start) if start > log.log_start_offset else None
+
+
+def delete_records(log: LogState, before_offset: int) -> int:
+    """Let the log begin at `before_offset`, durably; returns the log start offset."""
+    if not log.log_start_offset <= before_offset <= log.high_watermark:
+        if before_offset < log.log_start_offset:
+            return log.log_start_offset
+        raise OffsetOutOfRange(before_offset, log.log_start_offset, log.high_watermark)
+    advance_log_start(log, before_offset)
+    return log.log_start_offset
+
+
+def advance_log_start(log: LogState, offset: int) -> None:
+    """Let the log start at `offset`, if that is further on."""
+    if offset > log.log_start_offset:
+        _begin_at(log, offset)
+        try:
+            log.epochs.cut_start(offset)
+        except DiskFull as error:
+            _log.warning("%s keeps leader epochs from before its start for now: %s", log.directory.path, error)
+
+
+def remove_deleted_files(log: LogState, now_ms: int) -> int:
+    """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
+    due = begin_removal(log, now_ms)
+    removed = due.carry_out()
+    log.removals.finish(due)
+    return removed
+
+
+def begin_removal(log: LogState, now_ms: int) -> DueRemoval:
+    """The same in steps: what is to be removed, on any thread. Then `removals.finish`."""
+    return log.removals.begin(log.disk, now_ms, log.flushes.let_go)
+
+
+def _roll_if_there_is_room(log: LogState) -> None:
+    try:
+        roll(log)
+    except DiskFull as error:  # to delete the others is what makes room
+        _log.warning("%s keeps its last segment for now: %s", log.directory.path, error)
+
+
+def _begin_at(log: LogState, offset: int) -> None:
+    """Let the log start there. Where not one block is free, segments that go by this pay for it with their indexes.
+
+    These can be made again, should there be no room even then, and the segments stay.
+    """
+    going = iter([segment for segment in log.segments.sealed if segment.next_offset <= offset])
+    while True:
+        try:
+            log.marks.begin_at(offset)
+            return
+        except DiskFull:
+            segment = next(going, None)
+            if segment is None:
+                raise
+            _remove_indexes(log, segment)
+
+
+def _retire(log: LogState, segment: Segment) -> list[str]:
+    """On a full disk its indexes pay for this too: the longer names may need one more block for the directory."""
+    try:
+        return segment.retire(DELETED_SUFFIX)
+    except DiskFull:
+        _remove_indexes(log, segment)
+        return segment.retire(DELETED_SUFFIX)
+
+
+def _remove_indexes(log: LogState, segment: Segment) -> None:
+    for path in segment.index_paths():
+        log.disk.remove(path)
+        log.disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already

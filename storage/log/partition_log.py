@@ -1,0 +1,185 @@
+"""One replica's log: what the rest of raylog appends to, reads from, truncates, trims and flushes.
+
+    state      log_state.py: segments, epochs, producers, marks; what a call that fails means
+    calls      functions over the state, by subject: log_appends.py, log_reader.py, log_truncation.py, log_cleanup.py,
+               log_compaction.py, log_flush.py, log_copy.py
+    this file  which of them the rest of raylog may make, and what an error in each means for the log
+
+What must stay true:
+- One owner: the directory is locked for as long as the log is open, and one thread calls these methods. What a method
+  returns for another thread says so.
+- A method that raises has changed nothing, unless it raised `DiskFailed` or `LogDamaged`: then the log is offline, and
+  every later call says so (rule 2); damage is also remembered on disk (rule 14).
+- The clock is an argument. Nothing here waits for anything but the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from raylog.config import ConfigValue, TopicConfig
+from raylog.errors import LogDamaged, LogOffline
+from raylog.storage.directory.partition_directory import (
+    CheckpointWrite,
+    CleanShutdown,
+    PartitionDirectory,
+    PartitionIdentity,
+)
+from raylog.storage.disk.disk import Disk
+from raylog.storage.disk.local_disk import LocalDisk
+from raylog.storage.disk.sealed_file import sync_sealed
+from raylog.storage.log import appends, cleanup, compaction, copying, flushing, reader, truncation
+from raylog.storage.log.recovery import LogRecovery
+from raylog.storage.log.state import LogState, quarantine, reading, while_open
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
+from raylog.storage.segment.segment import file_name
+
+
+class PartitionLog(LogState):
+    """The log of one replica. Made by `PartitionLog.open`."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        identity: PartitionIdentity,
+        overrides: Mapping[str, ConfigValue] | None = None,
+        *,
+        now_ms: int,
+        disk: Disk | None = None,
+    ) -> PartitionLog:
+        """Open the replica in the directory `path`, creating it if that is blank.
+
+        `overrides` are the topic's settings under Kafka's names. Raises `LogDamaged` for a replica that is, or by this
+        becomes, quarantined; `DirectoryLocked`, `WrongCluster`, `WrongPartition`, `DirectoryNotOurs` for a directory
+        that is not to be touched.
+        """
+        config = TopicConfig.parse(overrides or {})
+        directory, created = PartitionDirectory.open(disk or LocalDisk(), path, identity, config.overrides())
+        try:
+            return cls(directory, config, LogRecovery(directory, config, now_ms).run(created))
+        except LogDamaged as damage:
+            quarantine(directory, damage)
+            directory.release()
+            raise
+        except BaseException:
+            directory.release()
+            raise
+
+    # --- appending ---
+
+    begin_epoch = while_open(appends.begin_epoch)
+    append_as_leader = while_open(appends.append_as_leader)
+    append_as_follower = while_open(appends.append_as_follower)
+    roll = while_open(appends.roll)
+
+    # --- reading ---
+
+    read = reading(reader.read)
+    slice = reading(reader.file_slice)
+    offset_for_timestamp = reading(reader.offset_for_timestamp)
+    look_up_timestamp = reading(reader.look_up_timestamp)
+    aborted_between = reading(reader.aborted_between)
+    find_aborted = reading(reader.find_aborted)
+    inspect = reading(reader.inspect)
+    spot_of = reading(reader.spot_of_offset)
+    spot_from = reading(reader.spot_from_position)
+
+    # --- truncating ---
+
+    prepare_copy = while_open(copying.prepare_copy)
+    prepare_truncation = while_open(truncation.prepare_truncation)
+    truncate_to = while_open(truncation.truncate_to)
+    restart_at = while_open(truncation.restart_at)
+
+    # --- getting rid of old records ---
+
+    delete_records = while_open(cleanup.delete_records)
+    may_have_old_segments = while_open(cleanup.may_have_old_segments)
+    delete_old_segments = while_open(cleanup.delete_old_segments)
+    begin_deletion = while_open(cleanup.begin_deletion)
+    remove_deleted_files = while_open(cleanup.remove_deleted_files)
+    begin_removal = while_open(cleanup.begin_removal)
+    plan_compaction = while_open(compaction.plan_compaction)
+    install_compaction = while_open(compaction.install_compaction)
+    begin_installation = while_open(compaction.begin_installation)
+    go_on_installing = while_open(compaction.go_on_installing)
+
+    # --- flushing ---
+
+    flush = while_open(flushing.flush)
+    begin_flush = while_open(flushing.begin_flush)
+    finish_flush = while_open(flushing.finish_flush)
+    abandon_flush = flushing.abandon_flush
+
+    def flush_due(self, now_ms: int) -> bool:
+        return self.flushes.is_due(self.config, now_ms)
+
+    # --- marks and settings ---
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """The high watermark goes forward only; never past the end of the log."""
+        end = self.segments.active.next_offset
+        if self.marks.replicated_to(offset if offset < end else end):
+            self.producers.settle(self.marks.high_watermark)
+
+    @while_open
+    def confirm_registered(self) -> None:
+        """The controller has heard of this replica as it is: blank, or perhaps shorter than it was (rule 7)."""
+        if self.marks.unproven:
+            self.marks.registered()
+
+    @while_open
+    def checkpoint(self) -> None:
+        """Put the marks on disk."""
+        self.marks.write()
+
+    @while_open
+    def begin_checkpoint(self) -> CheckpointWrite:
+        """The same for another thread to carry out."""
+        return self.marks.begin_write()
+
+    @while_open
+    def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
+        """Take over the topic's changed settings."""
+        config = TopicConfig.parse(overrides)
+        self.directory.write_config(config, all_synced=self.recovery_point >= self.log_end_offset)
+        self.config = config
+        self.flushes.counted_unsynced = self.log_end_offset
+
+    @while_open
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forget producers idle for `producer.id.expiration.ms`; returns their ids."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Sync everything and leave a note that nothing needs to be checked next time."""
+        with ExitStack() as at_last:  # whatever fails on the way, the lock goes
+            at_last.callback(self.directory.release)
+            for segment in self.segments:
+                at_last.callback(segment.close)
+            at_last.callback(self.flushes.close)
+            at_last.callback(self.removals.close)
+            at_last.callback(self._end)
+            if self.offline_because is None:
+                self._close_cleanly()
+
+    def _end(self) -> None:
+        if self.offline_because is None:
+            self.offline_because = LogOffline("it was closed.")
+
+    @while_open
+    def _close_cleanly(self) -> None:
+        self.settle()
+        self.segments.active.save_indexes()
+        end = self.log_end_offset
+        snapshot = self.directory.file(file_name(end, SNAPSHOT_SUFFIX))
+        self.producers.save(self.disk, snapshot, end)
+        self.flush()
+        sync_sealed(self.disk, [*self.segments.active.index_paths(), snapshot])
+        self.checkpoint()
+        sizes = tuple((segment.base_offset, segment.size) for segment in self.segments)
+        self.directory.write_clean_shutdown(CleanShutdown(end, sizes))

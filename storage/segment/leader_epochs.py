@@ -1,0 +1,119 @@
+"""Which leader epoch wrote which part of the log: pairs of (epoch, first offset of that epoch).
+
+What must stay true (rule 8): epochs and their starts strictly increase, and a pair is on disk before the first batch of
+its epoch is in the log. Truncation on rejoining the leader goes by this history, never by a high watermark (rules 9 and
+10).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from raylog.errors import LogDamaged, StaleLeaderEpoch
+from raylog.storage.disk.checkpoints import Body, read_checkpoint, write_checkpoint
+from raylog.storage.disk.disk import Disk
+from raylog.storage.format.record_batch import MAX_OFFSET, NO_LEADER_EPOCH
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+_VERSION: Final = 1
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The history of one log, kept in memory and on disk."""
+
+    def __init__(self, disk: Disk, directory: str, history: list[EpochStart] | None = None) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._history = history or []
+
+    @classmethod
+    def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
+        """Raises `FileNotFoundError` or `LogDamaged` where the history has to be taken from the batches."""
+        path = f"{directory}/{FILE_NAME}"
+        history = read_checkpoint(disk, path, _VERSION, _history)
+        for before, after in pairwise(history):
+            if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+                raise LogDamaged(path, 0, f"epoch {after.epoch} at {after.start_offset} follows {before}")
+        return cls(disk, directory, history)
+
+    def save(self) -> None:
+        write_checkpoint(self._disk, self._path, _VERSION, {"epochs": [list(entry) for entry in self._history]})
+
+    @property
+    def history(self) -> tuple[EpochStart, ...]:
+        return tuple(self._history)
+
+    @property
+    def latest(self) -> int:
+        return self._history[-1].epoch if self._history else NO_LEADER_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Record that `epoch` begins at `start_offset`. An epoch that wrote nothing gives way to its successor."""
+        if epoch == self.latest:
+            return
+        if epoch < self.latest:
+            raise StaleLeaderEpoch(epoch, self.latest)
+        kept = [entry for entry in self._history if entry.start_offset < start_offset]
+        self._replace([*kept, EpochStart(epoch, start_offset)])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
+        """(largest epoch ≤ `epoch`, the offset after its last record), as rule 10 has the leader answer.
+
+        An epoch older than the whole history ends where the history begins.
+        """
+        at = bisect_right(self._history, epoch, key=_epoch)
+        end = self._history[at].start_offset if at < len(self._history) else log_end_offset
+        return EpochStart(self._history[at - 1].epoch if at else epoch, end)
+
+    def span_at(self, offset: int) -> tuple[int, int]:
+        """The epoch that wrote `offset`, and the offset where the next epoch begins."""
+        if self._history and offset >= self._history[-1].start_offset:
+            return self._history[-1].epoch, MAX_OFFSET
+        at = bisect_right(self._history, offset, key=_start_offset)
+        epoch = self._history[at - 1].epoch if at else NO_LEADER_EPOCH
+        return epoch, self._history[at].start_offset if at < len(self._history) else MAX_OFFSET
+
+    def cut_end(self, log_end_offset: int) -> None:
+        """Forget epochs that begin at or after the end of a truncated log."""
+        kept = [entry for entry in self._history if entry.start_offset < log_end_offset]
+        if len(kept) != len(self._history):
+            self._replace(kept)
+
+    def cut_start(self, log_start_offset: int) -> None:
+        """Forget epochs that lie wholly before the log's start.
+
+        The one across it keeps its beginning: the first batch that is still served may begin before the start.
+        """
+        at = bisect_right(self._history, log_start_offset, key=_start_offset)
+        if at > 1:
+            self._replace(self._history[at - 1 :])
+
+    def clear(self) -> None:
+        self._replace([])
+
+    def _replace(self, history: list[EpochStart]) -> None:
+        before, self._history = self._history, history
+        try:
+            self.save()
+        except BaseException:
+            self._history = before
+            raise
+
+
+def _history(body: Body) -> list[EpochStart]:
+    return [EpochStart(int(epoch), int(start)) for epoch, start in body["epochs"]]
+
+
+def _epoch(entry: EpochStart) -> int:
+    return entry.epoch
+
+
+def _start_offset(entry: EpochStart) -> int:
+    return entry.start_offset

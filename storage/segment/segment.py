@@ -1,0 +1,536 @@
+"""One segment: a log file with its offset, time and transaction indexes.
+
+    growing   the last segment of a log; its indexes live in memory
+    sealed    no longer written to; its indexes are on disk and are read when asked for, and few stay in memory
+
+What must stay true: the batches of a segment form a chain from its base offset on (see `batch_scan.py`). What is read
+is checked against that chain; where it breaks the log is damaged and says so, and nothing is served (rule 14).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
+from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
+from raylog.storage.disk.disk import Disk, DiskFile, copy_file
+from raylog.storage.disk.sealed_file import SealBroken
+from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
+from raylog.storage.segment import offset_index, time_index, transaction_index
+from raylog.storage.segment.batch_scan import ChainBroken, scan_file, walk_chain
+from raylog.storage.segment.leader_epochs import LeaderEpochs
+from raylog.storage.segment.offset_index import OffsetIndex
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.segment.time_index import TimeIndex
+from raylog.storage.segment.transaction_index import TransactionIndex
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIXES: Final = (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
+_LOOKUP_BYTES: Final = 8192
+_MAX_LOADED: Final = 32  # sealed segments of this process whose indexes stay in memory
+
+_log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where a batch stands."""
+
+    position: int
+    base_offset: int
+
+
+class Reindexed(NamedTuple):
+    """How far a segment's batches are sound."""
+
+    valid_bytes: int
+    next_offset: int
+    broken: ChainBroken | None
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """The batches from `base_offset` up to `next_offset`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        epochs: LeaderEpochs | None,
+        suffix: str = "",
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._suffix = suffix
+        self._index_interval = index_interval
+        self._epochs = epochs
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.file: DiskFile
+        self.is_sealed = False
+        self.is_dated = False  # its largest timestamp is in memory
+        self.written_ms = NO_TIMESTAMP  # when this process appended to it last
+        self.transactions_known = False  # the transaction index is in memory and complete
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.transactions = TransactionIndex()  # only meaningful once `transactions_known`
+        self._start_noting()
+
+    def _start_noting(self) -> None:
+        self._bytes_since_entry = 0
+        self._largest_timestamp = NO_TIMESTAMP
+        self._largest_timestamp_offset = self.base_offset
+        self.first_timestamp = NO_TIMESTAMP
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        epochs: LeaderEpochs | None,
+        suffix: str = "",
+    ) -> Segment:
+        """A new, empty, growing segment. A left-over file of that name is emptied."""
+        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment.file = disk.open(segment.path(LOG_SUFFIX), create=True)
+        segment.file.truncate(0)
+        segment._offset_index = OffsetIndex(base_offset)
+        segment._time_index = TimeIndex(base_offset)
+        segment.transactions_known = True
+        segment.is_dated = True
+        return segment
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        epochs: LeaderEpochs | None,
+        suffix: str = "",
+    ) -> Segment:
+        """A segment that is on disk, taken as sealed; its indexes are looked at when they are needed."""
+        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment.file = disk.open(segment.path(LOG_SUFFIX))
+        segment.size = segment.file.size()
+        segment.is_sealed = True
+        return segment
+
+    def path(self, kind: str) -> str:
+        return f"{self._directory}/{file_name(self.base_offset, kind)}{self._suffix}"
+
+    def has_lost_suffix(self) -> None:
+        """Its owner has renamed its files to what they are to be called."""
+        self._suffix = ""
+
+    def index_paths(self) -> list[str]:
+        return [self.path(kind) for kind in INDEX_SUFFIXES]
+
+    # --- writing ---
+
+    def append(self, data: Bytes, headers: Sequence[BatchHeader]) -> None:
+        """Write `data`, the batches with these stamped headers, at the end. If it raises, the segment is unchanged."""
+        position = self.size
+        try:
+            self.file.write_at(data, position)
+        except (DiskFull, DiskReadOnly, DiskBusy):
+            self._take_back(position)
+            raise
+        self.size = position + len(data)
+        self.next_offset = headers[-1].next_offset
+        for header in headers:
+            self._note(header, position)
+            position += header.size
+
+    def _take_back(self, position: int) -> None:
+        """Cut off what a refused write has left behind; it would be taken for damage later."""
+        if self.file.size() > position:
+            try:
+                self.file.truncate(position)
+            except DiskError as error:
+                raise DiskFailed(f"A part of a refused write stays: {error.describe()}") from error
+
+    def _note_timestamp(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self._largest_timestamp:
+            self._largest_timestamp = header.max_timestamp
+            self._largest_timestamp_offset = header.base_offset
+
+    def _note(self, header: BatchHeader, position: int) -> None:
+        self._note_timestamp(header)
+        if self.first_timestamp == NO_TIMESTAMP:
+            self.first_timestamp = header.max_timestamp
+        if self._bytes_since_entry > self._index_interval:
+            self.offset_index.add(header.base_offset, position)
+            self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size
+
+    def seal(self) -> None:
+        """Write the indexes, let go of their memory, and take no more appends."""
+        self.save_indexes()
+        self._offset_index = None
+        self._time_index = None
+        self.is_sealed = True
+
+    def save_indexes(self) -> None:
+        """Write the indexes of a growing segment, so that it need not be scanned when it is opened again."""
+        self._save_places()
+        self.transactions.save(self._disk, self.path(transaction_index.SUFFIX), self.size)
+
+    def _save_places(self) -> None:
+        self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
+        self.offset_index.save(self._disk, self.path(offset_index.SUFFIX), self.size)
+        self.time_index.save(self._disk, self.path(time_index.SUFFIX), self.size)
+
+    def resume(self) -> None:
+        """Turn a sealed segment into a growing one again: the last one, after a clean stop."""
+        offsets, times = self._keep_indexes()
+        offsets.thaw()
+        times.thaw()
+        self._resume_noting()
+
+    @property
+    def end(self) -> Place:
+        return Place(self.size, self.next_offset)
+
+    def truncate(self, place: Place, replacement: str = "") -> None:
+        """Cut off the batch at `place` and all after it, durably, and grow from there.
+
+        A file that has a second name keeps what it has, for a copy of the log: `replacement` is, or becomes, what takes
+        its place.
+        """
+        offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
+        offsets.cut(place.position)
+        times.cut(place.base_offset)
+        self.transactions.cut(place.base_offset)
+        for kind in INDEX_SUFFIXES:
+            self._disk.remove(self.path(kind))
+        self._disk.sync_directory(self._directory)
+        if self.file.links() > 1:
+            self._replace_file(replacement or self.write_replacement(place.position))
+        self.file.truncate(place.position)
+        self.file.sync()
+        self.size, self.next_offset = place
+        self._resume_noting()
+
+    def write_replacement(self, size: int) -> str:
+        """A file of its own that begins like this one, for `truncate`. It takes long, and may be done on any thread."""
+        path = self.path(LOG_SUFFIX) + TEMPORARY_SUFFIX
+        copy_file(self._disk, self.path(LOG_SUFFIX), path, size)
+        return path
+
+    def _replace_file(self, replacement: str) -> None:
+        self._disk.rename(replacement, self.path(LOG_SUFFIX))
+        self._disk.sync_directory(self._directory)
+        file = self._disk.open(self.path(LOG_SUFFIX))
+        self.file.close()
+        self.file = file
+
+    def _resume_noting(self) -> None:
+        """Take up the index intervals where the last entries left them."""
+        self._start_noting()
+        self.is_sealed, self.is_dated = False, True
+        if self.size == 0:
+            return
+        self.first_timestamp = self.oldest_timestamp()
+        self._largest_timestamp = self.time_index.largest_timestamp
+        self._largest_timestamp_offset = self.time_index.start_for(self._largest_timestamp + 1)
+        base_offset, position = self.offset_index.place_before_position(self.size)
+        self._bytes_since_entry = self.size - position
+        for header in self._headers_from(Place(position, base_offset)):
+            self._note_timestamp(header)
+
+    def _headers_from(self, place: Place) -> Iterator[BatchHeader]:
+        position, offset = place
+        while position < self.size:
+            header = self._header_at(Place(position, offset))
+            yield header
+            position += header.size
+            offset = header.next_offset
+
+    # --- indexes ---
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        return self._load_indexes()[0] if index is None else index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        return self._load_indexes()[1] if index is None else index
+
+    def load_snapshot(self) -> ProducerStates:
+        """The producers' state at the beginning of this segment. Raises `SealBroken` where there is none to believe."""
+        return ProducerStates.load(self._disk, self.path(SNAPSHOT_SUFFIX), self.base_offset)
+
+    def save_snapshot(self, states: ProducerStates) -> None:
+        states.save(self._disk, self.path(SNAPSHOT_SUFFIX), self.base_offset)
+
+    def load_transactions(self) -> None:
+        """Raises `SealBroken` where the log has to rebuild the index."""
+        self.transactions = TransactionIndex.load(
+            self._disk, self.path(transaction_index.SUFFIX), self.size
+        )
+        self.transactions_known = True
+
+    def set_transactions(self, transactions: TransactionIndex) -> None:
+        self.transactions = transactions
+        self.transactions_known = True
+
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        try:
+            self._offset_index = OffsetIndex.load(
+                self._disk, self.path(offset_index.SUFFIX), self.base_offset, self.size
+            )
+            self._time_index = TimeIndex.load(
+                self._disk, self.path(time_index.SUFFIX), self.base_offset, self.size
+            )
+        except SealBroken as broken:
+            _log.warning("%s; the indexes of %s are made again from it.", broken, self.path(LOG_SUFFIX))
+            result = self.reindex()
+            if result.broken is not None:
+                raise self.damaged(result.broken.position, result.broken.reason) from broken
+            if self.is_sealed:
+                self._save_made_again()
+        offsets, times = self._offset_index, self._time_index
+        assert offsets is not None
+        assert times is not None
+        if self.is_sealed:
+            _loaded.add(self)
+        return offsets, times
+
+    def _save_made_again(self) -> None:
+        """Spare the next one who asks the scan. Reading goes on where the disk has no room for that."""
+        try:
+            self._save_places()
+        except (DiskFull, DiskReadOnly) as error:
+            _log.warning("The indexes of %s stay in memory only: %s", self.path(LOG_SUFFIX), error)
+
+    def _keep_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes, from now on out of reach of `_loaded`: the segment is about to grow."""
+        offsets, times = self.offset_index, self.time_index
+        _loaded.discard(self)
+        self._offset_index, self._time_index = offsets, times
+        return offsets, times
+
+    def drop_indexes(self) -> None:
+        """Let go of what can be read again."""
+        self._offset_index = None
+        self._time_index = None
+
+    def reindex(self, visit: Callable[[BatchHeader, memoryview], None] | None = None) -> Reindexed:
+        """Make the indexes again by scanning every batch, showing each to `visit`, as far as they are sound."""
+        _loaded.discard(self)
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._start_noting()
+        valid_bytes, next_offset, broken = 0, self.base_offset, None
+        try:
+            for position, header, batch in self.scan():
+                self._note(header, position)
+                if visit is not None:
+                    visit(header, batch)
+                valid_bytes, next_offset = position + header.size, header.next_offset
+        except ChainBroken as error:
+            broken = error
+        self.is_dated = True
+        return Reindexed(valid_bytes, next_offset, broken)
+
+    @property
+    def largest_timestamp(self) -> int:
+        if not self.is_dated:
+            self.date(self.time_index.largest_timestamp)
+        return self._largest_timestamp
+
+    def date(self, largest_timestamp: int) -> None:
+        """What `find_largest_timestamp` has found."""
+        self._largest_timestamp = largest_timestamp
+        self.is_dated = True
+
+    def find_largest_timestamp(self) -> int:
+        """Of a sealed segment, from its files alone: it takes a while, and may be done on another thread.
+
+        FileNotFoundError: the segment has gone meanwhile. LogDamaged: or it was cut, or it is damaged.
+        """
+        try:
+            path = self.path(time_index.SUFFIX)
+            return TimeIndex.load(self._disk, path, self.base_offset, self.size).largest_timestamp
+        except SealBroken:
+            file = self._disk.open(self.path(LOG_SUFFIX))
+        try:
+            batches = scan_file(file, self.base_offset, None, end=self.size)
+            return max((header.max_timestamp for _, header, _ in batches), default=NO_TIMESTAMP)
+        except ChainBroken as broken:
+            raise self.damaged(broken.position, broken.reason) from broken
+        finally:
+            file.close()
+
+    def oldest_timestamp(self) -> int:
+        """The largest timestamp of the first batch that has any: fillers have none."""
+        headers = self._headers_from(Place(0, self.base_offset))
+        return next((header.max_timestamp for header in headers if header.max_timestamp != NO_TIMESTAMP), NO_TIMESTAMP)
+
+    # --- reading ---
+
+    def scan(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every batch with its CRC checked; `ChainBroken` where they end to be sound."""
+        return scan_file(self.file, self.base_offset, self._epochs, end=self.size)
+
+    def locate(self, offset: int) -> Place:
+        """The batch that holds `offset`."""
+        place = self._walk(self.indexed_before(offset), lambda header: header.next_offset > offset)
+        if place is None:
+            raise self.damaged(self.size, f"the file ends before offset {offset}, which its index promises")
+        return place
+
+    def boundary_before(self, position: int) -> Place:
+        """A batch boundary at or before `position`, near it."""
+        base_offset, at = self.offset_index.place_before_position(position)
+        return Place(at, base_offset)
+
+    def indexed_before(self, offset: int) -> Place:
+        """A batch boundary at or before the batch of `offset`, near it."""
+        base_offset, position = self.offset_index.place(offset)
+        return Place(position, base_offset)
+
+    def indexed_after(self, position: int) -> int:
+        """The first offset behind `position` that the index knows; the end of the segment, if there is none."""
+        later = self.offset_index.offset_after_position(position)
+        return self.next_offset if later is None else later
+
+    def find_timestamp(self, timestamp: int, start: Place | None = None) -> Place | None:
+        """The first batch with a record of `timestamp` or later, from `start` on."""
+        if self.largest_timestamp < timestamp:
+            return None
+        if start is None:
+            start = self.indexed_before(self.time_index.start_for(timestamp))
+        return self._walk(start, lambda header: header.max_timestamp >= timestamp)
+
+    def _walk(self, start: Place, found: Callable[[BatchHeader], bool]) -> Place | None:
+        """Follow the chain from `start` to the first batch that is `found`."""
+        position, offset = start
+        while position < self.size:
+            window = self.file.read_at(min(_LOOKUP_BYTES, self.size - position), position)
+            at = 0
+            while at + HEADER_BYTES <= len(window):
+                header = read_header(window, at)
+                self._check_link(header, offset, position + at)
+                if found(header):
+                    return Place(position + at, offset)
+                at += header.size
+                offset = header.next_offset
+            if at == 0:
+                raise self.damaged(position, f"{len(window)} bytes are less than a batch header")
+            position += at
+        return None
+
+    def place_after(self, place: Place) -> Place:
+        """Where the batch behind the one at `place` stands, or would stand."""
+        header = self._header_at(place)
+        return Place(place.position + header.size, header.next_offset)
+
+    def read_batch(self, place: Place) -> bytes:
+        """The one batch at `place`."""
+        return self.file.read_at(self._header_at(place).size, place.position)
+
+    def _header_at(self, place: Place) -> BatchHeader:
+        data = self.file.read_at(HEADER_BYTES, place.position)
+        if len(data) < HEADER_BYTES:
+            raise self.damaged(place.position, "the file is shorter than it was")
+        header = read_header(data)
+        self._check_link(header, place.base_offset, place.position)
+        return header
+
+    def _check_link(self, header: BatchHeader, offset: int, position: int) -> None:
+        sound = header.base_offset == offset and header.size >= HEADER_BYTES and header.last_offset_delta >= 0
+        if not sound or position + header.size > self.size or header.next_offset > self.next_offset:
+            raise self.damaged(position, f"expected the batch of offset {offset}")
+
+    def read(self, place: Place, max_bytes: int, end_offset: int) -> tuple[bytes, int]:
+        """Whole batches from `place` on, below `end_offset`: (bytes, offset after them).
+
+        At most `max_bytes`, but always one batch, so that a reader with a small buffer gets on.
+        """
+        data = self.file.read_at(min(max_bytes, self.size - place.position), place.position)
+        try:
+            length, next_offset = walk_chain(data, place.base_offset, self._epochs, end_offset)
+            if length == 0:
+                data = self.read_batch(place)
+                length, next_offset = walk_chain(data, place.base_offset, self._epochs, end_offset)
+        except ChainBroken as broken:
+            raise self.damaged(place.position + broken.position, broken.reason) from broken
+        at_end = place.position + length == self.size
+        if next_offset > self.next_offset or at_end != (next_offset == self.next_offset):
+            raise self.damaged(place.position, f"its batches end at offset {next_offset}, not {self.next_offset}")
+        return data if length == len(data) else data[:length], next_offset
+
+    def check_tail(self) -> None:
+        """See that the file ends where the next segment begins. Raises `LogDamaged`."""
+        if self.size == 0 and self.next_offset == self.base_offset:
+            return
+        self.locate(self.next_offset - 1)
+        place = self.boundary_before(self.size)
+        data = self.file.read_at(self.size - place.position, place.position)
+        try:
+            length, next_offset = walk_chain(data, place.base_offset, self._epochs)
+        except ChainBroken as broken:
+            raise self.damaged(place.position + broken.position, broken.reason) from broken
+        if length != len(data) or next_offset != self.next_offset:
+            raise self.damaged(place.position + length, f"it ends at offset {next_offset}, not {self.next_offset}")
+
+    def damaged(self, position: int, reason: str) -> LogDamaged:
+        return LogDamaged(self.path(LOG_SUFFIX), position, reason)
+
+    def retire(self, suffix: str) -> list[str]:
+        """Rename all files of this segment out of the log's sight; returns their new names, the log file's last.
+
+        Readers that hold the log file open keep it until it is removed.
+        """
+        retired = []
+        for kind in (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX, LOG_SUFFIX):
+            path = self.path(kind)
+            if self._disk.exists(path):
+                self._disk.rename(path, path + suffix)
+                retired.append(path + suffix)
+        return retired
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _LoadedIndexes:
+    """The sealed segments whose indexes are in memory, of every log of the process: the one loaded first goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._segments: OrderedDict[weakref.ref[Segment], None] = OrderedDict()
+        self._lock = threading.RLock()  # logs may have owners on different threads
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments[weakref.ref(segment)] = None
+            while len(self._segments) > self._limit:
+                oldest = self._segments.popitem(last=False)[0]()
+                if oldest is not None and oldest is not segment:
+                    oldest.drop_indexes()
+
+    def discard(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments.pop(weakref.ref(segment), None)
+
+
+_loaded: Final = _LoadedIndexes(_MAX_LOADED)

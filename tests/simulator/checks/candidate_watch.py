@@ -1,0 +1,104 @@
+"""Looks at whoever may be elected, in a simulated cluster, for one that does not hold all that is committed.
+
+An election of such a one loses records, but it comes to that only where all others fail in the right order. So it is
+looked at what each of them has, as long as the controller takes it for a candidate: every member of the ISR, and every
+eligible leaver, holds all that any high watermark has ever passed (rules 3, 5 and 7).
+
+Left out are processes that the controller has not registered yet, and controllers that have been replaced: what these
+believe is let out to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raylog.actors.cluster.partition import PartitionId
+from raylog.actors.cluster.state import ReplicaKey
+from raylog.actors.controller.controller import Controller
+from raylog.storage.format.record_batch import MAX_OFFSET
+from raylog.storage.log.partition_log import PartitionLog
+from tests.simulator.checks.history import InvariantBroken
+from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedCluster
+
+
+@dataclass
+class GivenUp:
+    """What an unclean election has given up (rule 7): until it is cut, it is still there, and counts for nothing."""
+
+    _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    _news: set[tuple[str, int]] = field(default_factory=set)
+
+    def from_offset(self, topic: str, partition: int, offset: int) -> None:
+        self._offsets[topic, partition] = min(offset, self._offsets.get((topic, partition), offset))
+
+    def is_from_before(self, cluster: SimulatedCluster, running: RunningReplica, log: PartitionLog) -> bool:
+        """Whether this log has nothing of the last unclean epoch yet."""
+        controller = cluster.serving()
+        partitions = {} if controller is None else controller._changes.state.partitions
+        known = partitions.get((running.spec.topic_id, running.spec.partition))
+        if known is None:
+            return False
+        name = running.spec.topic, running.spec.partition
+        if known.unclean_epoch > self._epochs.get(name, -1):
+            self._epochs[name] = known.unclean_epoch
+            self._news.add(name)
+        return log.epochs.latest < self._epochs.get(name, -1)
+
+    def news_of(self, running: RunningReplica) -> int:
+        """The offset from which on all was given up just now; else none that is in any log."""
+        name = running.spec.topic, running.spec.partition
+        if name not in self._news:
+            return MAX_OFFSET
+        self._news.remove(name)
+        return self._offsets.pop(name, MAX_OFFSET)
+
+
+@dataclass
+class CandidateWatch:
+    """`look` now and then. `forgiven`: partitions of which more was lost than was promised to survive."""
+
+    cluster: SimulatedCluster
+    forgiven: set[tuple[str, int]]
+    _highest: dict[PartitionId, int] = field(default_factory=dict)
+    _names: dict[PartitionId, tuple[str, int]] = field(default_factory=dict)
+    _given_up: GivenUp = field(default_factory=GivenUp)
+    _epoch: int = -1  # of the newest controller that was seen to serve
+
+    def look(self) -> None:
+        open_logs = [(running, running.log) for running in self.cluster.replicas if running.process.is_alive]
+        for running, log in open_logs:
+            if log is not None and not self._given_up.is_from_before(self.cluster, running, log):
+                partition = running.spec.topic_id, running.spec.partition
+                self._highest[partition] = min(self._highest.get(partition, 0), self._given_up.news_of(running))
+                self._highest[partition] = max(self._highest.get(partition, 0), log.high_watermark)
+                self._names[partition] = running.spec.topic, running.spec.partition
+        controller = self.cluster.serving()
+        if controller is None or controller._changes.epoch < self._epoch:
+            return
+        self._epoch = controller._changes.epoch
+        for running, log in open_logs:
+            if log is not None and log.offline_because is None:
+                self._check(controller, running, log)
+
+    def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
+        for found, name in self._names.items():
+            if name == (topic, partition):
+                self._highest[found] = min(self._highest[found], offset)
+        self._given_up.from_offset(topic, partition, offset)
+
+    def _check(self, controller: Controller, running: RunningReplica, log: PartitionLog) -> None:
+        spec, state = running.spec, controller._changes.state
+        partition = spec.topic_id, spec.partition
+        known = state.partitions.get(partition)
+        registered = state.replicas.get(ReplicaKey(*partition, spec.broker_id))
+        if known is None or registered is None or registered.incarnation != spec.incarnation:
+            return
+        if self._names[partition] in self.forgiven or spec.broker_id not in known.last_members:
+            return
+        if log.log_end_offset < self._highest[partition]:
+            broken = (
+                f"{spec} may be elected (ISR {known.isr}, eligible {known.elr}) and ends at {log.log_end_offset}, "
+                f"but {self._highest[partition]} is committed"
+            )
+            self.cluster.world.fail("The watcher of candidates", InvariantBroken(broken))

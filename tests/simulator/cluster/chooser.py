@@ -1,0 +1,174 @@
+"""The person who chooses a copy where nobody leads any more (rule 7), and what must be there for that person to see.
+
+- A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
+  or where nobody writes: there one copy may be all that is promised, and a replica that is elected and dies before it
+  hears of it comes back blank (seed 50011).
+- What was acknowledged, and was on some disk when the last copy went, is on some disk at the end: in the log that was
+  chosen, or set aside. Choices are often bad ones, so that there is something to set aside.
+- What a choice loses is known before it is made: all from where the chosen copy ends, or differs from what was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from raylog.actors.cluster.copies import DOWN, CopyDescription
+from raylog.actors.controller.admin import ControllerAdmin
+from raylog.errors import BatchError, RaylogError
+from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
+from tests.simulator.checks.history import InvariantBroken, PartitionHistory
+from tests.simulator.clients.clients import records_of
+from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.plan import OTHER_TOPIC, TOPIC, Plan
+from tests.simulator.world.faulty_disk import FaultyDisk
+
+_LOOK_SECONDS = 0.5
+_PATIENCE = 5.0  # by then nothing of before is under way any more
+_CALL_SECONDS = 6.0
+_BEST = 0.4
+
+
+@dataclass
+class Chooser:
+    """`begin`. `lost` is told of each partition and the offset from which on a choice gives everything up."""
+
+    cluster: SimulatedCluster
+    random: Random
+    plan: Plan
+    histories: list[PartitionHistory]
+    lost: Callable[[int, int], None]
+    choices: int = 0
+    _struck: set[int] = field(default_factory=set)  # partitions whose last copy was taken away
+    _owed: dict[int, set[bytes]] = field(default_factory=dict)
+    _waiting: dict[tuple[str, int], float] = field(default_factory=dict)
+    _is_asking: bool = False
+
+    def begin(self) -> None:
+        if not self.cluster.is_over:
+            self._look()
+            self.cluster.world.after(_LOOK_SECONDS, self.begin)
+
+    def last_copy_goes(self, partition: int, take: Callable[[], None]) -> None:
+        """Whatever is acknowledged and on a disk once it has gone has to be found in the end.
+
+        An earlier one may have left records in the very copy that goes now: these are owed no more.
+        """
+        self._struck.add(partition)
+        self._check_owed(partition)
+        take()
+        self._owed[partition] = set(self.histories[partition].acknowledged) & self._on_disks(partition)
+
+    def check_final(self) -> None:
+        for partition in self._owed:
+            self._check_owed(partition)
+
+    def _check_owed(self, partition: int) -> None:
+        missing = self._owed.get(partition, set()) - self._on_disks(partition)
+        if missing:
+            some = sorted(missing)[:3]
+            raise InvariantBroken(
+                f"{TOPIC}-{partition}: {len(missing)} acknowledged records were on a disk when the last copy went, "
+                f"and are in no log any more, set aside or not: {some}"
+            )
+
+    def _on_disks(self, partition: int) -> set[bytes]:
+        found: set[bytes] = set()
+        for home in self.cluster.homes.values():
+            disk = home.machine.disk
+            for path in disk.files():
+                directory, _, name = path.removeprefix("/data/").partition("/")
+                is_of_it = directory.partition("@")[0] == f"{TOPIC}-{partition}" and "@removed-" not in directory
+                if is_of_it and name.endswith(".log"):
+                    found.update(value for _, value in sound_records(disk, path))
+        return found
+
+    # --- choosing -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        running = self.cluster.in_office()
+        if running is None or running.controller is None or running.process.is_paused:
+            return
+        state, now = running.controller._changes.state, self.cluster.world.now
+        waiting = [(state.name_of(p), p.partition) for p in state.partitions.values() if p.waits_for_a_person]
+        ours = [each for each in waiting if each[0] in (TOPIC, OTHER_TOPIC)]
+        self._waiting = {each: self._waiting.get(each, now) for each in ours}
+        for (topic, partition), since in self._waiting.items():
+            if not self._may_wait(topic, partition):
+                self.cluster.world.fail("The chooser", InvariantBroken(f"{topic}-{partition} waits for a person: why?"))
+            if now - since >= _PATIENCE and not self._is_asking:
+                self._is_asking = True
+                running.process.run(self._choose(running.controller.admin, topic, partition))
+                self.cluster.world.after(2 * _CALL_SECONDS, self._may_ask_again)
+
+    def _may_wait(self, topic: str, partition: int) -> bool:
+        return partition in self._struck or self.plan.is_unclean or not self._is_written(topic, partition)
+
+    def _is_written(self, topic: str, partition: int) -> bool:
+        return topic == TOPIC and partition < len(self.histories)
+
+    def _may_ask_again(self) -> None:
+        self._is_asking = False
+
+    async def _choose(self, admin: ControllerAdmin, topic: str, partition: int) -> None:
+        try:
+            copies = (await admin.describe_copies(topic, partition, timeout=_CALL_SECONDS)).copies
+            holders = {each.broker for each in copies if not each.name}
+            possible = [each for each in copies if _is_possible(each) and each.broker in holders]
+            if not possible:
+                return
+            chosen = self.random.choice(possible)
+            if self.random.random() < _BEST:
+                chosen = max(possible, key=lambda each: each.log_end_offset)
+            self.cluster.world.trace("a person chooses {} for {}-{}", chosen, topic, partition)
+            if self._is_written(topic, partition):
+                self._give_up(partition, chosen)
+            self.choices += 1
+            await admin.recover_partition(
+                topic, partition, chosen.broker, accept_loss=True, aside=chosen.name, timeout=_CALL_SECONDS
+            )
+        except RaylogError as error:
+            self.cluster.world.trace("a person cannot choose: {}", str(error))
+        else:
+            self._is_asking = False
+
+    def _give_up(self, partition: int, chosen: CopyDescription) -> None:
+        lost_from = self._first_loss(partition, chosen)
+        self.cluster.world.trace("{}-{}: lost from {} on", TOPIC, partition, lost_from)
+        self.lost(partition, lost_from)
+
+    def _first_loss(self, partition: int, chosen: CopyDescription) -> int:
+        """Where the chosen log ends, or first differs from what clients were told."""
+        disk = self.cluster.homes[chosen.broker].machine.disk
+        directory = f"/data/{chosen.name or f'{TOPIC}-{partition}'}/"
+        paths = sorted(path for path in disk.files() if path.startswith(directory) and path.endswith(".log"))
+        held = dict(record for path in paths for record in sound_records(disk, path))
+        told = self._told(partition)
+        expected = 0
+        while expected in held and told.get(expected, held[expected]) == held[expected]:
+            expected += 1
+        return expected
+
+    def _told(self, partition: int) -> dict[int, bytes]:
+        history = self.histories[partition]
+        return {**{offset: value for value, offset in history.acknowledged.items()}, **history.seen}
+
+
+def _is_possible(copy: CopyDescription) -> bool:
+    return not copy.unusable and copy.state != DOWN
+
+
+def sound_records(disk: FaultyDisk, path: str) -> Iterator[tuple[int, bytes]]:
+    """(offset, value) of what stands in a file, up to the first thing wrong; read without the disk's faults."""
+    number = disk._files.file(path, "Looking at")
+    data, position = disk._files.images[number].snapshot(), 0
+    while position + HEADER_BYTES <= len(data):
+        header = read_header(data, position)
+        batch = memoryview(data)[position : position + max(0, header.size)]
+        try:
+            check_batch(batch)
+        except BatchError:
+            return
+        yield from records_of(batch)
+        position += header.size

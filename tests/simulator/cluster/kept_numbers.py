@@ -1,0 +1,117 @@
+"""The simplest coordinator: it keeps a number for each name. To see what all coordinators promise.
+
+    Put(name, number)   done once it is kept; numbers of a name only rise
+    Look(name)          the number
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+
+from raylog.actors.coordinators.claimed_log import CoordinatorLog
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Message, message
+from raylog.errors import InvalidRequest, RaylogError
+
+_ASK_SECONDS = 3.0
+_FIND_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
+
+
+@message(kind=250, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class Put(Message):
+    name: str
+    number: int
+
+
+@message(kind=251, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class Look(Message):
+    name: str
+
+
+@message(kind=252)
+@dataclass(frozen=True, slots=True)
+class Looked(Message):
+    number: int
+
+
+class KeptNumbers:
+    """A `CoordinatorCore`."""
+
+    def __init__(self, log: CoordinatorLog) -> None:
+        self._log = log
+        self._numbers: dict[str, int] = {}
+
+    async def start(self) -> None:
+        end = await self._log.claim()
+        async for entries in self._log.replay(end):
+            for key, value, _ in entries:
+                self._numbers[key.decode()] = int(value or b"-1")
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        asked = request.message
+        if isinstance(asked, Look):
+            return Response(Looked(self._numbers.get(asked.name, -1)))
+        assert isinstance(asked, Put)
+        return self._put(asked)
+
+    async def _put(self, asked: Put) -> Answer:
+        if asked.number < self._numbers.get(asked.name, -1):
+            raise InvalidRequest(f"{asked.name} is at {self._numbers[asked.name]} already.")
+        self._numbers[asked.name] = asked.number
+        await self._log.append([(asked.name.encode(), b"%d" % asked.number)])
+        return None
+
+    def readings(self) -> Iterable[Reading]:
+        return ()
+
+    async def close(self) -> None:
+        """Nothing is its own."""
+
+
+def make(_env: Environment, _spec: CoordinatorSpec, log: CoordinatorLog, _link: ClusterLink) -> KeptNumbers:
+    return KeptNumbers(log)
+
+
+@dataclass
+class NumberWriter:
+    """Raises the number of one name, one after the other, and looks at it in between."""
+
+    env: Environment
+    brokers: list[Endpoint]
+    topic: str
+    name: str
+    acknowledged: int = -1
+    problems: list[str] = field(default_factory=list)
+    is_stopped: bool = False
+    last_error: str = ""
+
+    async def run(self) -> None:
+        link = ClusterLink(self.env, self.brokers)
+        number = 0
+        while not self.is_stopped:
+            try:
+                place = await link.find_coordinator(self.topic, sum(self.name.encode()), _FIND_SECONDS)
+                await link.ask(place, Put(self.name, number), timeout=_ASK_SECONDS)
+                self.acknowledged = number
+                number += 1
+                looked = (await link.ask(place, Look(self.name), timeout=_ASK_SECONDS)).message
+                assert isinstance(looked, Looked)
+                if looked.number != self.acknowledged:
+                    self.problems.append(f"{self.name} is {looked.number}, but {self.acknowledged} was acknowledged")
+            except InvalidRequest as error:
+                self.problems.append(str(error))
+                return
+            except RaylogError as error:
+                self.last_error = str(error)
+            await asyncio.sleep(self.env.random.uniform(0.0, _PAUSE_SECONDS))
+        await link.close()

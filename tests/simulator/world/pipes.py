@@ -1,0 +1,245 @@
+"""Links between machines, and pipes on them: each pipe is one direction of a stream, and behaves as TCP does.
+
+What must stay true:
+- A pipe keeps order and repeats nothing. Different pipes overtake each other.
+- What is sent into a blocked link, or to a machine without power, waits in its pipe. It goes on when the link is open
+  again, and is lost when the sender's machine loses its power meanwhile.
+- What arrives at a side that is over is answered with a reset, since the machine lives that it is on.
+- A sender is told when too much of what it has sent has not been read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from typing import Final, Protocol
+
+from raylog.actors.protocol.frames import NO_PARTITION, NO_TOPIC
+from raylog.actors.protocol.messages import Message
+from raylog.config import KIB, MIB
+from raylog.storage.format.record_batch import Bytes
+from tests.simulator.world.delays import Delays
+from tests.simulator.world.scheduler import Scheduler
+from tests.simulator.world.virtual_loop import VirtualLoop
+
+_HIGH_BYTES: Final = 8 * MIB  # the buffers of both sides together; with more in it the sender is told to wait
+_LOW_BYTES: Final = 2 * MIB
+_READ_BYTES: Final = 128 * KIB  # that a loop reads at once
+
+
+class Node(Protocol):
+    """A machine, as the network sees it."""
+
+    name: str
+    is_up: bool
+
+
+class Parcel:
+    """A frame in a pipe."""
+
+    __slots__ = (
+        "correlation_id",
+        "crc",
+        "flags",
+        "lent",
+        "message",
+        "packed",
+        "partition",
+        "payload",
+        "size",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        flags: int,
+        correlation_id: int,
+        message: Message,
+        payload: Bytes = b"",
+        topic_id: bytes = NO_TOPIC,
+        partition: int = NO_PARTITION,
+    ) -> None:
+        self.flags = flags
+        self.correlation_id = correlation_id
+        self.message = message
+        self.packed: tuple[int, int, bytes] | None = None
+        self.payload = payload
+        self.lent: Bytes | None = None  # the sender's own payload, where it is one that could be changed
+        self.crc = 0  # of it
+        self.topic_id = topic_id
+        self.partition = partition
+        self.size = 0
+
+    def lend(self, payload: Bytes) -> None:
+        """From now on the payload has to stay as it is."""
+        self.lent = payload
+        self.crc = zlib.crc32(payload)
+
+    def is_changed(self) -> bool:
+        return self.lent is not None and zlib.crc32(self.lent) != self.crc
+
+
+class PipeEnd(Protocol):
+    """A side of a stream, as its pipes see it. The methods are called on its loop."""
+
+    loop: VirtualLoop
+    node: Node
+    is_over: bool  # it takes nothing more
+    is_reading: bool
+
+    def take(self, parcel: Parcel) -> None: ...
+    def ended(self, reason: str) -> None: ...
+    def set_congested(self, yes: bool) -> None: ...
+
+
+class Link:
+    """From one machine to another, in this direction."""
+
+    def __init__(self, delays: Delays) -> None:
+        self.next_delay = self._usual_delay = delays.draw  # microseconds
+        self.is_blocked = False
+        self.blocks = 0  # how often it was blocked so far
+        self.stuck: list[Pipe] = []  # that wait for it
+
+    def slow_down(self, microseconds: int) -> None:
+        """Everything takes so much longer; 0: no longer."""
+        usual = self._usual_delay
+        self.next_delay = (lambda: usual() + microseconds) if microseconds else usual
+
+
+class Pipe:
+    """One direction of a stream, from `source` to `target`."""
+
+    __slots__ = (
+        "_bytes",
+        "_is_congested",
+        "_is_due",
+        "_is_waiting",
+        "_parcels",
+        "_scheduler",
+        "_unread",
+        "is_cut",
+        "link",
+        "source",
+        "target",
+    )
+
+    def __init__(self, scheduler: Scheduler, link: Link, source: PipeEnd, target: PipeEnd) -> None:
+        self.link = link
+        self.source = source
+        self.target = target
+        self.is_cut = False  # what is sent from now on gets nowhere
+        self._scheduler = scheduler
+        self._parcels: deque[tuple[int, Parcel | str]] = (
+            deque()
+        )  # and when they are due, behind those before; a text: the end
+        self._bytes = 0  # that the other side has not read
+        self._unread = 0  # of these, what waits for the turn in which it is read
+        self._is_due = False  # an arrival is scheduled
+        self._is_waiting = False  # for the link, or for the other side to read
+        self._is_congested = False
+
+    def __len__(self) -> int:
+        """Parcels on their way."""
+        return len(self._parcels)
+
+    @property
+    def is_congested(self) -> bool:
+        return self._is_congested
+
+    @property
+    def bytes_unread(self) -> int:
+        return self._bytes
+
+    # --- what the source does -------------------------------------------------------------------------------------
+
+    def send(self, parcel: Parcel) -> None:
+        if self.is_cut:
+            return
+        self._bytes += parcel.size
+        if self._bytes > _HIGH_BYTES and not self._is_congested:
+            self._is_congested = True
+            self.source.loop.call_soon(self.source.set_congested, True)
+        self._put(parcel, self.link.next_delay())
+
+    def end(self, reason: str, delay: int = 0) -> None:
+        """Nothing more will come; the other side hears of it after all that was sent before."""
+        if not self.is_cut:
+            self._put(reason, self.link.next_delay() + delay)
+            self.is_cut = True
+
+    # --- what the world does --------------------------------------------------------------------------------------
+
+    def lose_all_but(self, count: int) -> None:
+        """Of what is on its way only the first few parcels arrive."""
+        while len(self._parcels) > count:
+            parcel = self._parcels.pop()[1]
+            if isinstance(parcel, Parcel):
+                self._bytes -= parcel.size
+
+    def vanish(self, count: int = 0) -> None:
+        """Of what is on its way only the first few parcels arrive, and nothing after them, not even an end."""
+        self.lose_all_but(count)
+        self.is_cut = True
+
+    def go_on(self, delay: int = 0) -> None:
+        """What it has waited for may have happened."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._schedule(self._scheduler.now + delay)
+
+    # --- what the target does -------------------------------------------------------------------------------------
+
+    def was_read(self, parcel: Parcel) -> None:
+        self._bytes -= parcel.size
+        self._unread -= parcel.size
+        if self._unread <= _READ_BYTES and not self.link.is_blocked:
+            self.go_on()
+        if self._is_congested and self._bytes < _LOW_BYTES:
+            self._is_congested = False
+            source = self.source
+            self._scheduler.after(self.link.next_delay(), source.loop.deliver, source.set_congested, False)
+
+    # --- arrivals -------------------------------------------------------------------------------------------------
+
+    def _put(self, parcel: Parcel | str, delay: int) -> None:
+        due = self._scheduler.now + delay
+        self._parcels.append((due, parcel))
+        if not (self._is_due or self._is_waiting):
+            self._schedule(due)
+
+    def _schedule(self, when: int) -> None:
+        self._is_due = True
+        self._scheduler.at(when, self._arrive)
+
+    def _arrive(self) -> None:
+        self._is_due = False
+        target, parcels, now = self.target, self._parcels, self._scheduler.now
+        if self.link.is_blocked or not target.node.is_up:
+            self._is_waiting = True
+            self.link.stuck.append(self)
+            return
+        while parcels and parcels[0][0] <= now:
+            if target.is_over:
+                self._reset()
+                return
+            if not target.is_reading or self._unread > _READ_BYTES:
+                self._is_waiting = True
+                return
+            parcel = parcels.popleft()[1]
+            if isinstance(parcel, str):
+                target.loop.deliver(target.ended, parcel)
+            else:
+                self._unread += parcel.size
+                target.loop.deliver(target.take, parcel)
+        if parcels and not (self._is_due or self._is_waiting):  # what was delivered may have set them
+            self._schedule(parcels[0][0])
+
+    def _reset(self) -> None:
+        """The machine knows no such stream any more, and says so. (To an end it says nothing.)"""
+        is_asked = any(isinstance(parcel, Parcel) for _, parcel in self._parcels)
+        self.vanish()
+        if is_asked:
+            source = self.source
+            delay = self.link.next_delay()
+            self._scheduler.after(delay, source.loop.deliver, source.ended, "it was reset by the other side")

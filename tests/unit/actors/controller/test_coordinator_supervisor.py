@@ -1,0 +1,279 @@
+"""Coordinators are placed, watched and replaced by the real controller; only their processes are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from raylog.actors.cluster.coordinator_state import COORDINATORS, LAST_EPOCH, CoordinatorState
+from raylog.actors.cluster.descriptions import CoordinatorDescription
+from raylog.actors.cluster.placement.coordinator_placement import place_coordinator
+from raylog.actors.cluster.state import ClusterState
+from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
+from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.coordinator_records import CoordinatorPlaced
+from raylog.actors.protocol.messages import Message
+from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
+from tests.simulator.world.machines import SimEnvironment
+from tests.simulator.world.world import World
+from tests.unit.actors.control_cluster import CALM, ControlCluster
+from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIn
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlCluster]:
+    with World(11, settings=CALM) as world:
+        cluster = ControlCluster(world)
+        cluster.form()
+        yield cluster
+
+
+def ensure(cluster: ControlCluster, topic: str = OFFSETS_TOPIC) -> None:
+    """As a client asks for it."""
+    asked_at_a_broker(cluster, EnsureCoordinators(topic))
+
+
+def asked_at_a_broker(cluster: ControlCluster, message: Message) -> Message:
+    refusals: list[RemoteFailed] = []
+    answers: list[Message] = []
+
+    async def ask(env: SimEnvironment) -> None:
+        stream = await env.dial(cluster.brokers[2].endpoints[-1], "client", refuse_all)
+        while True:
+            try:
+                answers.append((await stream.request(message, timeout=5.0)).message)
+            except RemoteFailed as error:
+                if isinstance(error.error, ControllerNotReady):
+                    continue  # its own registration is not through yet
+                refusals.append(error)
+            return
+
+    process = cluster.head.start("client", ask)
+    cluster.until(lambda: not process.is_alive)
+    if refusals:
+        raise refusals[0]
+    return answers[0]
+
+
+def coordinator(cluster: ControlCluster, partition: int = 0) -> CoordinatorState:
+    """As brokers tell it to clients."""
+    state = cluster.brokers[1].state
+    return state.coordinators[state.topic(OFFSETS_TOPIC).id, partition]
+
+
+def all_serve(cluster: ControlCluster) -> bool:
+    known = cluster.brokers[1].state.coordinators
+    return len(known) == COORDINATORS and all(each.is_serving for each in known.values())
+
+
+def started(cluster: ControlCluster) -> None:
+    ensure(cluster)
+    cluster.until(lambda: all_serve(cluster))
+
+
+def is_replaced(cluster: ControlCluster, epoch: int = 1) -> bool:
+    return coordinator(cluster).epoch == epoch and coordinator(cluster).is_serving
+
+
+def test_who_asks_for_coordinators_gets_the_topic_and_one_for_each_of_its_partitions(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert cluster.admin.list_topics() == ()
+    assert cluster.admin.describe_topic(OFFSETS_TOPIC).replication_factor == 3
+    placed = [coordinator(cluster, partition) for partition in range(COORDINATORS)]
+    assert [each.epoch for each in placed] == [0, 0, 0]
+    assert len({each.producer_id for each in placed}) == COORDINATORS
+    assert sorted(each.broker_id for each in placed) == [1, 2, 3]
+
+
+def test_to_ask_again_changes_nothing(cluster: ControlCluster) -> None:
+    started(cluster)
+    version = cluster.controller._changes.version
+    ensure(cluster)
+    assert cluster.controller._changes.version == version
+
+
+def test_a_topic_without_coordinators_is_refused(cluster: ControlCluster) -> None:
+    with pytest.raises(RemoteFailed) as refused:
+        ensure(cluster, "clicks")
+    assert isinstance(refused.value.error, InvalidRequest)
+
+
+def test_a_coordinated_topic_keeps_its_number_of_partitions(cluster: ControlCluster) -> None:
+    started(cluster)
+    refusal = cluster.refusal(cluster.admin.create_partitions(OFFSETS_TOPIC, 6))
+    assert isinstance(refusal, InvalidPartitions)
+
+
+def test_a_killed_coordinator_is_replaced_under_a_higher_epoch(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    kill(before)
+    assert cluster.until(lambda: is_replaced(cluster)) < 2.5
+    assert coordinator(cluster).producer_id == before.spec.producer_id
+    assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
+
+
+def test_the_shell_may_notice_its_end_earlier(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    kill(before)
+    cluster.controller.coordinator_ended(before.spec)
+    assert cluster.until(lambda: is_replaced(cluster)) < 0.3
+
+
+def test_coordinators_of_groups_begin_anew_with_other_settings_of_the_cluster(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert cluster.coordinators.newest(0).spec.assignors == ()
+    cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
+    assert cluster.until(lambda: is_replaced(cluster)) < 1.0
+    assert cluster.coordinators.newest(0).spec.assignors == ("a.b",)
+    cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
+    cluster.world.run_for(2.0)
+    assert is_replaced(cluster), "nothing has changed"
+
+
+def test_a_stopped_coordinator_is_replaced_and_ends_when_it_goes_on(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    assert before.process is not None
+    before.process.pause(5.0)
+    assert cluster.until(lambda: is_replaced(cluster)) < 2.5
+    cluster.until(lambda: not before.is_running)
+    assert before.was_replaced
+
+
+def test_with_its_machine_a_coordinator_moves_to_another(cluster: ControlCluster) -> None:
+    started(cluster)
+    gone = coordinator(cluster, 1).broker_id
+    cluster.machines[gone].crash()
+    cluster.until(lambda: coordinator(cluster, 1).epoch >= 1 and coordinator(cluster, 1).is_serving, limit=30.0)
+    assert coordinator(cluster, 1).broker_id != gone
+
+
+def test_a_new_controller_leaves_those_that_live_alone(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.controller_processes[-1].kill()
+    kill(cluster.coordinators.newest(2))
+    cluster.start_controller()
+    cluster.until(lambda: coordinator(cluster, 2).epoch == 1 and coordinator(cluster, 2).is_serving)
+    cluster.world.run_for(5.0)
+    assert [coordinator(cluster, partition).epoch for partition in range(COORDINATORS)] == [0, 0, 1]
+
+
+def test_one_that_a_controller_did_not_come_to_start_is_started_by_the_next(cluster: ControlCluster) -> None:
+    cluster.coordinators.refuses = True
+    ensure(cluster)
+    cluster.until(lambda: len(cluster.brokers[1].state.coordinators) == COORDINATORS)
+    cluster.controller_processes[-1].kill()
+    cluster.coordinators.refuses = False
+    cluster.start_controller()
+    cluster.until(lambda: all_serve(cluster))
+
+
+def test_one_that_cannot_be_started_is_tried_again_ever_more_slowly(cluster: ControlCluster) -> None:
+    cluster.coordinators.refuses = True
+    ensure(cluster)
+    cluster.world.run_for(20.0)
+    assert 3 < coordinator(cluster).epoch < 15
+    cluster.coordinators.refuses = False
+    cluster.until(lambda: all_serve(cluster))
+
+
+def test_until_it_has_replayed_clients_do_not_hear_of_it(cluster: ControlCluster) -> None:
+    cluster.coordinators.is_serving = False
+    ensure(cluster)
+    cluster.until(lambda: len(cluster.coordinators.all) == COORDINATORS)
+    cluster.world.run_for(5.0)
+    assert not coordinator(cluster).is_serving
+    assert coordinator(cluster).epoch == 0
+    cluster.coordinators.newest(0).is_serving = True
+    cluster.until(lambda: coordinator(cluster).is_serving)
+
+
+def test_snapshots_hold_coordinators(cluster: ControlCluster) -> None:
+    started(cluster)
+    copy = ClusterState()
+    for record in cluster.state.to_records():
+        copy.apply(record, 0)
+    assert copy.coordinators == cluster.state.coordinators
+
+
+def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluster: ControlCluster) -> None:
+    started(cluster)
+    state, live = cluster.state, cluster.controller._changes.live
+    last = coordinator(cluster)
+    state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1, 4), 0)
+    (placed,) = place_coordinator(state, live, last.id)
+    state.apply(placed, 0)
+    assert (state.coordinators[last.id].epoch, state.coordinators[last.id].retired_id) == (LAST_EPOCH, -1)
+    for record in place_coordinator(state, live, last.id):
+        state.apply(record, 0)
+    after = state.coordinators[last.id]
+    assert (after.epoch, after.retired_id, after.term) == (0, last.producer_id, 6)
+    assert after.producer_id not in {each.producer_id for each in cluster.brokers[1].state.coordinators.values()}
+
+
+def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    supervisor = cluster.controller._coordinators
+    supervisor.process_ended(before.spec)
+    with pytest.raises(CoordinatorNotReady):
+        supervisor.heartbeat(before.heartbeat(), cast(Any, None)).send(None)
+    cluster.until(lambda: is_replaced(cluster))
+
+
+def test_a_shutdown_ends_them_all_and_waits_for_that(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.ask(cluster.controller.shutdown(), 8.0)
+    assert all(each.was_stopped and not each.is_running for each in cluster.coordinators.all)
+
+
+def test_the_controller_alone_says_that_a_topic_is_gone(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.create_topic("clicks")
+    question = FindTopicById(cluster.state.topic("clicks").id)
+    assert asked_at_a_broker(cluster, question) == TopicFoundById("clicks")
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    assert asked_at_a_broker(cluster, question) == TopicFoundById("")
+
+
+def test_one_that_does_not_come_up_is_described_with_the_reason_and_the_attempts(cluster: ControlCluster) -> None:
+    started(cluster)
+    assert all(each.serving for each in cluster.admin.describe_cluster().coordinators)
+    cluster.coordinators.refuses = True
+    kill(cluster.coordinators.newest(0))
+    cluster.until(lambda: described(cluster).attempts >= 3, 30.0)
+    assert not described(cluster).serving
+    assert "the test says so" in described(cluster).reason
+    assert described(cluster).epoch >= 2
+    cluster.coordinators.refuses = False
+    cluster.until(lambda: described(cluster).serving)
+    assert (described(cluster).attempts, described(cluster).reason) == (0, "")
+
+
+def test_one_whose_partition_has_no_leader_is_not_started_and_says_so(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.launcher.refuses = True
+    for replica in list(cluster.replicas.values()):
+        cluster.kill(replica)
+    for stand_in in cluster.coordinators.all:
+        kill(stand_in)
+    cluster.until(lambda: "no leader" in described(cluster).reason)
+    before = len(cluster.coordinators.all)
+    cluster.world.run_for(5.0)
+    assert len(cluster.coordinators.all) == before
+    cluster.launcher.refuses = False
+    cluster.until(lambda: all(each.serving for each in cluster.admin.describe_cluster().coordinators), 40.0)
+
+
+def described(cluster: ControlCluster) -> CoordinatorDescription:
+    return cluster.admin.describe_cluster().coordinators[0]
+
+
+def kill(stand_in: CoordinatorStandIn) -> None:
+    assert stand_in.process is not None
+    stand_in.process.kill()

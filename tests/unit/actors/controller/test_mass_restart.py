@@ -1,0 +1,88 @@
+"""All replicas are gone at once, or everything is: what comes up first, and who is believed alive meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.actors.cluster.election.leader_prospects import Prospects
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from tests.simulator.world.world import World
+from tests.unit.actors.control_cluster import CALM, ControlCluster
+
+USERS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+MORE = tuple((1 + number % 3, 1 + (number + 1) % 3, 1 + (number + 2) % 3) for number in range(6))
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlCluster]:
+    with World(17, settings=CALM) as world:
+        cluster = ControlCluster(world)
+        cluster.form()
+        yield cluster
+
+
+def kill_all(cluster: ControlCluster) -> None:
+    for replica in list(cluster.replicas.values()):
+        cluster.kill(replica)
+
+
+def test_what_acknowledgements_wait_for_is_started_first() -> None:
+    with World(17, settings=CALM) as world:
+        cluster = ControlCluster(world, one_node=True)
+        cluster.form()
+        check_the_order(cluster)
+
+
+def check_the_order(cluster: ControlCluster) -> None:
+    cluster.create_topic("more", MORE)
+    cluster.create_topic("clicks", USERS)
+    for topic, minimum in (("more", 1), ("clicks", 2)):
+        cluster.ask(cluster.admin.alter_topic_settings(topic, {"min.insync.replicas": minimum}))
+    cluster.world.run_for(15.0)  # so that none of them counts as one that keeps dying
+    before = len(cluster.launcher.started)
+    kill_all(cluster)
+    cluster.until(lambda: len(cluster.launcher.started) == before + 27)
+    order = cluster.launcher.started[before:]
+    # A leader for each of the nine, and a second replica for the three of `clicks`, before all others.
+    assert Counter(map(name, order[:12])) == dict.fromkeys(map(name, order), 1) | {
+        f"clicks-{number}": 2 for number in range(3)
+    }
+
+
+def test_a_new_controller_calls_nobody_alive_who_has_not_registered_with_it(cluster: ControlCluster) -> None:
+    cluster.create_topic(replicas=((1, 2, 3),))
+    cluster.kill_controller()
+    cluster.processes[3].kill()
+    cluster.start_controller()
+    cluster.until(cluster.serves)
+    began = cluster.world.now
+    assert 3 not in cluster.live_brokers()  # though it has a lease still: nobody knows yet that it is gone
+    assert 3 in cluster.controller._changes.live.brokers
+    assert cluster.admin.unsettled() is None
+    cluster.until(lambda: cluster.live_brokers() == {1, 2})
+    cluster.until(lambda: cluster.admin.unsettled() == Prospects([], []))
+    assert cluster.world.now - began > 1.0  # the lease of the third had to end
+
+
+def test_a_broker_that_is_fenced_has_to_register_again_to_count(cluster: ControlCluster) -> None:
+    cluster.processes[3].kill()
+    cluster.until(lambda: cluster.live_brokers() == {1, 2})
+    cluster.start_broker(3)
+    cluster.until(lambda: cluster.live_brokers() == {1, 2, 3})
+
+
+def test_a_shutdown_gives_up_what_is_only_being_started(cluster: ControlCluster) -> None:
+    cluster.create_topic(replicas=((1, 2, 3),))
+    before = len(cluster.launcher.started)
+    cluster.launcher.hangs = True
+    cluster.kill(cluster.replica(3))
+    cluster.until(lambda: len(cluster.launcher.started) > before)
+    cluster.ask(cluster.controller.shutdown(), 5.0)
+    assert cluster.launcher.stopped == [cluster.launcher.started[before]]
+
+
+def name(spec: ReplicaSpec) -> str:
+    return f"{spec.topic}-{spec.partition}"
