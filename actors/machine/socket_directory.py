@@ -11,10 +11,14 @@ What must stay true:
 - The name under which a cluster runs is part of the path: a start under a second name takes no socket from the first.
 - A socket at which somebody listens is never removed or replaced. A socket gets its name once it is listened at, so one
   that refuses connections under its name is dead.
+- Every process holds a shared lock of its cluster's directory for as long as it lives. A directory is removed, by
+  another cluster of the same user, under the exclusive lock only: when no process has it any more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -34,6 +38,11 @@ _BACKLOG: Final = 100
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _UNNAMED: Final = "."  # how the files of sockets begin that are not listened at yet
 _UNNAMED_SECONDS: Final = 60.0  # after which whoever made one will not come to listen at it
+_AS_IT_IS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SWEPT_SECONDS: Final = 0.01  # what another process needs to sweep a directory
+_MOST_LOOKS: Final = 50
+
+_held: dict[str, int] = {}  # by path: a descriptor with a shared lock, which is this process's until it ends
 
 
 def private_directory(path: str) -> str:
@@ -49,7 +58,9 @@ def socket_directory(cluster_id: str, host: str) -> str:
     """The directory, made if it was missing; `host` is the address of the Ray node. DirectoryNotOurs."""
     user = os.geteuid()
     tag = hashlib.blake2s(f"{cluster_id} {host}".encode(), digest_size=5).hexdigest()
-    return private_directory(f"{_base_directory(user)}/raylog-{user}-{tag}")
+    path = f"{_base_directory(user)}/raylog-{user}-{tag}"
+    _hold(path)
+    return path
 
 
 def socket_path(directory: str, name: str, cluster: str = "") -> str:
@@ -106,8 +117,65 @@ def is_of_this_host(path: str, directory: str) -> bool:
 def remove_dead_sockets(directory: str) -> None:
     """Remove what killed processes have left behind: sockets at which nobody listens any more."""
     for path in Path(directory).iterdir():
-        if is_dead(str(path)) and not _may_be_named_yet(path):
+        if path.is_socket() and is_dead(str(path)) and not _may_be_named_yet(path):
             path.unlink(missing_ok=True)
+
+
+# --- the directories of clusters that run no more -----------------------------------------------------------------
+
+
+def sweep_beside(directory: str) -> None:
+    """Remove the directories of other clusters of this user, where no process has them any more."""
+    mine = Path(directory)
+    name = re.compile(rf"raylog-{os.geteuid()}-[0-9a-f]{{10}}")
+    for each in mine.parent.iterdir():
+        if each != mine and name.fullmatch(each.name):
+            with contextlib.suppress(OSError):  # it is in use, or going, or more lies in it than sockets
+                _sweep(str(each))
+
+
+def _sweep(path: str) -> None:
+    fd = os.open(path, _AS_IT_IS)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_still(path, fd) and os.fstat(fd).st_uid == os.geteuid():
+            remove_dead_sockets(path)
+            os.rmdir(path)
+    finally:
+        os.close(fd)
+
+
+def _hold(path: str) -> None:
+    """Make the directory if it is missing, and keep it from being swept while this process lives.
+
+    Without the lock where it cannot be had: a file system may have none, or a process that sweeps be stopped.
+    """
+    if path in _held and _is_still(path, _held[path]):
+        return
+    for _ in range(_MOST_LOOKS):
+        try:
+            fd = os.open(private_directory(path), _AS_IT_IS)
+        except FileNotFoundError:  # swept just now
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if _is_still(path, fd):
+                _held[path] = os.dup(fd)
+                return
+        except BlockingIOError:
+            time.sleep(_SWEPT_SECONDS)
+        except OSError:
+            return
+        finally:
+            os.close(fd)
+
+
+def _is_still(path: str, fd: int) -> bool:
+    """Whether that is the directory of this path: it may have been removed, and made anew."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _may_be_named_yet(path: Path) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,7 +26,7 @@ from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.own_processes import outlive_others
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.secret_files import keep_secrets, read_secrets
-from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory
+from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory, sweep_beside
 from raylog.actors.machine.tls import RayTls
 from raylog.actors.on_ray.actor_exit import end_process
 from raylog.actors.on_ray.controller_search import ControllerSearch
@@ -60,7 +61,9 @@ class BrokerActor:
         self._problem: RaylogError | None = None
         self._core = CoreThread(post.place.cluster_id)
         try:
-            remove_dead_sockets(socket_directory(post.place.cluster_id, post.place.host))
+            sockets = socket_directory(post.place.cluster_id, post.place.host)
+            remove_dead_sockets(sockets)
+            threading.Thread(target=sweep_beside, args=[sockets], name="socket sweep", daemon=True).start()
             _claim_directory(post)
             self._broker = self._core.do(self._started(), _START_SECONDS)
         except RaylogError as error:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +16,14 @@ import pytest
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.own_processes import is_own
 from raylog.actors.machine.socket_directory import (
+    _held,
     is_dead,
     is_of_this_host,
     listening_socket,
     remove_dead_sockets,
     socket_directory,
     socket_path,
+    sweep_beside,
 )
 from raylog.actors.machine.tls import RayTls
 from raylog.actors.protocol.actor_names import broker_id_of, broker_name, is_replica, namespace, replica_name
@@ -144,6 +150,79 @@ def test_only_sockets_that_nobody_listens_at_are_removed() -> None:
         assert [path.name for path in directory.iterdir()] == ["living"]
     (directory / "living").unlink()
     directory.rmdir()
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of its own, with a short path."""
+    folder = tempfile.mkdtemp(prefix="s-")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", folder)
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+def let_go(directory: str) -> None:
+    """As the end of a process does."""
+    os.close(_held.pop(directory))
+
+
+def leave_behind(cluster: str) -> Path:
+    """The directory of a cluster whose processes were killed."""
+    directory = socket_directory(cluster, "10.0.0.1")
+    listening_socket(socket_path(directory, "broker-0")).close()
+    let_go(directory)
+    return Path(directory)
+
+
+def test_directories_of_clusters_that_run_no_more_are_swept(base: Path) -> None:
+    gone, own = leave_behind("gone"), socket_directory("own", "10.0.0.1")
+    listening_socket(socket_path(own, "broker-0")).close()
+    used = socket_directory("runs", "10.0.0.1")  # a process has it, and no socket yet
+    older = leave_behind("of a raylog that held no locks")
+    living = listening_socket(socket_path(str(older), "broker-1"))
+    others = base / f"raylog-{os.geteuid() + 1}-0123456789"
+    others.mkdir()
+    (base / "raylog-notes").mkdir()
+    (base / f"raylog-{os.geteuid()}-ray.lock").touch()
+    kept = leave_behind("with a file in it")
+    (kept / "file").touch()
+    sweep_beside(own)
+    assert not gone.exists()
+    assert [each.name.split("-")[0:2] for each in older.iterdir()] == [["broker", "1"]]
+    assert (kept / "file").exists()
+    there = {each.name for each in base.iterdir()}
+    assert there == {
+        Path(own).name, Path(used).name, older.name, others.name, kept.name,
+        "raylog-notes", f"raylog-{os.geteuid()}-ray.lock",
+    }  # fmt: skip
+    assert len(list(Path(own).iterdir())) == 1, "its own cluster's are another's task"
+    living.close()
+    let_go(own)
+    let_go(used)
+
+
+def test_a_directory_that_is_being_swept_is_there_for_who_comes_in_that_moment(base: Path) -> None:
+    own = socket_directory("own", "10.0.0.1")
+    is_over = threading.Event()
+
+    def sweep() -> None:
+        while not is_over.is_set():
+            sweep_beside(own)
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    try:
+        for number in range(300):
+            directory = socket_directory(f"cluster {number % 2}", "10.0.0.1")
+            path = socket_path(directory, "broker-0")
+            with listening_socket(path):
+                assert not is_dead(path)
+            let_go(directory)
+    finally:
+        is_over.set()
+        sweeper.join()
+    let_go(own)
 
 
 def test_a_process_that_is_gone_or_anothers_is_not_ours() -> None:
