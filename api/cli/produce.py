@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from raylog.api.cli.output import say
-from raylog.api.cli.record_format import Parsed, Reader
+from raylog.api.cli.record_format import Parsed, ParsedColumns, Reader
+from raylog.api.cli.record_input import records, wholes
 from raylog.api.cli.session import Session, connects
+from raylog.api.connection.records import RecordMetadata
+from raylog.errors import BulkSendFailed, RaylogError
 
 if TYPE_CHECKING:
     from raylog.api.producer.buffer.record_future import RecordFuture
+    from raylog.api.producer.bulk_send import BulkFuture
     from raylog.api.producer.producer import Producer
 
-_CHUNK: Final = 1 << 16
-_MOST_PENDING: Final = 50_000
+_WORTH_COLUMNS: Final = 100  # fewer records at once share a batch with those before and behind them
+_MOST_PENDING: Final = 200_000
 _LAST_SECONDS: Final = 10.0  # after an interrupt, for what was taken
 
 
@@ -79,13 +81,14 @@ def produce(
     options: dict[str, Any] = {"acks": acks if acks == "all" else int(acks)}
     if compression != "none":
         options["compression_type"] = compression
-    records = _wholes(files) if whole else _records(files, reader)
+    given = wholes(files) if whole else records(files, reader)
     delivered = _Delivery(verbose)
     session.cluster.describe_topic(topic, timeout=session.timeout)  # before input is taken that would be lost
     with session.producer(**options) as producer:
+        sending = _Sending(producer, topic, fixed, tombstone, verbose, delivered)
         try:
-            for record in records:
-                delivered.await_some(_send(producer, topic, record, fixed, tombstone))
+            for columns in given:
+                sending.send(columns)
             delivered.await_all(None)
         except KeyboardInterrupt:
             delivered.await_all(_LAST_SECONDS)
@@ -97,17 +100,19 @@ def produce(
 
 
 class _Delivery:
-    """What has been sent and not yet settled, in order."""
+    """What has been sent and is not yet settled, in order."""
 
     def __init__(self, verbose: bool) -> None:
-        self._pending: deque[RecordFuture] = deque()
+        self._pending: deque[tuple[RecordFuture | BulkFuture, int]] = deque()
+        self._held = 0  # records of those
         self._verbose = verbose
         self._count = 0
 
-    def await_some(self, future: RecordFuture) -> None:
+    def await_some(self, future: RecordFuture | BulkFuture, count: int) -> None:
         """Settle what can be settled; wait only where too much is under way. Raises why a record has failed."""
-        self._pending.append(future)
-        while self._pending and (self._pending[0].done() or len(self._pending) > _MOST_PENDING):
+        self._pending.append((future, count))
+        self._held += count
+        while self._pending and (self._pending[0][0].done() or self._held > _MOST_PENDING):
             self._settle(None)
 
     def await_all(self, timeout: float | None) -> None:
@@ -118,24 +123,75 @@ class _Delivery:
         return f"{self._count} record{'' if self._count == 1 else 's'} written to {topic}."
 
     def _settle(self, timeout: float | None) -> None:
-        metadata = self._pending[0].result(timeout)
+        future, count = self._pending[0]
+        try:
+            metadata = future.result(timeout)
+        except BulkSendFailed as error:
+            if isinstance(error.__cause__, RaylogError):
+                raise error.__cause__ from None
+            raise
         self._pending.popleft()
-        self._count += 1
-        if self._verbose:
+        self._held -= count
+        self._count += count
+        if self._verbose and isinstance(metadata, RecordMetadata):
             click.echo(f"{metadata.topic}\t{metadata.partition}\t{metadata.offset}")
 
 
-def _send(producer: Producer, topic: str, record: Parsed, fixed: Parsed, tombstone: bool) -> RecordFuture:
-    value = None if tombstone and not record.value else record.value
-    headers = [*(fixed.headers or ()), *(record.headers or ())]
-    return producer.send(
-        topic,
-        value,
-        record.key if record.key is not None else fixed.key,
-        headers or None,
-        record.partition if record.partition is not None else fixed.partition,
-        record.timestamp_ms,
-    )
+class _Sending:
+    """Columns of records on their way to a topic. `fixed`: what all records have that their text does not say."""
+
+    def __init__(
+        self, producer: Producer, topic: str, fixed: Parsed, tombstones: bool, one_by_one: bool, delivery: _Delivery
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._fixed = fixed
+        self._tombstones = tombstones
+        self._one_by_one = one_by_one
+        self._delivery = delivery
+
+    def send(self, columns: ParsedColumns) -> None:
+        if self._tombstones:
+            columns = columns._replace(values=[value or None for value in columns.values])
+        if self._one_by_one or len(columns.values) < _WORTH_COLUMNS:
+            for record in columns.rows():
+                self._send_one(record)
+        elif columns.partitions is None:
+            self._send_many(columns, self._fixed.partition)
+        else:
+            for partition, places in _by_partition(columns.partitions).items():
+                self._send_many(columns.part(places), partition)
+
+    def _send_one(self, record: Parsed) -> None:
+        fixed = self._fixed
+        sent = self._producer.send(
+            self._topic,
+            record.value,
+            record.key if record.key is not None else fixed.key,
+            [*(fixed.headers or ()), *(record.headers or ())] or None,
+            record.partition if record.partition is not None else fixed.partition,
+            record.timestamp_ms,
+        )
+        self._delivery.await_some(sent, 1)
+
+    def _send_many(self, columns: ParsedColumns, partition: int | None) -> None:
+        count, fixed = len(columns.values), self._fixed
+        keys: Sequence[bytes] | None = columns.keys
+        if keys is None and fixed.key is not None:
+            keys = [fixed.key] * count
+        headers = columns.headers
+        if fixed.headers:
+            headers = [[*fixed.headers, *own] for own in columns.headers or [[]] * count]
+        sent = self._producer.send_many(self._topic, columns.values, keys, columns.timestamps, headers, partition)
+        self._delivery.await_some(sent, count)
+
+
+def _by_partition(partitions: Sequence[int]) -> dict[int, list[int]]:
+    """The places of the records of each partition, in their order."""
+    found: dict[int, list[int]] = {}
+    for place, partition in enumerate(partitions):
+        found.setdefault(partition, []).append(place)
+    return found
 
 
 def _pattern(pattern: str | None, key_delimiter: str | None) -> str:
@@ -154,46 +210,3 @@ def _headers(texts: Iterable[str]) -> list[tuple[str, bytes]]:
         name, _, value = text.partition(sign)
         found.append((name, value.encode()))
     return found
-
-
-# --- input --------------------------------------------------------------------------------------------------------
-
-
-def _wholes(files: Iterable[str]) -> Iterator[Parsed]:
-    for name in files or ("-",):
-        if name == "-":
-            yield Parsed(value=sys.stdin.buffer.read())
-        else:
-            yield Parsed(value=Path(name).read_bytes())
-
-
-def _records(files: Iterable[str], reader: Reader) -> Iterator[Parsed]:
-    """UsageError: which line is not as the pattern says."""
-    for name in files or ("-",):
-        if name == "-":
-            yield from _read("stdin", sys.stdin.buffer, reader)
-        else:
-            with Path(name).open("rb") as stream:
-                yield from _read(name, stream, reader)
-
-
-def _read(name: str, stream: IO[bytes], reader: Reader) -> Iterator[Parsed]:
-    for number, text in enumerate(_pieces(stream, reader.end), 1):
-        try:
-            yield reader.read(text)
-        except ValueError as error:
-            raise click.ClickException(f"{name}, record {number}: {error}.") from None
-
-
-def _pieces(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
-    """What stands before each `end`, and what is left behind the last one."""
-    if end == b"\n":  # line by line, so that a person at a terminal sees each one sent
-        for line in stream:
-            yield line.removesuffix(b"\n")
-        return
-    rest = b""
-    while chunk := stream.read(_CHUNK):
-        *pieces, rest = (rest + chunk).split(end)
-        yield from pieces
-    if rest.rstrip(b"\n"):
-        yield rest

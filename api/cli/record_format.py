@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -39,6 +39,26 @@ class Parsed(NamedTuple):
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: list[tuple[str, bytes]] | None = None
+
+
+class ParsedColumns(NamedTuple):
+    """The same of many records, side by side; None: the pattern does not name it."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes] | None = None
+    partitions: Sequence[int] | None = None
+    timestamps: Sequence[int] | None = None
+    headers: Sequence[list[tuple[str, bytes]]] | None = None
+
+    def part(self, places: Sequence[int]) -> ParsedColumns:
+        """The records at these places."""
+        columns: list[Any] = [None if column is None else [column[place] for place in places] for column in self]
+        return ParsedColumns._make(columns)
+
+    def rows(self) -> Iterator[Parsed]:
+        none = [None] * len(self.values)
+        columns: list[Any] = [none if column is None else column for column in self]
+        return map(Parsed._make, zip(*columns, strict=True))
 
 
 def _date(timestamp: int) -> bytes:
@@ -102,6 +122,40 @@ class Reader:
         for one, other in zip(self._parts, self._parts[1:], strict=False):
             if isinstance(one, Verb) and isinstance(other, Verb):
                 raise ValueError(f"nothing stands between %{one.letter} and %{other.letter}: where does one end?")
+
+    def columns(self, texts: list[bytes]) -> tuple[ParsedColumns, str]:
+        """Many records, up to the first that is not as the pattern says; and what is wrong with that one, if any is."""
+        simple = self._simple_columns(texts)
+        if simple is not None:
+            return simple, ""
+        found: list[Parsed] = []
+        problem = ""
+        for text in texts:
+            try:
+                found.append(self.read(text))
+            except ValueError as error:
+                problem = str(error)
+                break
+        if not found:
+            return ParsedColumns([]), problem
+        columns = [None if column[0] is None else column for column in zip(*found, strict=True)]
+        values, keys, partitions, timestamps, headers = columns
+        return ParsedColumns(values or [None] * len(found), keys, partitions, timestamps, headers), problem
+
+    def _simple_columns(self, texts: list[bytes]) -> ParsedColumns | None:
+        """Of `%v`, and of key and value with text between them; None: of neither, or one of them has no such text."""
+        if self._parts == [Verb("v")]:
+            return ParsedColumns(texts)
+        if len(self._parts) != 3 or not isinstance(self._parts[1], bytes):
+            return None
+        letters = [part.letter for part in self._parts if isinstance(part, Verb)]
+        if sorted(letters) != ["k", "v"] or not texts:
+            return None
+        between = self._parts[1]
+        first, found, second = zip(*[text.partition(between) for text in texts], strict=True)
+        if not all(found):
+            return None
+        return ParsedColumns(second, first) if letters == ["k", "v"] else ParsedColumns(first, second)
 
     def read(self, text: bytes) -> Parsed:
         """One record, without its end. ValueError: it is not as the pattern says."""

@@ -295,6 +295,7 @@ class FakeProducer:
     def __init__(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         self._cluster = cluster
         self.options = options
+        self.columns_sent: list[int] = []
 
     def __enter__(self) -> FakeProducer:
         return self
@@ -306,6 +307,17 @@ class FakeProducer:
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> FakeFuture:
         return FakeFuture(self._cluster.append(topic, value, key, headers or [], partition or 0, timestamp_ms or 5))
+
+
+    def send_many(
+        self, topic: str, values: Any, keys: Any, timestamps: Any, headers: Any, partition: int | None
+    ) -> FakeFuture:
+        count = len(values)
+        rows = [each or [None] * count for each in (keys, headers, timestamps)]
+        self.columns_sent.append(count)
+        for value, key, pairs, timestamp in zip(values, *rows, strict=True):
+            sent = self.send(topic, value, key, pairs, partition, timestamp)
+        return sent
 
 
 class FakeFuture:

@@ -121,6 +121,29 @@ def test_a_line_that_is_not_as_the_pattern_says_is_named(cluster: FakeCluster) -
     assert result.stderr == "raylog: stdin, record 2: it has no b':' behind %k.\n"
 
 
+@pytest.mark.parametrize("options", [[], ["-v"]])
+def test_many_records_go_as_columns_and_arrive_as_single_ones_do(cluster: FakeCluster, options: list[str]) -> None:
+    session = FakeSession(cluster)
+    lines = b"".join(b"%d\tk%d\t%d\tv%d\n" % (number % 2, number, 100 + number, number) for number in range(300))
+    arguments = ["produce", "clicks", "-f", "%p\\t%k\\t%T\\t%v", "-H", "from=test", "-Z", *options]
+    made = run(cluster, *arguments, stdin=lines, session=session)
+    assert made.stderr == "300 records written to clicks.\n"
+    for partition in range(2):
+        found = cluster.logs[TopicPartition("clicks", partition)][5:]
+        assert [(each.key, each.value, each.timestamp, each.headers) for each in found] == [
+            (b"k%d" % number, b"v%d" % number, 100 + number, [("from", b"test")])
+            for number in range(partition, 300, 2)
+        ]
+    assert session.producers[0].columns_sent == ([] if options else [150, 150])
+
+
+def test_many_lines_may_have_one_key_or_be_tombstones(cluster: FakeCluster) -> None:
+    cluster.fill("words", 1, 0)
+    run(cluster, "produce", "words", "-k", "all", "-Z", stdin=b"a\n\n" * 100)
+    found = cluster.logs[TopicPartition("words", 0)]
+    assert [(each.key, each.value) for each in found] == [(b"all", b"a"), (b"all", None)] * 100
+
+
 def test_options_of_the_producer_arrive(cluster: FakeCluster) -> None:
     session = FakeSession(cluster)
     run(cluster, "produce", "clicks", "--acks", "1", "-z", "lz4", session=session)
