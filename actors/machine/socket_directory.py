@@ -47,7 +47,8 @@ _held: dict[str, int] = {}  # by path: a descriptor with a shared lock, which is
 
 def private_directory(path: str) -> str:
     """Make the directory for unix sockets, or make sure that nobody else can enter the one that is there."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # what is there is looked at below; it may be gone again, too
+        os.makedirs(path, mode=0o700)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise DirectoryNotOurs(path, "others may enter it, and sockets need a directory of mode 0700")
