@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,29 +199,6 @@ def test_directories_of_clusters_that_run_no_more_are_swept(base: Path) -> None:
     living.close()
     let_go(own)
     let_go(used)
-
-
-def test_a_directory_that_is_being_swept_is_there_for_who_comes_in_that_moment(base: Path) -> None:
-    own = socket_directory("own", "10.0.0.1")
-    is_over = threading.Event()
-
-    def sweep() -> None:
-        while not is_over.is_set():
-            sweep_beside(own)
-
-    sweeper = threading.Thread(target=sweep)
-    sweeper.start()
-    try:
-        for number in range(300):
-            directory = socket_directory(f"cluster {number % 2}", "10.0.0.1")
-            path = socket_path(directory, "broker-0")
-            with listening_socket(path):
-                assert not is_dead(path)
-            let_go(directory)
-    finally:
-        is_over.set()
-        sweeper.join()
-    let_go(own)
 
 
 def test_a_process_that_is_gone_or_anothers_is_not_ours() -> None:
