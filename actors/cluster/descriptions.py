@@ -72,6 +72,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TopicDescription:
+    """A topic as administrators see it: its partitions, and the settings that are not the default."""
     name: str
     topic_id: bytes
     internal: bool
@@ -144,6 +145,7 @@ class CoordinatorDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """A cluster as administrators see it."""
     cluster_id: str
     formed_at_ms: int
     metadata_version: int

@@ -59,6 +59,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
 
     @property
     def cluster_id(self) -> str:
+        """The id that the cluster was given when it was formed."""
         if not self._cluster_id:
             self._cluster_id = self.access().cluster_id
         return self._cluster_id
@@ -92,6 +93,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         return ask_admin(self._calls, ListTopics(internal), timeout)
 
     def describe_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> TopicDescription:
+        """The topic's partitions and settings. UnknownTopic."""
         return ask_admin(self._calls, DescribeTopic(name), timeout)
 
     def describe_replicas(self, name: str, *, timeout: float = CALL_SECONDS) -> tuple[ReplicaDescription, ...]:
@@ -196,6 +198,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
     # --- brokers --------------------------------------------------------------------------------------------------
 
     def describe_cluster(self, *, timeout: float = CALL_SECONDS) -> ClusterDescription:
+        """Brokers, controller and health of the cluster."""
         return ask_admin(self._calls, DescribeCluster(), timeout)
 
     def drain_broker(

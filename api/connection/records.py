@@ -70,6 +70,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value, as keys of dictionaries are."""
         return TopicPartition(self.topic, self.partition)
 
 

@@ -219,9 +219,11 @@ class AsyncConsumer(ProcessBound):
         self._consumer().pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Let polls return records of these partitions again."""
         self._consumer().resume(*partitions)
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions of which polls return nothing for now."""
         return self._consumer().paused()
 
     # --- the group ------------------------------------------------------------------------------------------------

@@ -306,10 +306,12 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         self._desk.pause(map(as_partition, partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Let polls return records of these partitions again."""
         self._check_open()
         self._desk.resume(map(as_partition, partitions))
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions of which polls return nothing for now."""
         return self._desk.positions.paused()
 
     def metrics(self) -> dict[str, Any]:

@@ -178,13 +178,16 @@ class BulkFuture:
                 wait_for(piece.batch, None if until is None else until - time.monotonic())
 
     def add(self, batch: PendingBatch, positions: Positions) -> None:
+        """Wait for this batch, which holds the records of these positions, too."""
         self._pieces.append(_Piece(batch, batch.count, positions))
 
     def add_one(self, sent: RecordFuture, position: int) -> None:
+        """Wait for a record that has joined a batch of `send`."""
         batch, place = sent
         self._pieces.append(_Piece(batch, 1, lambda: range(position, position + 1), None, place >> 1))
 
     def refuse(self, count: int, positions: Positions, error: RaylogError) -> None:
+        """Let these records have failed."""
         self._pieces.append(_Piece(None, count, positions, error))
 
 

@@ -40,6 +40,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group as administrators see it: its members, and what each reads."""
     group_id: str
     state: str
     epoch: int

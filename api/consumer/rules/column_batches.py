@@ -54,6 +54,7 @@ class ColumnBatch:
 
     @cached_property
     def offsets(self) -> Sequence[int]:
+        """The offset of each record."""
         return self._columns.offsets[self._passed :]
 
     @cached_property
@@ -63,14 +64,17 @@ class ColumnBatch:
 
     @cached_property
     def keys(self) -> list[bytes | None]:
+        """The key of each record."""
         return list(self._columns.keys)[self._passed :]
 
     @cached_property
     def values(self) -> list[bytes | None]:
+        """The value of each record."""
         return list(self._columns.values)[self._passed :]
 
     @cached_property
     def headers(self) -> list[Headers]:
+        """The headers of each record."""
         return list(self._columns.headers)[self._passed :]
 
     def to_arrow(self, *, include_headers: bool = False) -> pa.RecordBatch:
