@@ -1,11 +1,10 @@
-"""A replica while it leads: appends, fetches, followers, the high watermark, and the ISR it proposes.
+"""A replica while it leads: appends, followers, the high watermark, and the ISR it proposes. `reads` answers readers.
 
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
 - What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
 - What has to be unpacked before it is taken in, is so beside the loop (rule 34, `payload_checks.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
-- No end offset is given before the high watermark has reached the start of this epoch (rule 16).
 - Once `end` was called nothing is appended, answered or proposed any more.
 """
 
@@ -17,39 +16,28 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response, Stream
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr, ReplicaId
 from raylog.actors.protocol.coordinator_claims import check_claimed
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    NO_EPOCH,
     Append,
     Appended,
     AppendTransactional,
     DeleteRecords,
-    EpochEndFound,
-    Fetch,
-    Fetched,
-    FindEpochEnd,
-    ListedOffset,
-    ListOffset,
     Pull,
     RecordsDeleted,
     WriteMarker,
 )
 from raylog.actors.protocol.topic_names import is_internal
 from raylog.actors.replica.append_waits import AppendWaits
-from raylog.actors.replica.committed_reads import AbortedPairs, CommittedBatches, committed_batches, committed_slice
-from raylog.actors.replica.fetch_waits import FetchWaits
-from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
+from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.replica.payload_checks import PayloadChecks
 from raylog.actors.replica.pushes import FollowerPushes
-from raylog.actors.replica.rules.follower_sync import check_epoch, divergence
+from raylog.actors.replica.reads import LeaderReads
+from raylog.actors.replica.rules.follower_sync import check_epoch
 from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
 from raylog.errors import (
     DeletionTimedOut,
@@ -67,14 +55,6 @@ from raylog.errors import (
     StaleIncarnation,
 )
 from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactional
-from raylog.storage.log.reader import (
-    FetchedBatches,
-    FileSlice,
-    Isolation,
-    TimestampOffset,
-    UnopenedBatch,
-    visible_end,
-)
 
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
@@ -112,8 +92,7 @@ class LeaderRole:
         self._appends = AppendWaits(hosted.name, hosted.timers, hosted.counters)
         self._transactions = LeaderTransactions(hosted, join)
         self._payloads = PayloadChecks(hosted, self._check_leading)
-        self._fetches = FetchWaits(hosted.timers)
-        self._answer_room = hosted.env.answers
+        self.reads = LeaderReads(hosted, self.epoch, self._leadership.epoch_start, self._check_leading)
         self._followers = FollowerPushes(
             hosted, self.epoch, self._follower_holds, self._leadership.follower_left, deposed
         )
@@ -212,6 +191,11 @@ class LeaderRole:
                 raise NotEnoughReplicas(*self._isr_shortage())
             self._appends.check_room(len(request.payload))
 
+    def _check_leading(self) -> None:
+        """After an await (rule 28)."""
+        if self._ended:
+            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
+
     def _took_in(self, batch: Bytes, first_offset: int) -> None:
         """What was just appended goes to the followers, and counts."""
         self._followers.appended(batch, first_offset, self._log.log_end_offset)
@@ -249,7 +233,7 @@ class LeaderRole:
         if high_watermark > before:
             self._log.advance_high_watermark(high_watermark)
             self._appends.release(high_watermark)
-            self._fetches.wake()
+            self.reads.wake()
             self._followers.marks_moved()
 
     # --- followers and the ISR ---
@@ -314,141 +298,6 @@ class LeaderRole:
         same = self._leadership.recorded.partition_epoch == recorded.partition_epoch
         return not self._ended and same and self._leadership.proposed == isr
 
-    # --- reading ---
-
-    def fetch(self, stream: Stream, message: Fetch) -> Answer | Awaitable[Answer]:
-        began = self._counters.clock()
-        check_epoch(message.leader_epoch, self.epoch)
-        end = self._log.log_end_offset
-        diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
-        if diverged is not None:
-            return Response(self._fetched(message.offset, diverged=diverged))
-        visible = message.offset < visible_end(self._log, _isolation(message))
-        if visible and self._hosted.is_cold(message.offset):
-            return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
-        answer = self._try_fetch(message, message.max_wait_ms <= 0)
-        if answer is not None:
-            self._counters.fetches.add(self._counters.clock() - began)
-            return answer
-        return self._fetches.wait(stream, partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_TIMEOUT_MS))
-
-    def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
-        isolation = _isolation(message)
-        there = None
-        if self._reads_files(message) or (message.min_bytes > 1 and not must_answer):
-            there = self._log.slice(message.offset, message.max_bytes, isolation)
-            length = 0 if there is None else there.length
-            if length < min(message.min_bytes, message.max_bytes) and not must_answer:
-                return None
-        shown = self._show(message, there) if self._reads_files(message) else None
-        if shown is not None:
-            return shown
-        self._answer_room.check(0)  # before anything is read (rule 31)
-        read = self._hosted.read(message.offset, message.max_bytes, isolation)
-        if not read.data and not must_answer:
-            return None
-        return self._give(message, read)
-
-    def _give(self, message: Fetch, read: FetchedBatches) -> Response:
-        seen = CommittedBatches(read.data, read.next_offset, ())
-        if message.committed:
-            seen = committed_batches(self._log, read, self._hosted.env.wall_ms())
-        self._gave_out(len(seen.data), seen.next_offset - message.offset)
-        return Response(self._fetched(seen.next_offset, seen.aborted), seen.data)
-
-    def _show(self, message: Fetch, there: FileSlice | None) -> Response | None:
-        """None: that is too little for its reader to open a file."""
-        aborted: AbortedPairs = ()
-        if there is not None and there.length >= _MIN_FILE_BYTES and message.committed:
-            committed = committed_slice(self._log, there, self._hosted.env.wall_ms())
-            there, aborted = committed or (None, ())
-        if there is None or there.length < _MIN_FILE_BYTES:
-            return None
-        self._gave_out(there.length, there.next_offset - message.offset)
-        piece = (there.path, there.inode, there.position, there.length)
-        return Response(self._fetched(there.base_offset, aborted, piece))
-
-    def _show_cold(self, message: Fetch, began: float) -> Response | None:
-        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
-        if not self._reads_files(message):
-            return None
-        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))
-        if shown is not None:
-            self._counters.fetches.add(self._counters.clock() - began)
-        return shown
-
-    def _gave_out(self, size: int, offsets: int) -> None:
-        self._counters.bytes_out += size
-        self._counters.records_out += offsets
-
-    def _reads_files(self, message: Fetch) -> bool:
-        """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
-        return bool(message.node_id) and message.node_id == self._hosted.node_id
-
-    async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
-        isolation, size = _isolation(message), min(message.max_bytes, MAX_READ_BYTES)
-        async with self._answer_room.reading(stream, size):
-            self._check_leading()
-            read = await self._hosted.read_cold(message.offset, size, isolation, self._check_leading)
-        self._counters.fetches.add(self._counters.clock() - began)
-        return self._give(message, read)
-
-    def _check_leading(self) -> None:
-        """After an await (rule 28)."""
-        if self._ended:
-            raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
-
-    def _fetched(
-        self,
-        next_offset: int,
-        aborted: AbortedPairs = (),
-        file: tuple[str, int, int, int] | None = None,
-        diverged: tuple[int, int] | None = None,
-    ) -> Fetched:
-        log = self._log
-        return Fetched(
-            next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self.epoch,
-            diverged, aborted, file,
-        )  # fmt: skip
-
-    def list_offset(self, message: ListOffset) -> Answer | Awaitable[Answer]:
-        check_epoch(message.leader_epoch, self.epoch)
-        log, timestamp = self._log, message.timestamp
-        if timestamp == EARLIEST:
-            return self._listed(log.log_start_offset)
-        if log.high_watermark < self._leadership.epoch_start:
-            raise OffsetNotAvailable(self._hosted.name.topic, self._hosted.name.partition)
-        if timestamp == LATEST:
-            return self._listed(log.last_stable_offset if message.committed else log.high_watermark)
-        if timestamp == MAX_TIMESTAMP:
-            timestamp = max(segment.largest_timestamp for segment in log.segments)
-        found = log.look_up_timestamp(timestamp, {})
-        if isinstance(found, UnopenedBatch):
-            return self._look_up_beside(timestamp, message)
-        return self._listed_moment(found, message)
-
-    async def _look_up_beside(self, timestamp: int, message: ListOffset) -> Answer:
-        """A batch that unpacks to much is opened beside the loop, and none is held while others are (rule 34)."""
-        opened: dict[UnopenedBatch, TimestampOffset | None] = {}
-        async with self._hosted.opening:
-            self._check_leading()
-            while isinstance(found := self._log.look_up_timestamp(timestamp, opened), UnopenedBatch):
-                opened[found] = await self._hosted.env.off_loop(found.first_moment)
-                self._check_leading()
-        return self._listed_moment(found, message)
-
-    def _listed_moment(self, found: TimestampOffset | None, message: ListOffset) -> Answer:
-        if found is None or (message.committed and found.offset >= self._log.last_stable_offset):
-            return Response(ListedOffset(-1, -1, NO_EPOCH))
-        return self._listed(found.offset, found.timestamp)
-
-    def _listed(self, offset: int, timestamp: int = -1) -> Response:
-        return Response(ListedOffset(offset, timestamp, self._log.epochs.span_at(offset)[0]))
-
-    def find_epoch_end(self, message: FindEpochEnd) -> Answer:
-        check_epoch(message.leader_epoch, self.epoch)
-        return Response(EpochEndFound(*self._log.epochs.end_offset_for(message.epoch, self._log.log_end_offset)))
-
     # --- deleting ---
 
     async def delete_records(self, message: DeleteRecords) -> Answer:
@@ -484,8 +333,4 @@ class LeaderRole:
         lost = LeadershipLost(name.topic, name.partition, leader_epoch)
         self._appends.fail_all(lost)
         self._transactions.end(lost)
-        self._fetches.fail_all(NotLeader(name.topic, name.partition, leader, leader_epoch))
-
-
-def _isolation(message: Fetch) -> Isolation:
-    return Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK
+        self.reads.end(NotLeader(name.topic, name.partition, leader, leader_epoch))

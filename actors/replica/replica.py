@@ -79,10 +79,10 @@ class Replica:
             WriteMarker: lambda request: self._leader().write_marker(_as(WriteMarker, request)),
             Push: self._push,
             Pull: self._pull,
-            Fetch: lambda request: self._leader().fetch(request.stream, _as(Fetch, request)),
+            Fetch: lambda request: self._leader().reads.fetch(request.stream, _as(Fetch, request)),
             ListOpenTransactions: lambda _request: self._leader().open_transactions(),
-            ListOffset: lambda request: self._leader().list_offset(_as(ListOffset, request)),
-            FindEpochEnd: lambda request: self._leader().find_epoch_end(_as(FindEpochEnd, request)),
+            ListOffset: lambda request: self._leader().reads.list_offset(_as(ListOffset, request)),
+            FindEpochEnd: lambda request: self._leader().reads.find_epoch_end(_as(FindEpochEnd, request)),
             DeleteRecords: lambda request: self._leader().delete_records(_as(DeleteRecords, request)),
             PullInstead: self._pull_instead,
             SuspectBatch: self._suspect,
@@ -123,7 +123,7 @@ class Replica:
         A follower that is newer than this replica's assignment has to pull again; its epoch comes from the broker too.
         """
         told = () if self._assigned is None else self._assigned.replicas
-        return any((each[0], each[1]) == (broker_id, incarnation) for each in told)
+        return any((each.broker_id, each.incarnation) == (broker_id, incarnation) for each in told)
 
     def _push(self, request: Request) -> Answer | Awaitable[Answer]:
         message = _as(Push, request)

@@ -13,11 +13,12 @@ from raylog.actors.protocol.cluster_secrets import ClusterSecrets, Key, KeyRing,
 from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr
 from raylog.actors.protocol.messages import is_for_clients
 from raylog.actors.protocol.replication_messages import NO_EPOCH, EpochEnd, Pushed
-from raylog.actors.replica import leader
+from raylog.actors.replica import reads
 from raylog.actors.replica.append_waits import AppendWaits
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
+from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules import follower_sync
 from raylog.actors.replica.rules.follower_sync import Verdict
@@ -116,7 +117,7 @@ def high_watermark_goes_back(patches: Patches) -> None:
         marks = self._log.marks
         marks.high_watermark = self._leadership.high_watermark(marks.high_watermark, self._hosted.counted_end)
         self._appends.release(self._log.high_watermark)
-        self._fetches.wake()
+        self.reads.wake()
         self._followers.marks_moved()
 
     patches.attribute(Leadership, "high_watermark", high_watermark)
@@ -442,34 +443,34 @@ def early_assignment_obeyed(patches: Patches) -> None:
 @mutation(16, "consumers read up to the end of the log")
 def consumers_read_to_end(patches: Patches) -> None:
     all_of_it = SimpleNamespace(HIGH_WATERMARK=Isolation.LOG_END, LAST_STABLE=Isolation.LOG_END)
-    patches.attribute(leader, "Isolation", all_of_it)
+    patches.attribute(reads, "Isolation", all_of_it)
 
 
 @mutation(16, "a new leader gives an end offset at once")
 def end_offset_at_once(patches: Patches) -> None:
-    list_offset = LeaderRole.list_offset
+    list_offset = LeaderReads.list_offset
 
-    def at_once(self: LeaderRole, message: Any) -> Any:
-        start, self._leadership.epoch_start = self._leadership.epoch_start, -1
+    def at_once(self: LeaderReads, message: Any) -> Any:
+        start, self._epoch_start = self._epoch_start, -1
         try:
             return list_offset(self, message)
         finally:
-            self._leadership.epoch_start = start
+            self._epoch_start = start
 
-    patches.attribute(LeaderRole, "list_offset", at_once)
+    patches.attribute(LeaderReads, "list_offset", at_once)
 
 
 @mutation(16, "a fetch between high watermark and log end is refused")
 def fetch_above_high_watermark_refused(patches: Patches) -> None:
-    fetch = LeaderRole.fetch
+    fetch = LeaderReads.fetch
 
-    def refused(self: LeaderRole, stream: Any, message: Any) -> Any:
+    def refused(self: LeaderReads, stream: Any, message: Any) -> Any:
         log = self._log
         if message.offset > log.high_watermark:
             raise OffsetOutOfRange(message.offset, log.log_start_offset, log.high_watermark)
         return fetch(self, stream, message)
 
-    patches.attribute(LeaderRole, "fetch", refused)
+    patches.attribute(LeaderReads, "fetch", refused)
 
 
 # --- rule 18, as far as a leader keeps it ---------------------------------------------------------------------------

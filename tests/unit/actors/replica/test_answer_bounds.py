@@ -332,7 +332,7 @@ def test_a_fetch_ends_with_its_stream(trio: Trio) -> None:
     assert isinstance(role, LeaderRole)
     for _ in range(3):
         trio.fetch(1, 1, max_wait_ms=600_000)
-    trio.until(lambda: len(role._fetches) == 3)
+    trio.until(lambda: role.reads.waiting == 3)
     assert trio.client is not None
     trio.client.kill()
-    trio.until(lambda: len(role._fetches) == 0)
+    trio.until(lambda: role.reads.waiting == 0)

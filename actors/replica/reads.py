@@ -1,0 +1,209 @@
+"""What readers ask of a leader: batches from an offset on, where a moment begins, where an epoch ends.
+
+What must stay true:
+- Nothing above the high watermark is given, and to readers of committed records nothing above the last stable offset.
+- No end offset is given before the high watermark has reached the start of this epoch (rule 16).
+- A fetch finds out whether its reader's log has diverged before it gives anything (rule 11).
+- What is read beside the loop is given only while the replica still leads (rule 28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from raylog.actors.kernel.stream_interface import Answer, Response, Stream
+from raylog.actors.protocol.replication_messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    EpochEndFound,
+    Fetch,
+    Fetched,
+    FindEpochEnd,
+    ListedOffset,
+    ListOffset,
+)
+from raylog.actors.replica.committed_reads import AbortedPairs, CommittedBatches, committed_batches, committed_slice
+from raylog.actors.replica.fetch_waits import FetchWaits
+from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
+from raylog.actors.replica.rules.follower_sync import check_epoch, divergence
+from raylog.errors import NotLeader, OffsetNotAvailable
+from raylog.storage.log.reader import (
+    FetchedBatches,
+    FileSlice,
+    Isolation,
+    TimestampOffset,
+    UnopenedBatch,
+    visible_end,
+)
+
+_MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
+_MAX_WAIT_MS: Final = 10 * 60 * 1000
+
+
+class LeaderReads:
+    """Reads from the log of a replica that leads in `epoch`, which begins at `epoch_start`.
+
+    `check_leading` raises NotLeader once the replica does not lead any more.
+    """
+
+    def __init__(
+        self, hosted: HostedLog, epoch: int, epoch_start: int, check_leading: Callable[[], None]
+    ) -> None:
+        self._hosted = hosted
+        self._log = hosted.log
+        self._epoch = epoch
+        self._epoch_start = epoch_start
+        self._check_leading = check_leading
+        self._counters = hosted.counters
+        self._fetches = FetchWaits(hosted.timers)
+        self._answer_room = hosted.env.answers
+        self.wake = self._fetches.wake  # called for each batch, so without a method of its own
+
+    @property
+    def waiting(self) -> int:
+        """How many fetches wait for more to read."""
+        return len(self._fetches)
+
+    def end(self, error: NotLeader) -> None:
+        """Answer all that wait with this error."""
+        self._fetches.fail_all(error)
+
+    # --- fetching ---
+
+    def fetch(self, stream: Stream, message: Fetch) -> Answer | Awaitable[Answer]:
+        began = self._counters.clock()
+        check_epoch(message.leader_epoch, self._epoch)
+        end = self._log.log_end_offset
+        diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
+        if diverged is not None:
+            return Response(self._fetched(message.offset, diverged=diverged))
+        visible = message.offset < visible_end(self._log, _isolation(message))
+        if visible and self._hosted.is_cold(message.offset):
+            return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
+        answer = self._try_fetch(message, message.max_wait_ms <= 0)
+        if answer is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
+            return answer
+        return self._fetches.wait(stream, partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_WAIT_MS))
+
+    def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
+        isolation = _isolation(message)
+        there = None
+        if self._reads_files(message) or (message.min_bytes > 1 and not must_answer):
+            there = self._log.slice(message.offset, message.max_bytes, isolation)
+            length = 0 if there is None else there.length
+            if length < min(message.min_bytes, message.max_bytes) and not must_answer:
+                return None
+        shown = self._show(message, there) if self._reads_files(message) else None
+        if shown is not None:
+            return shown
+        self._answer_room.check(0)  # before anything is read (rule 31)
+        read = self._hosted.read(message.offset, message.max_bytes, isolation)
+        if not read.data and not must_answer:
+            return None
+        return self._give(message, read)
+
+    def _give(self, message: Fetch, read: FetchedBatches) -> Response:
+        seen = CommittedBatches(read.data, read.next_offset, ())
+        if message.committed:
+            seen = committed_batches(self._log, read, self._hosted.env.wall_ms())
+        self._gave_out(len(seen.data), seen.next_offset - message.offset)
+        return Response(self._fetched(seen.next_offset, seen.aborted), seen.data)
+
+    def _show(self, message: Fetch, there: FileSlice | None) -> Response | None:
+        """None: that is too little for its reader to open a file."""
+        aborted: AbortedPairs = ()
+        if there is not None and there.length >= _MIN_FILE_BYTES and message.committed:
+            committed = committed_slice(self._log, there, self._hosted.env.wall_ms())
+            there, aborted = committed or (None, ())
+        if there is None or there.length < _MIN_FILE_BYTES:
+            return None
+        self._gave_out(there.length, there.next_offset - message.offset)
+        piece = (there.path, there.inode, there.position, there.length)
+        return Response(self._fetched(there.base_offset, aborted, piece))
+
+    def _show_cold(self, message: Fetch, began: float) -> Response | None:
+        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
+        if not self._reads_files(message):
+            return None
+        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))
+        if shown is not None:
+            self._counters.fetches.add(self._counters.clock() - began)
+        return shown
+
+    def _gave_out(self, size: int, offsets: int) -> None:
+        self._counters.bytes_out += size
+        self._counters.records_out += offsets
+
+    def _reads_files(self, message: Fetch) -> bool:
+        """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
+        return bool(message.node_id) and message.node_id == self._hosted.node_id
+
+    async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
+        isolation, size = _isolation(message), min(message.max_bytes, MAX_READ_BYTES)
+        async with self._answer_room.reading(stream, size):
+            self._check_leading()
+            read = await self._hosted.read_cold(message.offset, size, isolation, self._check_leading)
+        self._counters.fetches.add(self._counters.clock() - began)
+        return self._give(message, read)
+
+    def _fetched(
+        self,
+        next_offset: int,
+        aborted: AbortedPairs = (),
+        file: tuple[str, int, int, int] | None = None,
+        diverged: tuple[int, int] | None = None,
+    ) -> Fetched:
+        log = self._log
+        return Fetched(
+            next_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset, self._epoch,
+            diverged, aborted, file,
+        )  # fmt: skip
+
+    # --- offsets ---
+
+    def list_offset(self, message: ListOffset) -> Answer | Awaitable[Answer]:
+        check_epoch(message.leader_epoch, self._epoch)
+        log, timestamp = self._log, message.timestamp
+        if timestamp == EARLIEST:
+            return self._listed(log.log_start_offset)
+        if log.high_watermark < self._epoch_start:
+            raise OffsetNotAvailable(self._hosted.name.topic, self._hosted.name.partition)
+        if timestamp == LATEST:
+            return self._listed(log.last_stable_offset if message.committed else log.high_watermark)
+        if timestamp == MAX_TIMESTAMP:
+            timestamp = max(segment.largest_timestamp for segment in log.segments)
+        found = log.look_up_timestamp(timestamp, {})
+        if isinstance(found, UnopenedBatch):
+            return self._look_up_beside(timestamp, message)
+        return self._listed_moment(found, message)
+
+    async def _look_up_beside(self, timestamp: int, message: ListOffset) -> Answer:
+        """A batch that unpacks to much is opened beside the loop, and none is held while others are (rule 34)."""
+        opened: dict[UnopenedBatch, TimestampOffset | None] = {}
+        async with self._hosted.opening:
+            self._check_leading()
+            while isinstance(found := self._log.look_up_timestamp(timestamp, opened), UnopenedBatch):
+                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+                self._check_leading()
+        return self._listed_moment(found, message)
+
+    def _listed_moment(self, found: TimestampOffset | None, message: ListOffset) -> Answer:
+        if found is None or (message.committed and found.offset >= self._log.last_stable_offset):
+            return Response(ListedOffset(-1, -1, NO_EPOCH))
+        return self._listed(found.offset, found.timestamp)
+
+    def _listed(self, offset: int, timestamp: int = -1) -> Response:
+        return Response(ListedOffset(offset, timestamp, self._log.epochs.span_at(offset)[0]))
+
+    def find_epoch_end(self, message: FindEpochEnd) -> Answer:
+        check_epoch(message.leader_epoch, self._epoch)
+        return Response(EpochEndFound(*self._log.epochs.end_offset_for(message.epoch, self._log.log_end_offset)))
+
+
+def _isolation(message: Fetch) -> Isolation:
+    return Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK
