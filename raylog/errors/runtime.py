@@ -1,0 +1,131 @@
+"""What raylog runs on: Ray, and the cluster's own processes there."""
+
+from __future__ import annotations
+
+from raylog.errors.base import RaylogError
+
+
+class RuntimeUnavailable(RaylogError):
+    """What raylog runs on is not there."""
+
+
+class RayUnreachable(RuntimeUnavailable):
+    """No Ray answers where one was said to be."""
+
+    retriable = True
+    advice = "Start it, correct RAY_ADDRESS, or unset RAY_ADDRESS to run on a Ray of this machine."
+
+    address: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"No Ray cluster answers at {self.address}: {self.reason}"
+
+
+class RayNotStarted(RuntimeUnavailable):
+    """A new Ray on this machine would not start."""
+
+    advice = "Start it with `ray start --head`, which says more, and call again."
+
+    reason: str
+
+    def describe(self) -> str:
+        return f"Ray could not be started on this machine: {self.reason.rstrip('.')}."
+
+
+class RayNotAdmitted(RuntimeUnavailable):
+    """Ray is there, but does not let this process in."""
+
+    advice = (
+        "Ray was started with token authentication: set RAY_AUTH_MODE=token, and give the token of that cluster in "
+        "RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token."
+    )
+
+    address: str
+
+    def describe(self) -> str:
+        return f"The Ray cluster at {self.address} asks for a token, and this process has none or another one."
+
+
+class RayClientRefused(RuntimeUnavailable):
+    """This process speaks to Ray through Ray Client, which cannot carry raylog's streams."""
+
+    advice = (
+        "Run this program on a node of the cluster (`ray job submit`, or a task or an actor there), with "
+        "RAY_ADDRESS unset or the address of its control store, without ray://."
+    )
+
+    address: str
+
+    def describe(self) -> str:
+        return f"raylog does not work through Ray Client ({self.address})."
+
+
+class ClusterNotFound(RuntimeUnavailable):
+    """No raylog cluster of this name runs, and this call may not form one."""
+
+    name: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"No raylog cluster {self.name!r} is running: {self.reason}."
+
+
+class ClusterNotReady(RuntimeUnavailable):
+    """The cluster is starting, or has lost too many of its brokers."""
+
+    retriable = True
+    advice = "Wait and call again; if it stays so, start the missing brokers (`raylog.start` on their nodes)."
+
+    name: str
+    timeout_ms: int
+    reason: str
+
+    def describe(self) -> str:
+        return f"The raylog cluster {self.name!r} was not ready within {self.timeout_ms} ms: {self.reason}."
+
+
+class BrokersLeftOut(RuntimeUnavailable):
+    """A start asked for fewer brokers than the data directory holds."""
+
+    advice = (
+        "Start all of them, or leave `brokers` out; to take one away, drain it and remove its directory when the "
+        "cluster has been shut down."
+    )
+
+    path: str
+    found: int
+    asked: int
+
+    def describe(self) -> str:
+        return f"{self.path} holds the data of {self.found} brokers, and {self.asked} were asked for."
+
+
+class ClusterRunsAlready(RuntimeUnavailable):
+    """A start named the directory of a cluster that runs under another name."""
+
+    advice = (
+        "Join it under the name that it has (`raylog.connect`, or `raylog.start` with that name), or stop it first. A "
+        "cluster has one name at a time."
+    )
+
+    name: str
+    runs_as: str
+    where: str
+
+    def describe(self) -> str:
+        return f"It cannot be started as {self.name!r}: the cluster in {self.where} runs as {self.runs_as!r}."
+
+
+class ControllerLost(RuntimeUnavailable):
+    """The controller went away during a call: it may have been carried out (rule 27)."""
+
+    retriable = True
+    advice = "A new controller takes over within seconds: look whether it was done before repeating it."
+
+    name: str
+    call: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"The controller of {self.name!r} was lost during {self.call}, outcome unknown: {self.reason}."
