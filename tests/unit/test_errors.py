@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from raylog import errors
-from raylog.actors.remote_errors import failure_of, remote_failed
+from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.errors import RaylogError
 
 ERROR_CLASSES = [
