@@ -16,22 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.cluster.broker_membership import mark_directory
 from raylog.actors.cluster.control_counters import cluster_readings
 from raylog.actors.controller.admin import ControllerAdmin
-from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
-from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
-from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
+from raylog.actors.controller.reign import ControllerReign, ReignMeans
 from raylog.actors.controller.replica_launcher import ReplicaLauncher
-from raylog.actors.controller.replica_removal import ReplicaRemoval
-from raylog.actors.controller.replica_starts import ReplicaSupervisor
-from raylog.actors.controller.secret_rotation import SecretRotation
-from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.clock import Timers
@@ -115,18 +109,19 @@ class Controller:
         self._tasks = BackgroundTasks(self._stop)
         self._dialling = BackgroundTasks(self._stop)
         self._dialled: dict[int, Stream] = {}
-        self._launcher = launcher
-        self._coordinator_launcher = coordinator_launcher
-        self._begin_with(MetadataWriter(env, spec.name))
+        self._means = ReignMeans(
+            env, self._tasks, self._timers, spec.cluster_id, spec.balance_leaders, launcher, coordinator_launcher
+        )
+        self.reign = self._new_reign()
         self._is_serving = False
         self._is_shutting_down = False
         self._closed: asyncio.Future[None] | None = None
         self._server: Server | None = None
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
-            RegisterBroker: lambda request, message: self._sessions.register(message, request.stream),
-            BrokerHeartbeat: lambda request, message: self._sessions.heartbeat(message, request.stream),
+            RegisterBroker: lambda request, message: self.reign.sessions.register(message, request.stream),
+            BrokerHeartbeat: lambda request, message: self.reign.sessions.heartbeat(message, request.stream),
             ProposeIsr: self._on_proposal,
-            StandDown: lambda request, message: self._sessions.stand_down(message, request.stream),
+            StandDown: lambda request, message: self.reign.sessions.stand_down(message, request.stream),
             AllocateProducerIds: self._on_allocation,
             MarkDirectory: self._on_mark,
             CoordinatorHeartbeat: self._on_coordinator,
@@ -134,26 +129,8 @@ class Controller:
             FindTopicById: lambda _, message: self._on_topic_sought(message),
         }
 
-    def _begin_with(self, writer: MetadataWriter) -> None:
-        """A writer is good for one beginning, so what stands on it is made with it."""
-        self._writer = writer
-        self._changes = ClusterChanges(writer, self._committed)
-        self._supervisor = ReplicaSupervisor(self._changes, self._launcher, self._tasks, self._spec.cluster_id)
-        self._coordinators = CoordinatorSupervisor(
-            self._changes, self._coordinator_launcher, self._tasks, self._timers, self._spec.cluster_id
-        )
-        self._removal = ReplicaRemoval(self._changes, self._tasks)
-        self._leadership = LeadershipUpkeep(self._changes, balance_leaders=self._spec.balance_leaders)
-        events = ReplicaEvents(
-            registered=self._supervisor.registered,
-            lost=self._supervisor.lost,
-            unwanted=self._supervisor.unwanted,
-            broker_registered=self._broker_registered,
-        )
-        self._sessions = BrokerSessions(self._changes, writer, self._timers, events)
-        self._rotation = SecretRotation(
-            self._env, self._tasks, lambda: self.epoch, lambda: (each.stream for each in self._sessions.all())
-        )
+    def _new_reign(self) -> ControllerReign:
+        return ControllerReign(self._means, MetadataWriter(self._env, self._spec.name), self._broker_registered)
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
@@ -166,27 +143,15 @@ class Controller:
         self._dialling.start(self._dial_brokers())
         recovered = await self._recovered(timeout)
         await self._dialling.close()
-        self._writer.fenced.add_done_callback(lambda fenced: self._stop(fenced.result()))
-        self._changes.begin(recovered)
-        if self._changes.state.cluster_id != self._spec.cluster_id:
-            found, expected = self._changes.state.cluster_id, self._spec.cluster_id
+        reign = self.reign
+        reign.writer.fenced.add_done_callback(lambda fenced: self._stop(fenced.result()))
+        reign.take_over(recovered)
+        if reign.changes.state.cluster_id != self._spec.cluster_id:
+            found, expected = reign.changes.state.cluster_id, self._spec.cluster_id
             raise WrongCluster("the metadata log", f"cluster {found}", f"cluster {expected}")
-        self._sessions.begin()
-        self._supervisor.begin(self._sessions)
-        self._coordinators.begin()
-        self._removal.begin(self._sessions)
-        self._leadership.begin()
-        self._admin = ControllerAdmin(
-            self._changes,
-            self._sessions,
-            self._writer,
-            self._env.random,
-            self._removal.broker_removed,
-            self._coordinators.settings_changed,
-            self._coordinators.describe,
-        )
-        self._tasks.start(self._leadership.run())
-        self._tasks.start(VoterUpkeep(self._changes, self._writer, self._stop).run())
+        reign.begin()
+        self._tasks.start(reign.leadership.run())
+        self._tasks.start(VoterUpkeep(reign.changes, reign.writer, self._stop).run())
         self._is_serving = True
         _log.info("%s serves under epoch %d from version %d.", self._spec.name, self.epoch, recovered.version)
 
@@ -196,11 +161,11 @@ class Controller:
             formed = ClusterFormed(spec.cluster_id, self._env.wall_ms(), FORMAT_VERSION)
             numbered = BrokerIdsUsed(spec.next_broker_id)
             try:
-                return await self._writer.form(self._reachable, spec.form_on, [formed, numbered], timeout=timeout)
+                return await self.reign.writer.form(self._reachable, spec.form_on, [formed, numbered], timeout=timeout)
             except MetadataNotBlank as error:
                 _log.warning("%s This controller takes over what is there.", error.describe())
-                self._begin_with(MetadataWriter(self._env, spec.name))
-        return await self._writer.recover(self._reachable, timeout=timeout)
+                self.reign = self._new_reign()
+        return await self.reign.writer.recover(self._reachable, timeout=timeout)
 
     async def _dial_brokers(self) -> None:
         """Again and again, until the log is recovered; from then on brokers find their controller."""
@@ -232,7 +197,7 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        return self._writer.epoch
+        return self.reign.writer.epoch
 
     @property
     def is_serving(self) -> bool:
@@ -242,26 +207,26 @@ class Controller:
     def admin(self) -> ControllerAdmin:
         """ControllerNotReady where it does not serve."""
         self._check_serving()
-        return self._admin
+        return self.reign.admin
 
     async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
         """See `SecretRotation.rotate`. ControllerNotReady."""
         self._check_serving()
-        await self._rotation.rotate(grace_seconds, timeout)
+        await self.reign.rotation.rotate(grace_seconds, timeout)
 
     def readings(self) -> Iterator[Reading]:
         """Its metrics, while it serves."""
         if self._is_serving:
-            yield from self._changes.counters.readings()
-            yield from cluster_readings(self._changes.state, self._changes.live)
+            yield from self.reign.changes.counters.readings()
+            yield from cluster_readings(self.reign.changes.state, self.reign.changes.live)
 
     def replica_ended(self, spec: ReplicaSpec) -> None:
         """From the shell: this process has ended, as it may notice before anybody else does."""
-        self._supervisor.process_ended(spec)
+        self.reign.supervisor.process_ended(spec)
 
     def coordinator_ended(self, spec: CoordinatorSpec) -> None:
         """From the shell, likewise."""
-        self._coordinators.process_ended(spec)
+        self.reign.coordinators.process_ended(spec)
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""
@@ -279,50 +244,41 @@ class Controller:
     def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Awaitable[Answer]:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
-        return self._sessions.propose_isr(proposal, request.stream)
+        return self.reign.sessions.propose_isr(proposal, request.stream)
 
     async def _on_allocation(self, _: Request, asked: AllocateProducerIds) -> Answer:
-        return Response(ProducerIdsAllocated(*await self._admin.allocate_producer_ids(asked.count)))
+        return Response(ProducerIdsAllocated(*await self.reign.admin.allocate_producer_ids(asked.count)))
 
     async def _on_mark(self, request: Request, asked: MarkDirectory) -> Answer:
         """Only the broker of this stream speaks for its directory."""
-        self._sessions.check_speaks_for(request.stream, asked.broker_id)
-        await self._changes.commit(mark_directory(self._changes.state, asked))
+        self.reign.sessions.check_speaks_for(request.stream, asked.broker_id)
+        await self.reign.changes.commit(mark_directory(self.reign.changes.state, asked))
         return Response(Done())
 
     async def _on_coordinator(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
-        self._rotation.heard_of(request.stream)
-        await self._coordinators.heartbeat(beat, request.stream)
+        self.reign.rotation.heard_of(request.stream)
+        await self.reign.coordinators.heartbeat(beat, request.stream)
         return None
 
     async def _on_topic_sought(self, sought: FindTopicById) -> Answer:
         """Whoever asks knows that it was there; its creation is committed, and so is what is answered."""
-        topic = self._changes.state.topics.get(sought.topic_id)
-        await self._changes.commit(())
+        topic = self.reign.changes.state.topics.get(sought.topic_id)
+        await self.reign.changes.commit(())
         return Response(TopicFoundById("" if topic is None else topic.name))
 
     async def _on_coordinators_wanted(self, wanted: EnsureCoordinators) -> Answer:
         """Done: there are some, or will be in a moment; where, metadata tells."""
         if wanted.topic not in COORDINATED_TOPICS:
             raise InvalidRequest(f"The topic {wanted.topic!r} has no coordinators.")
-        await self._admin.ensure_coordinated(wanted.topic)
+        await self.reign.admin.ensure_coordinated(wanted.topic)
         return None
 
     def _broker_registered(self, broker_id: int) -> None:
         dialled = self._dialled.pop(broker_id, None)
         if dialled is not None:
             self._tasks.start(dialled.close(timeout=0.0))
-        self._supervisor.check_broker(broker_id)
-        self._rotation.look()
-        self._removal.check_broker(broker_id)
-
-    def _committed(self, changes: Sequence[ReplicaChange]) -> None:
-        self._supervisor.committed(changes)
-        self._coordinators.committed(changes)
-        self._removal.committed(changes)
-        self._leadership.committed(changes)
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
@@ -330,12 +286,11 @@ class Controller:
         """Stop the whole cluster cleanly: coordinators, replicas (which close their logs), brokers, this controller."""
         self._check_serving()
         self._is_shutting_down = True
-        self._supervisor.stop()
-        self._coordinators.stop()
-        self._sessions.close()
-        await asyncio.gather(self._coordinators.end_all(_STOP_COORDINATOR_SECONDS), self._supervisor.give_up_all())
-        self._changes.snapshot()
-        stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self._sessions.all()]
+        self.reign.end()
+        coordinators, replicas = self.reign.coordinators, self.reign.supervisor
+        await asyncio.gather(coordinators.end_all(_STOP_COORDINATOR_SECONDS), replicas.give_up_all())
+        self.reign.changes.snapshot()
+        stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self.reign.sessions.all()]
         for stop in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(stop, BaseException):
                 _log.warning("A broker was not stopped cleanly: %s", stop)
@@ -348,7 +303,7 @@ class Controller:
             return
         self._closed = asyncio.get_running_loop().create_future()
         self._end()
-        await self._writer.close()
+        await self.reign.writer.close()
         await self._dialling.close()
         await self._tasks.close()
         if self._server is not None:
@@ -369,6 +324,4 @@ class Controller:
 
     def _end(self) -> None:
         self._is_serving = False
-        self._supervisor.stop()
-        self._coordinators.stop()
-        self._sessions.close()
+        self.reign.end()

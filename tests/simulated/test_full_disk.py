@@ -16,7 +16,7 @@ SETTINGS = {"producer.id.expiration.ms": "9000000000", "message.timestamp.after.
 def partition_of(cluster: SimulatedCluster) -> PartitionState:
     controller = cluster.serving()
     assert controller is not None
-    return controller._changes.state.partition_named(TOPIC, 0)
+    return controller.reign.changes.state.partition_named(TOPIC, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))

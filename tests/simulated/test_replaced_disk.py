@@ -22,16 +22,16 @@ def replace_disk(cluster: SimulatedCluster, broker_id: int) -> None:
 
 def voters(cluster: SimulatedCluster) -> tuple[Voter, ...]:
     controller = cluster.serving()
-    return () if controller is None else controller._writer.voters
+    return () if controller is None else controller.reign.writer.voters
 
 
 def is_whole(cluster: SimulatedCluster, without: Voter) -> bool:
     controller = cluster.serving()
     if controller is None or len(voters(cluster)) != 3 or without in voters(cluster):
         return False
-    if controller._writer.version < controller._writer.tail.voters_offset:
+    if controller.reign.writer.version < controller.reign.writer.tail.voters_offset:
         return False  # until that is committed, the loss of one more disk would be that of a majority
-    state = controller._changes.state
+    state = controller.reign.changes.state
     registered = {(broker.id, broker.directory_id) for broker in state.brokers.values()}
     in_sync = all(len(each.isr) == 3 for each in state.partitions.values())
     return in_sync and set(voters(cluster)) == registered
@@ -53,5 +53,5 @@ def test_each_disk_in_turn_is_replaced_and_the_cluster_goes_on(seed: int) -> Non
         assert not set(first) & set(voters(cluster))
         controller = cluster.serving()
         assert controller is not None
-        assert controller._changes.state.has_topic(TOPIC)
+        assert controller.reign.changes.state.has_topic(TOPIC)
         cluster.is_over = True

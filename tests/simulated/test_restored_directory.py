@@ -20,7 +20,7 @@ def formed(world: World) -> SimulatedCluster:
 
 def marks(cluster: SimulatedCluster) -> list[int]:
     controller = cluster.serving()
-    return [] if controller is None else [each.mark for each in controller._changes.state.brokers.values()]
+    return [] if controller is None else [each.mark for each in controller.reign.changes.state.brokers.values()]
 
 
 def until_all_have(cluster: SimulatedCluster, mark: int) -> None:

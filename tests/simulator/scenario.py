@@ -185,7 +185,7 @@ class Scenario:
         controller = self.cluster.serving()
         if controller is None:
             return False
-        partitions = controller._changes.state.partitions.values()
+        partitions = controller.reign.changes.state.partitions.values()
         return all(
             p.leader >= 0 and sorted(p.isr) == sorted(p.replicas) and not p.is_reassigning for p in partitions
         )
@@ -203,7 +203,7 @@ class Scenario:
         controller = self.cluster.serving()
         if controller is None or not self._is_in_sync():
             return False
-        wanted = controller._changes.state.partitions
+        wanted = controller.reign.changes.state.partitions
         if any((each.spec.topic_id, each.spec.partition) not in wanted for each in self.cluster.replicas):
             return False  # of a topic that was deleted
         for partition in wanted.values():
@@ -228,7 +228,7 @@ class Scenario:
             return "no controller serves"
         partitions = [
             f"{p.partition}: leader {p.leader} epoch {p.leader_epoch} ISR {p.isr} ELR {p.elr} doubtful {p.doubtful}"
-            for p in controller._changes.state.partitions.values()
+            for p in controller.reign.changes.state.partitions.values()
         ]
         logs = [
             f"{running.spec}: " + ("offline" if running.log is None else
@@ -250,7 +250,7 @@ class Scenario:
     def _compare(self) -> None:
         controller = self.cluster.serving()
         assert controller is not None
-        topic_id = controller._changes.state.topic(TOPIC).id
+        topic_id = controller.reign.changes.state.topic(TOPIC).id
         for partition, history in enumerate(self.histories):
             logs = self._logs((topic_id, partition))
             contents = [_records(log) for log, _ in logs]

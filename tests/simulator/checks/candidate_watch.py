@@ -35,7 +35,7 @@ class GivenUp:
     def is_from_before(self, cluster: SimulatedCluster, running: RunningReplica, log: PartitionLog) -> bool:
         """Whether this log has nothing of the last unclean epoch yet."""
         controller = cluster.serving()
-        partitions = {} if controller is None else controller._changes.state.partitions
+        partitions = {} if controller is None else controller.reign.changes.state.partitions
         known = partitions.get((running.spec.topic_id, running.spec.partition))
         if known is None:
             return False
@@ -74,9 +74,9 @@ class CandidateWatch:
                 self._highest[partition] = max(self._highest.get(partition, 0), log.high_watermark)
                 self._names[partition] = running.spec.topic, running.spec.partition
         controller = self.cluster.serving()
-        if controller is None or controller._changes.epoch < self._epoch:
+        if controller is None or controller.reign.changes.epoch < self._epoch:
             return
-        self._epoch = controller._changes.epoch
+        self._epoch = controller.reign.changes.epoch
         for running, log in open_logs:
             if log is not None and log.offline_because is None:
                 self._check(controller, running, log)
@@ -88,7 +88,7 @@ class CandidateWatch:
         self._given_up.from_offset(topic, partition, offset)
 
     def _check(self, controller: Controller, running: RunningReplica, log: PartitionLog) -> None:
-        spec, state = running.spec, controller._changes.state
+        spec, state = running.spec, controller.reign.changes.state
         partition = spec.topic_id, spec.partition
         known = state.partitions.get(partition)
         registered = state.replicas.get(ReplicaKey(*partition, spec.broker_id))

@@ -29,7 +29,7 @@ class MetadataWatch:
                 self._check(f"broker {home.broker_id}", broker, broker._copy._tail, broker._copy.version)
         for running in self.cluster.controllers:
             if running.serves and running.controller is not None:
-                writer = running.controller._writer
+                writer = running.controller.reign.writer
                 self._check(running.process.name, writer, writer._tail, writer.version)
 
     def _check(self, who: str, owner: object, tail: LogTail, version: int) -> None:

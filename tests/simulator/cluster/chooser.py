@@ -90,7 +90,7 @@ class Chooser:
         running = self.cluster.in_office()
         if running is None or running.controller is None or running.process.is_paused:
             return
-        state, now = running.controller._changes.state, self.cluster.world.now
+        state, now = running.controller.reign.changes.state, self.cluster.world.now
         waiting = [(state.name_of(p), p.partition) for p in state.partitions.values() if p.waits_for_a_person]
         ours = [each for each in waiting if each[0] in (TOPIC, OTHER_TOPIC)]
         self._waiting = {each: self._waiting.get(each, now) for each in ours}

@@ -86,7 +86,8 @@ class Operator:
     def _put_right(self) -> None:
         """An order may be lost with its controller, so it is given until it is seen to be done."""
         controller = self.cluster.serving()
-        if controller is not None and any(broker.draining for broker in controller._changes.state.brokers.values()):
+        brokers = {} if controller is None else controller.reign.changes.state.brokers
+        if any(broker.draining for broker in brokers.values()):
             self._ask(self._undrain)
         if not self.cluster.is_over:
             self.cluster.world.after(_PUT_RIGHT_SECONDS, self._put_right)

@@ -115,7 +115,7 @@ class RunningController:
 
     @property
     def epoch(self) -> int:
-        return -1 if self.controller is None else self.controller._changes.epoch
+        return -1 if self.controller is None else self.controller.reign.changes.epoch
 
 
 @dataclass
@@ -152,7 +152,7 @@ class SimulatedCluster:
         controller = self.serving()
         if controller is None:
             return False
-        return controller._changes.live.brokers >= set(self.homes)
+        return controller.reign.changes.live.brokers >= set(self.homes)
 
     def create_topic(self, topic: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
         controller, process = self.serving(), self.controllers[-1].process

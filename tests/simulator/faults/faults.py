@@ -130,7 +130,7 @@ class Faults:
     def _kill_at_change(self) -> bool:
         """The leader of a partition, as soon as the controller has decided anything about that."""
         controller = self.cluster.serving()
-        partitions = [] if controller is None else list(controller._changes.state.partitions.values())
+        partitions = [] if controller is None else list(controller.reign.changes.state.partitions.values())
         if partitions:
             partition = self.random.choice(partitions)
             self._await_change(partition.partition, partition.partition_epoch, _LOOKS_FOR_CHANGE)
@@ -138,7 +138,7 @@ class Faults:
 
     def _await_change(self, partition: int, epoch: int, looks: int) -> None:
         controller = self.cluster.serving()
-        for state in [] if controller is None else controller._changes.state.partitions.values():
+        for state in [] if controller is None else controller.reign.changes.state.partitions.values():
             if state.partition == partition and state.partition_epoch > epoch:
                 soon = self.random.choice((0.0, 0.0005, 0.002, 0.01))
                 self.cluster.world.after(soon, self._kill_leader_of, partition)

@@ -97,7 +97,7 @@ class Losses:
         controller = self.cluster.serving()
         if controller is None or self.cluster.world.now < not_before or self.rot.is_on(broker_id):
             return False
-        state = controller._changes.state
+        state = controller.reign.changes.state
         running = {
             (each.spec.topic_id, each.spec.partition): each.spec.incarnation
             for each in self.cluster.replicas
@@ -161,7 +161,7 @@ class Losses:
         if not all(self._is_whole(each, 0.0) for each in everything):
             return False
         self._was_cut = True
-        state = controller._changes.state
+        state = controller.reign.changes.state
         ours = [each for each in state.partitions.values() if state.name_of(each) == TOPIC]
         self._replicas = {each.partition: each.replicas for each in ours}
         self._quiet_until = self.cluster.world.now + _ALL_BOOT[1] + _UNTIL_ELECTED
@@ -239,7 +239,7 @@ class Losses:
         controller, log = self.cluster.serving(), leader.log
         if controller is None or log is None or log.high_watermark <= before:
             return False
-        partition = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
+        partition = controller.reign.changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
         return partition is not None and partition.isr == (leader.spec.broker_id,)
 
     def _victim(self) -> RunningReplica | None:
@@ -347,7 +347,7 @@ class Losses:
         controller = self.cluster.serving()
         if controller is None or leader.leads_epoch is None:
             return False
-        known = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
+        known = controller.reign.changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
         return known is not None and known.last_members == (leader.spec.broker_id,) == (known.leader,)
 
     def _later_strike(self, leader: RunningReplica) -> None:

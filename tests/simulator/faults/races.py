@@ -68,7 +68,7 @@ class Races:
         controller = self.cluster.serving()
         if controller is None:
             return []
-        partition = controller._changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
+        partition = controller.reign.changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
         order = [] if partition is None else list(partition.replicas)
         mine = [each for each in self.cluster.replicas if same_partition(each, leader) and each is not leader]
         return sorted((each for each in mine if each.spec.broker_id in order),

@@ -118,13 +118,13 @@ class Rot:
         controller = self.cluster.serving()
         if controller is None or running.spec.topic != TOPIC:
             return False
-        partition = controller._changes.state.partitions.get((running.spec.topic_id, running.spec.partition))
+        partition = controller.reign.changes.state.partitions.get((running.spec.topic_id, running.spec.partition))
         if partition is None or len(partition.replicas) < 2 or sorted(partition.isr) != sorted(partition.replicas):
             return False
         logs = [
             each.log for each in self.cluster.replicas
             if (each.spec.topic_id, each.spec.partition) == partition.id and each.log is not None
-            and each.spec.incarnation == controller._changes.state.incarnation(*partition.id, each.spec.broker_id)
+            and each.spec.incarnation == controller.reign.changes.state.incarnation(*partition.id, each.spec.broker_id)
         ]  # fmt: skip
         high = max((log.high_watermark for log in logs), default=0)
         return len(logs) == len(partition.replicas) and all(log.log_end_offset >= high for log in logs)

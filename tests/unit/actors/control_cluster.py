@@ -259,7 +259,7 @@ class ControlCluster:
     @property
     def state(self) -> ClusterState:
         """As the controller knows it."""
-        return self.controller._changes.state
+        return self.controller.reign.changes.state
 
     def serves(self) -> bool:
         return (

@@ -36,7 +36,7 @@ def asked(cluster: ControlCluster, broker_id: int, is_damaged: bool) -> StandDow
 
 
 def decide(cluster: ControlCluster, broker_id: int, is_damaged: bool, **live: object) -> list[PartitionChanged]:
-    known = cluster.controller._changes.live
+    known = cluster.controller.reign.changes.live
     liveness = Liveness(known.brokers, known.replicas, **live)  # type: ignore[arg-type]
     return list(stand_down(cluster.state, liveness, asked(cluster, broker_id, is_damaged)))  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def test_a_damaged_leader_hands_over_to_an_eligible_leaver(cluster: ControlClust
     """Which holds all that was acknowledged, and may never catch up with a leader that cannot read what comes next."""
     leaver_only = replace(cluster.partition(), isr=(1,), elr=(3,))
     state = replace(cluster.state, partitions={**cluster.state.partitions, leaver_only.id: leaver_only})
-    (record,) = stand_down(state, cluster.controller._changes.live, asked(cluster, 1, DAMAGED))
+    (record,) = stand_down(state, cluster.controller.reign.changes.live, asked(cluster, 1, DAMAGED))
     assert isinstance(record, PartitionChanged)
     assert (record.leader, record.isr, record.elr) == (3, (3,), ())
     assert record.leader_epoch == leaver_only.leader_epoch + 1
@@ -83,7 +83,7 @@ def test_a_damaged_leader_hands_over_to_an_eligible_leaver(cluster: ControlClust
 def test_a_damaged_leader_stays_where_the_eligible_leaver_is_away(cluster: ControlCluster) -> None:
     leaver_only = replace(cluster.partition(), isr=(1,), elr=(3,))
     state = replace(cluster.state, partitions={**cluster.state.partitions, leaver_only.id: leaver_only})
-    live = cluster.controller._changes.live
+    live = cluster.controller.reign.changes.live
     without = Liveness(live.brokers, {key: value for key, value in live.replicas.items() if key[2] != 3})
     with pytest.raises(EligibleLeadersNotAvailable):
         stand_down(state, without, asked(cluster, 1, DAMAGED))
@@ -92,7 +92,7 @@ def test_a_damaged_leader_stays_where_the_eligible_leaver_is_away(cluster: Contr
 def test_nobody_leaves_who_is_the_last_one_alive(cluster: ControlCluster) -> None:
     """Otherwise it would throw away what nobody else has."""
     before = cluster.partition()
-    live = cluster.controller._changes.live
+    live = cluster.controller.reign.changes.live
     alone = Liveness(live.brokers, {key: value for key, value in live.replicas.items() if key[2] == 1})
     for is_damaged in (DAMAGED, FULL):
         with pytest.raises(EligibleLeadersNotAvailable):
@@ -120,7 +120,7 @@ def test_what_a_former_process_asks_is_refused(cluster: ControlCluster) -> None:
     spec = cluster.replica(1).spec
     old = StandDown(spec.topic_id, 0, 1, spec.incarnation - 1, DAMAGED, "late")
     with pytest.raises(StaleIncarnation):
-        stand_down(cluster.state, cluster.controller._changes.live, old)
+        stand_down(cluster.state, cluster.controller.reign.changes.live, old)
 
 
 def test_the_preferred_leader_is_not_brought_back_while_its_disk_is_full(cluster: ControlCluster) -> None:
@@ -140,7 +140,7 @@ def test_the_preferred_leader_is_not_brought_back_while_its_disk_is_full(cluster
     for _ in range(80):  # more than the stand-in's own heartbeats, which say nothing of it
         full(True)
         cluster.world.run_for(0.1)
-        if cluster.partition().leader == 1 and 1 in cluster.controller._changes.live.full:
+        if cluster.partition().leader == 1 and 1 in cluster.controller.reign.changes.live.full:
             ask(cluster, stand_in, FULL)
     assert cluster.partition().leader not in (1, NO_LEADER)
     cluster.until(lambda: cluster.partition().leader == 1)

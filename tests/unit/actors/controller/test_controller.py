@@ -211,7 +211,7 @@ def test_a_voter_whose_disk_was_replaced_votes_again_once_the_log_says_so(cluste
     cluster.start_broker(2)
     now = cluster.specs[2].claim
     assert now is not None
-    cluster.until(lambda: (2, now.directory_id) in cluster.controller._writer.voters)
+    cluster.until(lambda: (2, now.directory_id) in cluster.controller.reign.writer.voters)
     assert cluster.admin.describe_cluster().voters == (1, 2, 3)
     cluster.processes[1].kill()  # so 2 is needed
     cluster.kill_controller()
@@ -243,7 +243,7 @@ def test_a_long_log_becomes_a_snapshot_that_a_new_controller_starts_from(
     cluster.create_topic()
     for bytes_kept in range(60):
         cluster.ask(cluster.admin.alter_topic_settings("clicks", {"retention.bytes": bytes_kept}))
-    assert cluster.controller._writer.tail.start_offset > 30
+    assert cluster.controller.reign.writer.tail.start_offset > 30
     epoch, before = cluster.controller.epoch, cluster.state.to_records()
     cluster.kill_controller()
     cluster.start_controller()

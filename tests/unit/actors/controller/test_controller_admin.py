@@ -156,7 +156,7 @@ def test_who_waits_for_a_change_hears_what_ended_the_controller(cluster: Control
     """Not that it came true: that is of the state with what was not committed, and never may be."""
     cluster.create_topic()
     controller, process = cluster.controller, cluster.controller_processes[-1]
-    changes = controller._changes
+    changes = controller.reign.changes
     for broker_id in (1, 2, 3):
         cluster.processes[broker_id].pause()
 
@@ -164,7 +164,7 @@ def test_who_waits_for_a_change_hears_what_ended_the_controller(cluster: Control
         changes.submit([ProducerIdBlock(7)])
         waiting = asyncio.ensure_future(changes.until(lambda: changes.state.next_producer_id == 7, 30.0))
         await asyncio.sleep(1.0)
-        controller._writer.fence(controller.epoch + 1)
+        controller.reign.writer.fence(controller.epoch + 1)
         return await waiting
 
     waiting = process.run(change())
@@ -234,7 +234,7 @@ def test_the_only_voter_is_not_removed_and_runs_on() -> None:
 
 
 def test_who_gives_up_waiting_for_a_commit_takes_nothing_from_the_others(cluster: ControlCluster) -> None:
-    changes = cluster.controller._changes
+    changes = cluster.controller.reign.changes
 
     async def give_up() -> int:
         given_up = asyncio.ensure_future(changes.commit([ProducerIdBlock(7)]))
@@ -252,7 +252,7 @@ def test_a_removal_that_cannot_be_written_down_yet_is_tried_again(
     cluster: ControlCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic()
-    changes, refusals = cluster.controller._changes, [TooManyBytesInFlight(1, 2, 3) for _ in range(3)]
+    changes, refusals = cluster.controller.reign.changes, [TooManyBytesInFlight(1, 2, 3) for _ in range(3)]
     submit = changes.submit
 
     def sometimes(records: Sequence[Message]) -> asyncio.Future[int]:

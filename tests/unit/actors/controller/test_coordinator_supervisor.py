@@ -90,9 +90,9 @@ def test_who_asks_for_coordinators_gets_the_topic_and_one_for_each_of_its_partit
 
 def test_to_ask_again_changes_nothing(cluster: ControlCluster) -> None:
     started(cluster)
-    version = cluster.controller._changes.version
+    version = cluster.controller.reign.changes.version
     ensure(cluster)
-    assert cluster.controller._changes.version == version
+    assert cluster.controller.reign.changes.version == version
 
 
 def test_a_topic_without_coordinators_is_refused(cluster: ControlCluster) -> None:
@@ -203,7 +203,7 @@ def test_snapshots_hold_coordinators(cluster: ControlCluster) -> None:
 
 def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluster: ControlCluster) -> None:
     started(cluster)
-    state, live = cluster.state, cluster.controller._changes.live
+    state, live = cluster.state, cluster.controller.reign.changes.live
     last = coordinator(cluster)
     state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1, 4), 0)
     (placed,) = place_coordinator(state, live, last.id)
@@ -219,7 +219,7 @@ def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluste
 def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)
-    supervisor = cluster.controller._coordinators
+    supervisor = cluster.controller.reign.coordinators
     supervisor.process_ended(before.spec)
     with pytest.raises(CoordinatorNotReady):
         supervisor.heartbeat(before.heartbeat(), cast(Any, None)).send(None)

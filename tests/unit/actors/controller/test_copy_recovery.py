@@ -57,7 +57,7 @@ def lose_all(cluster: ControlCluster) -> None:
         cluster.unproven[ReplicaKey(cluster.state.topic("clicks").id, 0, broker)] = BLANK
     for broker in (1, 2, 3):
         cluster.kill(cluster.replica(broker))
-    running = cluster.controller._changes.live.replicas
+    running = cluster.controller.reign.changes.live.replicas
     cluster.until(lambda: cluster.partition().waits_for_a_person and len(running) == 3)
 
 

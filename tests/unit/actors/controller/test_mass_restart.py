@@ -60,7 +60,7 @@ def test_a_new_controller_calls_nobody_alive_who_has_not_registered_with_it(clus
     cluster.until(cluster.serves)
     began = cluster.world.now
     assert 3 not in cluster.live_brokers()  # though it has a lease still: nobody knows yet that it is gone
-    assert 3 in cluster.controller._changes.live.brokers
+    assert 3 in cluster.controller.reign.changes.live.brokers
     assert cluster.admin.unsettled() is None
     cluster.until(lambda: cluster.live_brokers() == {1, 2})
     cluster.until(lambda: cluster.admin.unsettled() == Prospects([], []))

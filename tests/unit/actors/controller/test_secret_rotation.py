@@ -90,7 +90,7 @@ def test_a_later_controller_never_counts_behind_an_earlier_one(cluster: ControlC
 
 
 def test_the_first_secrets_are_nothing_to_tell(cluster: ControlCluster) -> None:
-    assert not cluster.controller._rotation._is_looking
+    assert not cluster.controller.reign.rotation._is_looking
     assert versions(cluster) == {1}
 
 

@@ -193,7 +193,7 @@ def test_rot_that_nobody_reads_is_found_and_the_replica_is_fetched_anew(of_leade
             controller = cluster.serving()
             if not now or now[0].spec.incarnation == incarnation or controller is None:
                 return False
-            return all(len(each.isr) == 3 for each in controller._changes.state.partitions.values())
+            return all(len(each.isr) == 3 for each in controller.reign.changes.state.partitions.values())
 
         assert world.run_until_idle_or(is_fetched_anew, 300.0)
         cluster.is_over = True

@@ -395,7 +395,7 @@ def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
     one = view.partitions[0]
     controller = world.cluster.serving()
     assert controller is not None
-    state = controller._changes.state
+    state = controller.reign.changes.state
     others = [each for each in state.partition(one.topic_id, 0).replicas if each != one.broker]
     endpoints = tuple(map(Endpoint.parse, state.replicas[ReplicaKey(one.topic_id, 0, others[0])].endpoints))
     wrong = PartitionLeader(TOPIC, one.topic_id, 0, others[0], one.epoch, endpoints, one.node_id)
