@@ -119,7 +119,6 @@ class Broker:
         """`keep_secrets` writes them to this broker's directory."""
         self._env = env
         self._spec = spec
-        self._find_controller = find_controller
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[BaseException] = loop.create_future()  # its result says why it cannot go on
         self.stopped: asyncio.Future[None] = loop.create_future()  # it was closed, by its owner or the controller
@@ -132,12 +131,12 @@ class Broker:
         self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._secrets = SecretKeeping(env, keep_secrets, self._processes_beside)
-        self._usage = (0, 0)
+        self.usage = (0, 0)
         self._boot_id = ""
         self._directory_id = ""
         self._swept_under: tuple[int, int | None] = (-1, None)
         self._is_closing = False
-        self._link = self._make_link()
+        self._link = ControllerLink(env, self._tasks, find_controller, self.handle, self._replicas, self)
         self._producer_ids = ProducerIdBlock(self._link.ask)
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
@@ -191,7 +190,7 @@ class Broker:
     async def _open(self) -> None:
         env, spec = self._env, self._spec
         self._boot_id = env.disk.boot_id()
-        self._usage = await env.off_loop(self._directories.usage)
+        self.usage = await env.off_loop(self._directories.usage)
         self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, self._link, spec.broker_id)
         self._copy = await MetadataCopy.open(
             env,
@@ -228,7 +227,7 @@ class Broker:
 
     def readings(self) -> Iterator[Reading]:
         """Its metrics."""
-        free, total = self._usage
+        free, total = self.usage
         yield Reading(DISK_FREE_BYTES, (), free)
         yield Reading(DISK_TOTAL_BYTES, (), total)
         yield Reading(REPLICAS, (), len(self._replicas.all()))
@@ -372,21 +371,17 @@ class Broker:
 
     # --- the controller -------------------------------------------------------------------------------------------
 
-    def _make_link(self) -> ControllerLink:
-        return ControllerLink(
-            self._env,
-            self._tasks,
-            self._find_controller,
-            self.handle,
-            self._replicas,
-            registration=self._registration,
-            version=lambda: self._fold.version,
-            usage=lambda: self._usage,
-            promised_epoch=lambda: self._copy.promised_epoch,
-            on_registered=self._check_caught_up,
-        )
+    @property
+    def promised_epoch(self) -> int:
+        """The highest epoch of a controller that its copy of the metadata log has promised to obey."""
+        return self._copy.promised_epoch
 
-    def _registration(self) -> RegisterBroker:
+    def registered(self) -> None:
+        """The controller knows it, under a new registration."""
+        self._check_caught_up()
+
+    def registration(self) -> RegisterBroker:
+        """The request that registers it as it is now."""
         spec = self._spec
         return RegisterBroker(
             spec.cluster_id,
@@ -422,7 +417,7 @@ class Broker:
         while True:
             await asyncio.sleep(_USAGE_SECONDS)
             try:
-                self._usage = await self._env.off_loop(self._directories.usage)
+                self.usage = await self._env.off_loop(self._directories.usage)
             except DiskError as error:
                 _log.warning("The size of the disk of broker %d is unknown: %s", self._spec.broker_id, error)
 

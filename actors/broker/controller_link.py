@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from raylog.actors.broker.local_replicas import LocalReplicas
 from raylog.actors.kernel.background_tasks import BackgroundTasks
@@ -55,11 +54,30 @@ _LONGEST_PAUSE_UNTIL_READY: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
-class ControllerLink:
-    """`registration` makes the request anew each time; `usage` and `version` go with each heartbeat.
+class BrokerFacts(Protocol):
+    """What the link asks its broker, each time anew."""
 
-    `on_registered` is called after each registration, `promised_epoch` tells of other controllers.
-    """
+    @property
+    def version(self) -> int:
+        """The metadata version that goes with a heartbeat."""
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Free bytes and all bytes of its disk, as they go with a heartbeat."""
+
+    @property
+    def promised_epoch(self) -> int:
+        """The highest epoch of a controller that it has promised to obey."""
+
+    def registration(self) -> RegisterBroker:
+        """The request that registers it as it is now."""
+
+    def registered(self) -> None:
+        """Take note of a registration."""
+
+
+class ControllerLink:
+    """A broker's one stream to its controller. `handler` takes the orders that come over it."""
 
     def __init__(
         self,
@@ -68,11 +86,7 @@ class ControllerLink:
         find: FindController,
         handler: Handler,
         replicas: LocalReplicas,
-        registration: Callable[[], RegisterBroker],
-        version: Callable[[], int],
-        usage: Callable[[], tuple[int, int]],
-        promised_epoch: Callable[[], int],
-        on_registered: Callable[[], None],
+        facts: BrokerFacts,
     ) -> None:
         self.broker_epoch: int | None = None  # while registered
         self.controller_epoch = -1  # of the controller that it registered with last
@@ -82,11 +96,7 @@ class ControllerLink:
         self._find = find
         self._handler = handler
         self._replicas = replicas
-        self._registration = registration
-        self._version = version
-        self._usage = usage
-        self._promised_epoch = promised_epoch
-        self._on_registered = on_registered
+        self._facts = facts
         self._stream: Stream | None = None
         self._has_news = asyncio.Event()
         self._reports_in_flight = 0
@@ -183,7 +193,7 @@ class ControllerLink:
         pause = _FIRST_PAUSE
         while not stream.closed.done():
             try:
-                response = await stream.request(self._registration(), timeout=_REGISTER_SECONDS)
+                response = await stream.request(self._facts.registration(), timeout=_REGISTER_SECONDS)
                 break
             except RemoteFailed as error:
                 if not isinstance(error.error, ControllerNotReady):
@@ -201,11 +211,11 @@ class ControllerLink:
         self.broker_epoch = answer.broker_epoch
         self._registered.set_result(None)
         _log.info("Registered with controller epoch %d as %d.", answer.controller_epoch, answer.broker_epoch)
-        self._on_registered()
+        self._facts.registered()
         return True
 
     def _check_controller(self) -> None:
-        promised = self._promised_epoch()
+        promised = self._facts.promised_epoch
         if promised > self.controller_epoch:
             raise ControllerFenced(self.controller_epoch, promised)
 
@@ -238,12 +248,12 @@ class ControllerLink:
         assert self.broker_epoch is not None
         beat = BrokerHeartbeat(
             self.broker_epoch,
-            self._version(),
-            *self._usage(),
+            self._facts.version,
+            *self._facts.usage,
             self._replicas.started(),
             self._replicas.lost(),
             self._replicas.marks() if with_marks else (),
-            self._replicas.have_full_disk or self._usage()[0] < FULL_BELOW_BYTES,
+            self._replicas.have_full_disk or self._facts.usage[0] < FULL_BELOW_BYTES,
         )
         if beat.started or beat.lost:
             self._reports_in_flight += 1
