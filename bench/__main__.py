@@ -3,6 +3,7 @@
     python -m bench                all of them
     python -m bench codec          those of one group
     python -m bench --json FILE    the figures for a program as well
+    python -m bench --write        the figures into docs/performance.md as well
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import click
@@ -35,6 +37,7 @@ from bench import (
     transaction_bench,
 )
 from bench.measuring import Figure
+from bench.performance_page import PAGE, Taken, present_commit, with_figures
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "codec": codec_bench.run,
@@ -60,16 +63,22 @@ _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 @click.command()
 @click.argument("groups", nargs=-1, type=click.Choice(list(GROUPS)))
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures to this file too.")
-def main(groups: tuple[str, ...], json_path: Path | None) -> None:
+@click.option("--write", "writes", is_flag=True, help="Write the figures into docs/performance.md too.")
+def main(groups: tuple[str, ...], json_path: Path | None, writes: bool) -> None:
     """Measure raylog on this machine."""
     console = Console(highlight=False, width=None if os.isatty(1) else 140)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
     console.print(f"{machine}; median of the rounds, [dim]least to most[/]\n")
-    figures = []
+    taken = Taken(datetime.now(timezone.utc).date(), present_commit(), machine)
+    figures: list[Figure] = []
     for group in groups or GROUPS:
+        of_group: list[Figure] = []
         for figure in GROUPS[group]():
-            figures.append(figure)
+            of_group.append(figure)
             console.print(_line(figure), soft_wrap=True)
+        figures += of_group
+        if writes:
+            PAGE.write_text(with_figures(PAGE.read_text(), group, of_group, taken))
     if json_path is not None:
         json_path.write_text(json.dumps([_row(figure) for figure in figures], indent=2) + "\n")
 
