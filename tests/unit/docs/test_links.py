@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-_ROOT = Path(__file__).parents[3]
-_PAGES = [_ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((_ROOT / "docs").glob("*.md"))
+from tests.unit.docs.pages import PAGES, ROOT, anchors, links, name_of, spans, text_of
+
+_FOLDERS: Final = "actors|api|bench|docs|examples|groups|raylog|spark_bridge|storage|tests"
+_FILE: Final = re.compile(rf"(?:\.\./)?((?:{_FOLDERS})(?:/[\w.-]+)+\.(?:py|md|json|svg)|(?:{_FOLDERS})/(?:[\w-]+/)*)")
+_WIDTH: Final = 120
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
-def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-    within = [link for link in links if "://" not in link]
-    assert [link for link in within if not (page.parent / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    wrong = []
+    for file, anchor in links(page):
+        target = (page.parent / file) if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(f"{file}#{anchor}")
+    assert wrong == []
 
 
 def test_every_page_is_found_from_the_readme() -> None:
-    reached, waiting = set(), [_ROOT / "README.md"]
+    reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
         if page in reached:
             continue
         reached.add(page)
-        links = re.findall(r"\]\(([^)#\s]+\.md)[^)]*\)", page.read_text())
-        waiting += [(page.parent / link).resolve() for link in links if "://" not in link]
-    assert set(_PAGES) <= reached
+        waiting += [(page.parent / file).resolve() for file, _ in links(page) if file.endswith(".md")]
+    assert set(PAGES) - reached == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    named = {found[1] for span in spans(page) if (found := _FILE.fullmatch(span))}
+    assert sorted(each for each in named if not (ROOT / each).exists()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_fit_into_120_columns(page: Path) -> None:
+    """A row of a table cannot be broken, nor what click prints or a definition says."""
+    lines = [line for line in text_of(page).splitlines() if not line.lstrip().startswith("|")]
+    assert [line for line in lines if len(line) > _WIDTH] == []
