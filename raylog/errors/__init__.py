@@ -1,12 +1,13 @@
 """Every error raylog raises, as one tree.
 
+One file per family. Import every class from here: the files are private to this package.
+
 What stays true here:
-- An error crosses process boundaries: whatever its constructor takes goes to the base constructor, so that
-  `pickle` can build it again (`tests/unit/test_errors.py` pickles each class).
-- `retriable` says whether the same call may succeed later without anybody changing anything.
-- `abortable`: abort_transaction helps, and the same producer can begin the next one. `fatal`: only another producer,
-  or another program, helps.
-- `advice` is one sentence for the person who meets the error: what to do next. It is part of `str(error)`.
+- An error crosses process boundaries, so `base.py` makes every class one that `pickle` can build again.
+- `retriable`: the same call may succeed later without anybody changing anything.
+- `abortable`: abort_transaction helps, and the same producer can begin the next transaction. `fatal`: only another
+  producer, or another program, helps.
+- `advice` is one sentence or a few for the person who meets the error: what to do next. It is part of `str(error)`.
 
     RaylogError
     ├── ConfigError               UnknownConfig, InvalidConfig

@@ -6,7 +6,7 @@ from raylog.errors.base import RaylogError
 
 
 class AdminError(RaylogError):
-    """A change to the cluster that was asked for is not possible; nothing was changed."""
+    """The cluster refuses a change that was asked for. Nothing was changed."""
 
 
 class UnknownTopic(AdminError):
@@ -33,14 +33,14 @@ class UnknownPartition(UnknownTopic):
 
 
 class TopicExists(AdminError):
-    """A topic of this name is there already."""
+    """A topic of this name exists already."""
 
-    advice = "Use the one that is there, or another name."
+    advice = "Use the existing topic, or choose another name."
 
     topic: str
 
     def describe(self) -> str:
-        return f"There is a topic {self.topic!r} already."
+        return f"Topic {self.topic!r} exists already."
 
 
 class InvalidTopicName(AdminError):
@@ -56,30 +56,30 @@ class InvalidTopicName(AdminError):
 
 
 class InternalTopic(AdminError):
-    """The topic is raylog's own: what is in it is its coordinators' memory of groups, or of transactions."""
+    """The topic is internal: coordinators keep the state of groups or of transactions in it."""
 
-    advice = "Use a topic of your own; groups and transactions are changed through the `Cluster` handle."
+    advice = "Use a topic of your own. Change groups and transactions through the `Cluster` handle."
 
     topic: str
 
     def describe(self) -> str:
-        return f"Topic {self.topic!r} is raylog's own: only its coordinators write to it, and only compaction removes."
+        return f"Topic {self.topic!r} is internal: only coordinators write to it, and only compaction removes records."
 
 
 class PolicyViolation(AdminError):
-    """What was asked for is against the topic's `cleanup.policy`."""
+    """The topic's `cleanup.policy` does not allow what was asked for."""
 
-    advice = "Send a record without a value for each key that is to go, or let cleanup.policy be 'compact,delete'."
+    advice = "Send a record without a value for each key to remove, or set cleanup.policy to 'compact,delete'."
 
     topic: str
     policy: str
 
     def describe(self) -> str:
-        return f"Records of {self.topic!r} are not deleted by their offsets: its cleanup.policy is {self.policy!r}."
+        return f"Records of {self.topic!r} cannot be deleted by offset: its cleanup.policy is {self.policy!r}."
 
 
 class InvalidPartitions(AdminError):
-    """A topic cannot have so many partitions."""
+    """A topic cannot have this number of partitions."""
 
     advice = "A topic has at least 1 partition, and their number only grows."
 
@@ -92,9 +92,9 @@ class InvalidPartitions(AdminError):
 
 
 class InvalidReplicationFactor(AdminError):
-    """There cannot be so many replicas."""
+    """A partition cannot have this number of replicas."""
 
-    advice = "Every replica needs a broker of its own: start more brokers, or ask for fewer replicas."
+    advice = "Each replica needs a broker of its own: start more brokers, or ask for fewer replicas."
 
     replication_factor: int
     brokers: int
@@ -113,7 +113,7 @@ class InvalidReplicaAssignment(AdminError):
     reason: str
 
     def describe(self) -> str:
-        return f"{self.topic}-{self.partition} cannot be placed so: {self.reason}."
+        return f"The replicas of {self.topic}-{self.partition} cannot be placed like this: {self.reason}."
 
 
 class BrokerNotAvailable(AdminError):
@@ -140,9 +140,9 @@ class UnknownBroker(BrokerNotAvailable):
 
 
 class BrokerInUse(AdminError):
-    """A broker cannot be removed, or drained, as things are."""
+    """A broker cannot be removed or drained now."""
 
-    advice = "Drain it first (`drain_broker`), with other brokers there that can take over what it has."
+    advice = "Drain it first (`drain_broker`). Enough other brokers have to run to take over its replicas."
 
     broker: int
     reason: str
@@ -154,7 +154,7 @@ class BrokerInUse(AdminError):
 class NoReassignment(AdminError):
     """There is no reassignment to cancel."""
 
-    advice = "It may have completed meanwhile: see the topic's description."
+    advice = "It may be complete by now: look at the topic's description."
 
     topic: str
     partition: int
@@ -164,7 +164,7 @@ class NoReassignment(AdminError):
 
 
 class ElectionNotNeeded(AdminError):
-    """The partition has the leader that an election would give it."""
+    """The partition already has the leader that an election would choose."""
 
     advice = "Nothing needs to be done."
 
@@ -180,7 +180,7 @@ class PreferredLeaderNotAvailable(AdminError):
     """The first replica of a partition cannot lead it now."""
 
     retriable = True
-    advice = "It can once its broker is running and the replica is in sync."
+    advice = "Start its broker, and wait until the replica is in sync."
 
     topic: str
     partition: int
@@ -196,7 +196,7 @@ class EligibleLeadersNotAvailable(AdminError):
     retriable = True
     advice = (
         "Start the brokers that hold its replicas. `raylog topic recover` shows every copy there is, also damaged and "
-        "set-aside ones, and what is lost by each choice."
+        "set-aside ones, and what each choice loses."
     )
 
     topic: str
@@ -207,10 +207,10 @@ class EligibleLeadersNotAvailable(AdminError):
 
 
 class NeverLed(AdminError):
-    """The partition has never had a leader, so there is nothing to be recovered."""
+    """The partition has never had a leader, so there is nothing to recover."""
 
     retriable = True
-    advice = "It gets one as soon as one of its replicas runs."
+    advice = "Start its brokers: the partition gets a leader as soon as one of its replicas runs."
 
     topic: str
     partition: int
@@ -220,9 +220,9 @@ class NeverLed(AdminError):
 
 
 class LossNotAccepted(AdminError):
-    """To let this copy lead may lose acknowledged records, and nobody has said that this is accepted."""
+    """Electing this copy may lose acknowledged records, and the loss was not accepted."""
 
-    advice = "Nothing was changed. Where no better copy can be had, say that the loss is accepted (`--accept-loss`)."
+    advice = "Nothing was changed. If there is no better copy, accept the loss (`--accept-loss`)."
 
     topic: str
     partition: int
@@ -230,26 +230,26 @@ class LossNotAccepted(AdminError):
     loss: str
 
     def describe(self) -> str:
-        return f"To let broker {self.broker} lead {self.topic}-{self.partition} may lose {self.loss}."
+        return f"Electing broker {self.broker} as leader of {self.topic}-{self.partition} may lose {self.loss}."
 
 
 class SetAsideUnknown(AdminError):
-    """No log of this name has been set aside, as far as the brokers that were asked can tell."""
+    """No broker that answered has a set-aside log of this name."""
 
-    advice = "`raylog log list-aside` shows all there are, and which brokers could not be asked."
+    advice = "`raylog log list-aside` shows all of them, and the brokers that did not answer."
 
     name: str
 
     def describe(self) -> str:
-        return f"No log is set aside as {self.name!r}."
+        return f"There is no set-aside log {self.name!r}."
 
 
 class SetAsideUnusable(SetAsideUnknown):
-    """A log that was set aside cannot take the place of a replica."""
+    """A set-aside log cannot replace a replica."""
 
-    advice = "Nothing was changed. `raylog log dump` reads what is sound in it."
+    advice = "Nothing was changed. `raylog log dump` shows its intact records."
 
     reason: str
 
     def describe(self) -> str:
-        return f"The log that was set aside as {self.name!r} cannot be used: {self.reason}."
+        return f"The set-aside log {self.name!r} cannot be used: {self.reason}."

@@ -10,25 +10,25 @@ class BatchError(RaylogError):
 
 
 class CorruptBatch(BatchError):
-    """The bytes are not those their writer checksummed."""
+    """The checksum (CRC) of a batch does not match its bytes."""
 
     retriable = True
     advice = "The bytes were damaged on their way: send or fetch them again."
 
 
 class InvalidBatch(BatchError):
-    """The bytes arrived whole, but what they say is not allowed."""
+    """A batch arrived intact, but its content is not allowed."""
 
-    advice = "Sending the same bytes again cannot help: the writer of this batch has to change."
+    advice = "Do not send the same bytes again: the program that wrote this batch has to change."
 
 
 class UnsupportedMagic(InvalidBatch):
-    """The payload layout is one this version does not know."""
+    """A batch has a format number (magic) that this version does not know."""
 
     magic: int
 
     def describe(self) -> str:
-        return f"Record batch has magic {self.magic}; known are 2 (Kafka records) and 16 (raylog columns)."
+        return f"A record batch has magic {self.magic}; known are 2 (Kafka records) and 16 (raylog columns)."
 
 
 class UnsupportedCodec(InvalidBatch):
@@ -49,7 +49,7 @@ class NullKey(InvalidBatch):
 class InvalidTimestamp(InvalidBatch):
     """A record's timestamp is outside what the topic accepts."""
 
-    advice = "See message.timestamp.before.max.ms and message.timestamp.after.max.ms, and the writer's clock."
+    advice = "Check the writer's clock, and the topic's message.timestamp.before.max.ms and .after.max.ms."
 
 
 class BatchTooLarge(BatchError):
@@ -61,11 +61,11 @@ class BatchTooLarge(BatchError):
     limit: int
 
     def describe(self) -> str:
-        return f"Record batch of {self.size} bytes is over the limit of {self.limit}."
+        return f"A record batch of {self.size} bytes is over the limit of {self.limit}."
 
 
 class PayloadTooLarge(BatchError):
-    """A payload is, or declares itself, larger than we are willing to unpack."""
+    """A compressed batch would unpack to more bytes than the limit."""
 
     advice = "Compress less data into one batch, or raise the reader's limit on unpacked bytes."
 
@@ -73,4 +73,4 @@ class PayloadTooLarge(BatchError):
     limit: int
 
     def describe(self) -> str:
-        return f"Compressed payload unpacks to {self.size} bytes or more; the limit is {self.limit}."
+        return f"A compressed payload unpacks to {self.size} bytes or more; the limit is {self.limit}."

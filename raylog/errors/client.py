@@ -13,7 +13,7 @@ class ClusterUnreachable(ClientError):
     """No broker of the cluster answers."""
 
     retriable = True
-    advice = "Look whether its brokers run (`raylog.start` on their nodes) and whether this host reaches them."
+    advice = "Check that its brokers run (`raylog.start` on their nodes), and that this host can reach them."
 
     addresses: str
     timeout_ms: int
@@ -24,7 +24,7 @@ class ClusterUnreachable(ClientError):
 
 
 class BufferFull(ClientError):
-    """A producer holds as much as it may of what is not delivered yet; this record was not taken."""
+    """The producer's buffer for undelivered records is full. This record was not accepted."""
 
     retriable = True
     advice = "The cluster is slower than this program: send less, or raise buffer_memory or max_block_ms."
@@ -40,22 +40,22 @@ class BufferFull(ClientError):
 class DeliveryTimedOut(ClientError):
     """A record was not acknowledged within `delivery_timeout_ms`."""
 
-    advice = "Look what keeps the leader from answering; where records may be late, raise delivery_timeout_ms."
+    advice = "Find out why the leader does not answer. If records may be late, raise delivery_timeout_ms."
 
     topic: str
     partition: int
     timeout_ms: int
-    may_be_written: bool  # rule 27: it was sent, and nobody knows what became of it
+    may_be_written: bool  # rule 27: it was sent, and the outcome is unknown
     reason: str
 
     def describe(self) -> str:
-        outcome = "it may be written all the same" if self.may_be_written else "it was not written"
+        outcome = "it may have been written" if self.may_be_written else "it was not written"
         name = f"{self.topic}-{self.partition}"
         return f"A record for {name} was not acknowledged within {self.timeout_ms} ms, {outcome}: {self.reason}."
 
 
 class RecordTooLarge(ClientError):
-    """One record alone is over a limit; it was not sent."""
+    """A single record is over a limit. It was not sent."""
 
     advice = "Send less in one record, or raise max_request_size of the producer and max.message.bytes of the topic."
 
@@ -70,7 +70,7 @@ class RecordTooLarge(ClientError):
 class BulkSendFailed(ClientError):
     """Not all records of one `send_many` or `send_arrow` were delivered. The first failure is the `cause`."""
 
-    advice = "Those that failed are in the future's `failures()`, with the reason of each batch."
+    advice = "The future's `failures()` lists the ones that failed, with the reason of each batch."
 
     topic: str
     failed: int
@@ -82,10 +82,10 @@ class BulkSendFailed(ClientError):
 
 
 class ResultNotReady(ClientError, TimeoutError):
-    """Something that goes on in the background was not done within the time that the caller was ready to wait."""
+    """Work in the background did not end within the time that the caller was willing to wait."""
 
     retriable = True
-    advice = "It goes on: wait again, or longer."
+    advice = "It continues: wait again, or longer."
 
     what: str
     timeout_ms: int
@@ -95,9 +95,9 @@ class ResultNotReady(ClientError, TimeoutError):
 
 
 class WaitRefused(ClientError):
-    """A callback asked to wait on the very thread that would bring about what it waits for."""
+    """A callback tried to wait on the thread that has to produce the result."""
 
-    advice = "Callbacks of futures and interceptors run there: wait in another thread, or add a callback."
+    advice = "Callbacks of futures and interceptors run on that thread: wait in another one, or add a callback."
 
     def describe(self) -> str:
         return "Waiting on the background thread of raylog's clients would never end."
@@ -106,7 +106,7 @@ class WaitRefused(ClientError):
 class ProducerClosed(ClientError):
     """The producer takes no more records."""
 
-    advice = "It was closed, or its process is ending: make a new one."
+    advice = "It was closed, or its process is ending: create a new one."
 
     reason: str = "it was closed"
 
@@ -115,14 +115,14 @@ class ProducerClosed(ClientError):
 
 
 class ConsumerClosed(ClientError):
-    """The consumer reads no more."""
+    """The consumer reads no more records."""
 
-    advice = "It was closed, or its process is ending: make a new one."
+    advice = "It was closed, or its process is ending: create a new one."
 
     reason: str = "it was closed"
 
     def describe(self) -> str:
-        return f"This consumer reads no more: {self.reason}."
+        return f"This consumer reads no more records: {self.reason}."
 
 
 class ConsumerInUse(ClientError):
@@ -141,35 +141,35 @@ class ConsumerInUse(ClientError):
 
 
 class ClientOfOtherProcess(ClientError):
-    """A producer or consumer was carried through a fork; its connections stayed behind."""
+    """A producer or consumer was used after a fork. Its connections belong to the parent process."""
 
-    advice = "Make producers and consumers in the process that uses them."
+    advice = "Create producers and consumers in the process that uses them."
 
     what: str
     made_in: int
     used_in: int
 
     def describe(self) -> str:
-        return f"This {self.what} was made in process {self.made_in} and is used in its child {self.used_in}."
+        return f"This {self.what} was created in process {self.made_in}, but is used in its child {self.used_in}."
 
 
 class NoOffsetReset(ClientError):
     """A consumer has no position, or one that is not in the log, and `auto_offset_reset` is none."""
 
-    advice = "Seek to an offset that is there, or set auto_offset_reset to earliest or latest."
+    advice = "Seek to an offset that the log holds, or set auto_offset_reset to earliest or latest."
 
     topic: str
     partition: int
     reason: str
 
     def describe(self) -> str:
-        return f"There is nowhere to go on in {self.topic}-{self.partition}: {self.reason}."
+        return f"The consumer has no valid position in {self.topic}-{self.partition}: {self.reason}."
 
 
 class LogTruncated(ClientError):
-    """What was read last is not in the log any more: the logs diverged before the position (KIP-320)."""
+    """Records that were read are no longer in the log: it diverged before the consumer's position (KIP-320)."""
 
-    advice = "Records were lost, by an unclean election or with their disks. Seek to safe_offset to go on from there."
+    advice = "Records were lost by an unclean election or with their disks. Seek to safe_offset to continue."
 
     topic: str
     partition: int
@@ -177,14 +177,14 @@ class LogTruncated(ClientError):
     safe_offset: int
 
     def describe(self) -> str:
-        name = f"{self.topic}-{self.partition}"
-        return f"The log of {name} is another one than was read up to {self.offset}: they part at {self.safe_offset}."
+        what = f"The log of {self.topic}-{self.partition} is not the one that was read up to offset {self.offset}"
+        return f"{what}: they differ from offset {self.safe_offset} on."
 
 
 class RecordNotSerialized(ClientError, TypeError):
-    """What was given to send cannot be made bytes."""
+    """A key or value cannot be turned into bytes."""
 
-    advice = "A serializer takes what is sent, and returns bytes or None."
+    advice = "A serializer takes the key or the value that is sent, and returns bytes or None."
 
     topic: str
     field: str  # key, value
@@ -197,9 +197,9 @@ class RecordNotSerialized(ClientError, TypeError):
 
 
 class RecordUnreadable(ClientError):
-    """A record that was fetched cannot be handed out: its bytes are damaged, or a deserializer refused them."""
+    """A fetched record cannot be returned: its bytes are damaged, or a deserializer refused them."""
 
-    advice = "Nothing after it was handed out: seek to next_offset to go on without it."
+    advice = "No record after it was returned: seek to next_offset to skip it."
 
     topic: str
     partition: int
@@ -214,7 +214,7 @@ class RecordUnreadable(ClientError):
 class NotAssigned(ClientError):
     """A call names a partition that this consumer does not read."""
 
-    advice = "Give it to assign first, or subscribe to its topic."
+    advice = "Assign it to the consumer first, or subscribe to its topic."
 
     topic: str
     partition: int
@@ -224,7 +224,7 @@ class NotAssigned(ClientError):
 
 
 class ConflictingSubscription(ClientError):
-    """What a consumer is to read contradicts itself, or is nothing at all."""
+    """The topics and partitions that a consumer is given contradict each other, or are empty."""
 
     advice = "Name topics (to the constructor or to subscribe), or name partitions to assign; not both."
 
@@ -235,9 +235,9 @@ class ConflictingSubscription(ClientError):
 
 
 class GroupRequired(ClientError):
-    """A consumer was asked for what only a member of a group can do."""
+    """A consumer without a group was asked for something that only a member of a group can do."""
 
-    advice = "Make the consumer with a group_id."
+    advice = "Create the consumer with a group_id."
 
     what: str
 
@@ -246,9 +246,9 @@ class GroupRequired(ClientError):
 
 
 class ListenerFailed(ClientError):
-    """A rebalance listener raised; what it was told of has happened all the same."""
+    """A rebalance listener raised an error. The rebalance happened nevertheless."""
 
-    advice = "Look at the cause. The consumer goes on with the next poll."
+    advice = "Look at the cause. The consumer continues with the next poll."
 
     group: str
     member: str
@@ -266,10 +266,10 @@ class ListenerFailed(ClientError):
 
 
 class HandlerFailed(ClientError):
-    """A handler of a ParallelConsumer has failed with a record as often as it may, and nothing says where to put it."""
+    """A handler of a ParallelConsumer used up its attempts on a record, and no dead letter topic is set."""
 
     advice = (
-        "It is not committed, and the group meets it again: mend the handler, or set dead_letter_topic, or "
+        "The record is not committed, so the group reads it again: fix the handler, or set dead_letter_topic or "
         "when_exhausted='skip'."
     )
 
@@ -285,9 +285,9 @@ class HandlerFailed(ClientError):
 
 
 class HandlerTimedOut(ClientError):
-    """A handler of a ParallelConsumer is at one record for longer than max_poll_interval_ms."""
+    """A handler of a ParallelConsumer has worked on one record for longer than max_poll_interval_ms."""
 
-    advice = "Close the consumer, so that another member goes on; give the handler a time-out, or raise the interval."
+    advice = "Close the consumer, so that another member takes over. Limit the time of a handler, or raise the limit."
 
     group: str
     member: str
@@ -300,13 +300,13 @@ class HandlerTimedOut(ClientError):
     def describe(self) -> str:
         who = f"member {self.member!r} of group {self.group!r} (epoch {self.epoch})"
         where = f"offset {self.offset} of {self.topic}-{self.partition}"
-        return f"A handler of {who} has been at the record at {where} for {self.elapsed_ms} ms."
+        return f"A handler of {who} has worked on the record at {where} for {self.elapsed_ms} ms."
 
 
 class DeadLetterFailed(ClientError):
-    """A record that its handler cannot deal with could not be put aside either."""
+    """A record that its handler could not process could not be written to the dead letter topic either."""
 
-    advice = "It is not committed, and the group meets it again: look at the dead letter topic."
+    advice = "The record is not committed, so the group reads it again: check the dead letter topic."
 
     topic: str
     partition: int
@@ -320,19 +320,19 @@ class DeadLetterFailed(ClientError):
 
 
 class WakeupError(ClientError):
-    """`wakeup` was called: the call that waited, or the next one that would wait, ends with this."""
+    """`wakeup` was called: it ends the call that waits, or the next one that would wait."""
 
-    advice = "Nothing was lost: call again to go on, or close the consumer."
+    advice = "Nothing was lost: call again to continue, or close the consumer."
 
     def describe(self) -> str:
         return "The consumer was woken up."
 
 
 class WorkloadFailed(ClientError):
-    """A benchmark came to no figure on one of the systems it measures."""
+    """A benchmark got no result for one of the systems that it measures."""
 
     system: str
     reason: str
 
     def describe(self) -> str:
-        return f"The benchmark has no figure for {self.system}: {self.reason}."
+        return f"The benchmark has no result for {self.system}: {self.reason}."

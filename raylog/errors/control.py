@@ -8,23 +8,23 @@ from raylog.errors.base import RaylogError
 
 
 class ControlError(RaylogError):
-    """Something between the brokers and the controller."""
+    """A request between brokers, the controller and coordinators failed."""
 
     outcome_unknown: ClassVar[bool] = False
 
 
 class ControllerNotReady(ControlError):
-    """There is no controller that serves just now; nothing was done."""
+    """No controller serves at the moment. Nothing was done."""
 
     retriable = True
-    advice = "One is about to take over: try again in a moment."
+    advice = "A controller is about to take over: try again in a moment."
 
 
 class ReplicaNotFree(ControlError):
-    """The directory of a replica cannot be given to a new process, or be removed, as things are."""
+    """The directory of a replica cannot be given to a new process, or removed, at the moment."""
 
     retriable = True
-    advice = "The controller asks again; if this goes on, see which process holds the directory."
+    advice = "The controller tries again. If this continues, find the process that holds the directory."
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class ReplicaNotStarted(ControlError):
     """A replica process could not be started."""
 
     retriable = True
-    advice = "The controller tries again; if this goes on, the node may lack memory, or Ray may have lost it."
+    advice = "The controller tries again. If this continues, check the memory of the node, and that Ray sees it."
 
     topic: str
     partition: int
@@ -50,10 +50,10 @@ class ReplicaNotStarted(ControlError):
 
 
 class CoordinatorNotStarted(ControlError):
-    """A coordinator process did not come up."""
+    """A coordinator process did not start."""
 
     retriable = True
-    advice = "The controller tries again; Ray's log of that node says what keeps its actors from running."
+    advice = "The controller tries again. Ray's log on that node says why its actors do not start."
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class CoordinatorNotStarted(ControlError):
 
 
 class CoordinatorNotReady(ControlError):
-    """This coordinator is still replaying its log, or is over; nothing was done."""
+    """This coordinator is still replaying its log, or has stopped. Nothing was done."""
 
     retriable = True
     advice = "Look for the coordinator again in a moment: another one may have taken over."
@@ -73,13 +73,13 @@ class CoordinatorNotReady(ControlError):
     partition: int
 
     def describe(self) -> str:
-        return f"The coordinator of {self.topic}-{self.partition} does not serve just now."
+        return f"The coordinator of {self.topic}-{self.partition} does not serve at the moment."
 
 
 class CoordinatorRecordUnknown(ControlError):
-    """The partition of a coordinator holds a record of a kind, or a version of it, that this raylog does not know."""
+    """The partition of a coordinator holds a record whose kind or version this raylog does not know."""
 
-    advice = "A newer raylog wrote it: bring all nodes to that version. Until then this coordinator serves nobody."
+    advice = "A newer raylog wrote it: upgrade all nodes to that version. Until then this coordinator cannot serve."
 
     topic: str
     partition: int
@@ -88,31 +88,31 @@ class CoordinatorRecordUnknown(ControlError):
     version: int
 
     def describe(self) -> str:
-        place = f"{self.topic}-{self.partition} at offset {self.offset}"
-        return f"The record of {place} is of kind {self.kind} in version {self.version}, which is unknown here."
+        place = f"offset {self.offset} of {self.topic}-{self.partition}"
+        return f"The record at {place} has kind {self.kind} in version {self.version}, which is unknown here."
 
 
 class CoordinatorStopped(ControlError):
-    """This coordinator is over; what it was asked for may still have been written."""
+    """This coordinator has stopped, but the change that it was asked for may have been made."""
 
     retriable = True
     outcome_unknown = True
-    advice = "Ask the coordinator that follows; it knows whether the change was made."
+    advice = "Ask the next coordinator: it knows whether the change was made."
 
     topic: str
     partition: int
     epoch: int
 
     def describe(self) -> str:
-        return f"The coordinator of {self.topic}-{self.partition} under epoch {self.epoch} is over."
+        return f"The coordinator of {self.topic}-{self.partition} with epoch {self.epoch} has stopped."
 
 
 class AdminTimedOut(ControlError):
-    """The time for a change to the cluster was over before it was known to be made."""
+    """A change to the cluster was not confirmed in time."""
 
     retriable = True
     outcome_unknown = True
-    advice = "It may still be made: look at the state before asking again."
+    advice = "The change may still be made: look at the state before you ask again."
 
     what: str
     timeout_ms: int
@@ -125,7 +125,7 @@ class TopicStillStarting(AdminTimedOut):
     """The topic exists, but not all of its partitions have a leader yet."""
 
     outcome_unknown = False
-    advice = "It goes on starting by itself: wait, or see why its replicas do not come up."
+    advice = "The topic continues to start by itself: wait, or find out why its replicas do not start."
 
     def describe(self) -> str:
         return f"The topic exists, but after {self.timeout_ms} ms there is no leader yet for {self.what}."

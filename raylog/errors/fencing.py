@@ -6,13 +6,13 @@ from raylog.errors.base import RaylogError
 
 
 class FencedError(RaylogError):
-    """Somebody acts on what has been replaced meanwhile; nothing was changed."""
+    """A request comes from a process that was replaced, or builds on an older state. Nothing was changed."""
 
 
 class StalePartitionEpoch(FencedError):
     """A proposal was made for an older state of the partition (rule 4)."""
 
-    advice = "Its sender waits for the newer state and proposes again if there is still need."
+    advice = "The sender waits for the newer state and proposes again if that is still necessary."
 
     topic: str
     partition: int
@@ -24,9 +24,9 @@ class StalePartitionEpoch(FencedError):
 
 
 class StaleBrokerEpoch(FencedError):
-    """A broker speaks under an epoch that is not its present one."""
+    """A broker sent a broker epoch that is not its current one."""
 
-    advice = "The broker registers again and carries on under its new epoch."
+    advice = "The broker registers again and continues with its new epoch."
 
     broker: int
     epoch: int
@@ -57,7 +57,7 @@ class StaleIncarnation(FencedError):
 class DuplicateBroker(FencedError):
     """Another process is running under this broker id."""
 
-    advice = "Give each broker a data directory of its own, or wait until the other one's lease is over."
+    advice = "Give each broker a data directory of its own, or wait until the lease of the other process ends."
 
     broker: int
     holder: str
@@ -67,7 +67,7 @@ class DuplicateBroker(FencedError):
 
 
 class IneligibleReplica(FencedError):
-    """A replica cannot join the in-sync replicas as things are (rules 4 and 5)."""
+    """A replica cannot join the in-sync replicas now (rules 4 and 5)."""
 
     advice = "The leader proposes it again when its broker is up, not draining, and the replica is registered."
 
@@ -77,13 +77,13 @@ class IneligibleReplica(FencedError):
     reason: str
 
     def describe(self) -> str:
-        return f"Broker {self.broker} cannot be in sync for {self.topic}-{self.partition}: {self.reason}."
+        return f"Broker {self.broker} cannot be in the ISR of {self.topic}-{self.partition}: {self.reason}."
 
 
 class StaleCoordinator(FencedError):
-    """A coordinator process was replaced by another one."""
+    """A coordinator process has been replaced by another one."""
 
-    advice = "The process ends; clients find the present one by new metadata."
+    advice = "The process ends. Clients find the current coordinator when they refresh metadata."
 
     topic: str
     partition: int

@@ -10,7 +10,7 @@ class GroupError(RaylogError):
 
 
 class NotCoordinator(GroupError):
-    """Whoever was asked does not coordinate this group, or does so no more."""
+    """The process that was asked does not coordinate this group, or no longer does."""
 
     retriable = True
     advice = "Find the group's coordinator and ask again: commits and heartbeats may be repeated."
@@ -25,7 +25,7 @@ class NotCoordinator(GroupError):
 class CoordinatorReplaced(GroupError):
     """A coordinator of a higher epoch has claimed this part of the offsets topic (rule 25)."""
 
-    advice = "It answers for these groups now; the older coordinator has to end."
+    advice = "The newer coordinator serves these groups now; the older one has to end."
 
     epoch: int
     current: int
@@ -35,10 +35,10 @@ class CoordinatorReplaced(GroupError):
 
 
 class CoordinatorLoading(GroupError):
-    """The coordinator still reads what its predecessor has left."""
+    """The coordinator is still reading its log."""
 
     retriable = True
-    advice = "It takes moments: ask again."
+    advice = "Ask again in a moment."
 
     group: str
     elapsed_ms: int
@@ -48,10 +48,10 @@ class CoordinatorLoading(GroupError):
 
 
 class GroupRequestTimedOut(GroupError):
-    """What a request has changed was not replicated in time."""
+    """A change to a group was not replicated in time."""
 
     retriable = True
-    advice = "It may have been done, and it may be repeated; look whether __consumer_offsets has its replicas."
+    advice = "The change may have been made; it is safe to repeat it. Check the replicas of __consumer_offsets."
 
     group: str
     timeout_ms: int
@@ -63,7 +63,7 @@ class GroupRequestTimedOut(GroupError):
 class GroupNotRead(GroupRequestTimedOut):
     """A question about a group was not answered in time."""
 
-    advice = "Nothing was changed, ask again; `raylog topic describe __consumer_offsets` shows who should answer."
+    advice = "Nothing was changed: ask again. `raylog topic describe __consumer_offsets` shows who should answer."
 
     reason: str = ""
 
@@ -74,22 +74,22 @@ class GroupNotRead(GroupRequestTimedOut):
 
 
 class InvalidGroupId(GroupError):
-    """A name that no group can have."""
+    """A group id is not valid."""
 
     advice = "A group id has 1 to 255 bytes of UTF-8, and no control characters."
 
     size: int
     start: str
-    refused: str = ""  # the character that none may have, as Python writes it; empty: it is the size
+    refused: str = ""  # the forbidden character, as Python writes it; empty if the size is wrong
 
     def describe(self) -> str:
         if self.refused:
-            return f"A group id with {self.refused} in it cannot be (it begins with {self.start!r})."
-        return f"A group id of {self.size} bytes cannot be (it begins with {self.start!r})."
+            return f"A group id must not contain {self.refused} (this one begins with {self.start!r})."
+        return f"A group id must not have {self.size} bytes (this one begins with {self.start!r})."
 
 
 class InvalidMembership(GroupError):
-    """A member describes itself in a way that cannot be."""
+    """A member describes itself in a way that is not possible."""
 
     advice = "Change the consumer's options."
 
@@ -98,11 +98,11 @@ class InvalidMembership(GroupError):
     reason: str
 
     def describe(self) -> str:
-        return f"Member {self.member!r} of group {self.group!r} cannot be as it says: {self.reason}."
+        return f"Member {self.member!r} of group {self.group!r} describes itself wrongly: {self.reason}."
 
 
 class InvalidSubscription(GroupError):
-    """A subscription that cannot be followed."""
+    """A subscription cannot be used."""
 
     advice = "Subscribe to topics by name, or with a regular expression that is valid and simpler."
 
@@ -111,13 +111,13 @@ class InvalidSubscription(GroupError):
     reason: str
 
     def describe(self) -> str:
-        return f"Group {self.group!r} cannot follow a subscription to {self.pattern!r}: {self.reason}."
+        return f"Group {self.group!r} cannot use a subscription to {self.pattern!r}: {self.reason}."
 
 
 class UnknownGroup(GroupError):
     """There is no group of this name."""
 
-    advice = "A group exists from its first member or its first committed offset on; look at the list of groups."
+    advice = "A group exists once it has a member or a committed offset: look at the list of groups."
 
     group: str
 
@@ -126,7 +126,7 @@ class UnknownGroup(GroupError):
 
 
 class GroupNotEmpty(GroupError):
-    """This is only done to a group without members, and only its members may do it while there are any."""
+    """A group has members, so others cannot do this to it; its own members may commit."""
 
     advice = "Stop the group's consumers first, or commit as one of its members."
 
@@ -135,11 +135,11 @@ class GroupNotEmpty(GroupError):
     what: str
 
     def describe(self) -> str:
-        return f"Group {self.group!r} has {self.members} members: {self.what} needs it to be without."
+        return f"Group {self.group!r} has {self.members} members: {self.what} needs a group without members."
 
 
 class GroupFull(GroupError):
-    """A group has as many members as it may have."""
+    """A group already has as many members as it may have."""
 
     advice = "Run fewer consumers in this group; more of them than partitions are idle anyway."
 
@@ -151,26 +151,26 @@ class GroupFull(GroupError):
 
 
 class UnknownMember(GroupError):
-    """A member the group does not have, or has no more."""
+    """A group does not have this member, or no longer has it."""
 
-    advice = "Its partitions may be another member's already: give them up and join the group anew."
+    advice = "Its partitions may already belong to another member: give them up and join the group again."
 
     group: str
     member: str
     epoch: int
-    elapsed_ms: int  # since it was removed; −1: not known here
+    elapsed_ms: int  # since it was removed; −1 if that is not known here
     reason: str
 
     def describe(self) -> str:
         when = f" ({self.elapsed_ms} ms ago)" if self.elapsed_ms >= 0 else ""
-        who = f"{self.member!r}, which speaks at epoch {self.epoch}"
+        who = f"{self.member!r}, which sent epoch {self.epoch}"
         return f"Group {self.group!r} has no member {who}: {self.reason}{when}."
 
 
 class FencedMember(GroupError):
-    """A member speaks at an epoch that is over, or that never was (rule 24)."""
+    """A member sent an epoch that is not its current one (rule 24)."""
 
-    advice = "It has missed what became of the group: give all partitions up and join the group anew."
+    advice = "It missed changes of the group: give up all partitions and join the group again."
 
     group: str
     member: str
@@ -180,15 +180,15 @@ class FencedMember(GroupError):
 
     def describe(self) -> str:
         return (
-            f"Member {self.member!r} of group {self.group!r} speaks at epoch {self.epoch}; its epoch is {self.current} "
-            f"since {self.elapsed_ms} ms."
+            f"Member {self.member!r} of group {self.group!r} sent epoch {self.epoch}; its epoch has been "
+            f"{self.current} for {self.elapsed_ms} ms."
         )
 
 
 class FencedInstance(GroupError):
     """Another process has joined under this member's `group_instance_id`."""
 
-    advice = "Give every process a group_instance_id of its own, and look which one still runs that should not."
+    advice = "Give each process a group_instance_id of its own, and stop the one that should no longer run."
 
     group: str
     instance: str
@@ -207,7 +207,7 @@ class StaleHeartbeat(GroupError):
     """A heartbeat arrived after a later one of the same member. It changed nothing."""
 
     retriable = True
-    advice = "Nothing has to be done: the answer to the later one counts."
+    advice = "Nothing has to be done: the answer to the later heartbeat counts."
 
     group: str
     member: str
@@ -220,27 +220,27 @@ class StaleHeartbeat(GroupError):
 
 
 class PartitionNotOwned(GroupError):
-    """An offset was committed by a member that has no right to that partition (rules 23, 24)."""
+    """A member committed an offset of a partition that it does not own (rules 23, 24)."""
 
-    advice = "It belongs to another member now, or will: leave it and its records to that one."
+    advice = "The partition belongs to another member, or soon will: leave its records to that one."
 
     group: str
     member: str
     partition: str
     epoch: int
-    owned_since: int  # the epoch from which on it owns the partition; −1: it does not
+    owned_since: int  # the epoch since which it owns the partition; −1 if it does not
     elapsed_ms: int
 
     def describe(self) -> str:
         owns = f"owns it since epoch {self.owned_since}" if self.owned_since >= 0 else "does not own it"
         return (
             f"Member {self.member!r} of group {self.group!r} commits {self.partition} at epoch {self.epoch}, "
-            f"but {owns} (it was last heard {self.elapsed_ms} ms ago)."
+            f"but {owns} (its last heartbeat was {self.elapsed_ms} ms ago)."
         )
 
 
 class InvalidOffset(GroupError):
-    """A number that cannot be a committed offset."""
+    """A number is not a valid committed offset."""
 
     advice = "Commit the offset of the next record to be read, 0 or more."
 
@@ -270,7 +270,7 @@ class OffsetBeyondEnd(GroupError):
 class OffsetMetadataTooLarge(GroupError):
     """The text beside a committed offset is too long."""
 
-    advice = "Keep what is larger in a topic, and commit a reference to it."
+    advice = "Keep larger data in a topic, and commit a reference to it."
 
     group: str
     partition: str
@@ -279,11 +279,11 @@ class OffsetMetadataTooLarge(GroupError):
 
     def describe(self) -> str:
         what = f"The text that group {self.group!r} commits with {self.partition}"
-        return f"{what} has {self.size} bytes; {self.limit} are the limit."
+        return f"{what} has {self.size} bytes; the limit is {self.limit}."
 
 
 class UnstableOffset(GroupError):
-    """An open transaction has staged an offset of this partition, and decides what will be committed (rule 22)."""
+    """An open transaction has staged an offset of this partition. Its end decides what is committed (rule 22)."""
 
     retriable = True
     advice = "The transaction ends within its time-out: ask again. `raylog txn list --hanging` shows those that do not."
@@ -298,9 +298,9 @@ class UnstableOffset(GroupError):
 
 
 class StaleTransaction(GroupError):
-    """Offsets were staged, or a transaction was ended, under an epoch that is over."""
+    """Offsets were staged, or a transaction was ended, with an old epoch."""
 
-    advice = "This transaction has ended already: begin another, or leave it to the producer that replaced this one."
+    advice = "This transaction has ended already: begin another, or stop if another producer has replaced this one."
 
     producer_id: int
     epoch: int
@@ -312,9 +312,9 @@ class StaleTransaction(GroupError):
 
 
 class UnknownAssignor(GroupError):
-    """No assignor of this name."""
+    """There is no assignor of this name."""
 
-    advice = "Known are range, roundrobin and sticky, and the functions in the cluster's group.assignors."
+    advice = "Use range, roundrobin, sticky, or a function that the cluster's group.assignors names."
 
     name: str
     reason: str
@@ -324,13 +324,13 @@ class UnknownAssignor(GroupError):
 
 
 class AssignorFailed(GroupError):
-    """An assignor raised, or gave partitions out as it may not. The group goes on as it was."""
+    """An assignor raised an error, or returned an invalid assignment. The group keeps the one it has."""
 
     retriable = True
-    advice = "Correct it, or choose another; it is asked again at the group's next change, and every now and then."
+    advice = "Correct it, or choose another. It is called again at the group's next change, and from time to time."
 
     name: str
     reason: str
 
     def describe(self) -> str:
-        return f"The assignor {self.name!r} gave no assignment: {self.reason}."
+        return f"The assignor {self.name!r} returned no usable assignment: {self.reason}."

@@ -8,16 +8,16 @@ from raylog.errors.base import RaylogError
 
 
 class MetadataError(RaylogError):
-    """Something about the log that the controller's state is kept in (rule 17)."""
+    """The metadata log, which holds the controller's state, has a problem (rule 17)."""
 
-    outcome_unknown: ClassVar[bool] = False  # whether a change may come into force all the same
+    outcome_unknown: ClassVar[bool] = False  # True: the change may have been made
 
 
 class ControllerFenced(MetadataError):
-    """A controller acts under an epoch, but a higher one has been promised since."""
+    """A controller has been replaced: a higher controller epoch has been promised."""
 
     outcome_unknown = True
-    advice = "Another controller has taken over, or tries to: ask that one whether the change was made."
+    advice = "Another controller is taking over: ask it whether the change was made."
 
     epoch: int
     current: int
@@ -35,10 +35,10 @@ class ControllerStopped(MetadataError):
 
 
 class MetadataQuorumUnavailable(MetadataError):
-    """Too few voters of the metadata log answer for a controller to begin."""
+    """Too few voters of the metadata log answer, so no controller can start."""
 
     retriable = True
-    advice = "Nothing is lost: bring more of the voters' brokers back, with their data directories."
+    advice = "Nothing is lost: start more of the voters' brokers, with their data directories."
 
     voters: str
     answered: str
@@ -52,34 +52,34 @@ class MetadataQuorumUnavailable(MetadataError):
 
 
 class MetadataNotBlank(MetadataError):
-    """A cluster was to be formed, but a broker holds the metadata of one already."""
+    """A new cluster cannot be formed, because a broker holds the metadata of one already."""
 
-    advice = "Start without forming, or with an empty data directory."
+    advice = "Start the existing cluster, or use an empty data directory."
 
     broker_id: int
     end_offset: int
 
     def describe(self) -> str:
-        return f"Broker {self.broker_id} holds metadata up to offset {self.end_offset}; no cluster can be formed on it."
+        return f"Broker {self.broker_id} holds metadata up to offset {self.end_offset}; it cannot form a new one."
 
 
 class MetadataNotReady(MetadataError):
-    """A broker that was just started does not know yet which topics there are."""
+    """A broker has just started and does not know the cluster's topics yet."""
 
     retriable = True
-    advice = "Another broker may know; this one will once it has heard all from a controller."
+    advice = "Ask another broker, or ask again: this one learns the topics from the controller."
 
     broker_id: int
 
     def describe(self) -> str:
-        return f"Broker {self.broker_id} has not heard yet what the cluster's topics are."
+        return f"Broker {self.broker_id} does not know the cluster's topics yet."
 
 
 class VotersNotChanged(MetadataError):
-    """The voters of the metadata log could not be changed, or not all the way."""
+    """The voters of the metadata log could not be changed, or only some of them."""
 
     retriable = True
-    advice = "New voters have to be connected and up to date, and a majority alive after each step."
+    advice = "New voters have to be connected and up to date, and a majority has to be alive after each step."
 
     current: str
     wanted: str
@@ -90,13 +90,13 @@ class VotersNotChanged(MetadataError):
 
 
 class MetadataCopyOffline(MetadataError):
-    """A broker's copy of the metadata log cannot be relied upon any more, and acknowledges nothing."""
+    """A broker's copy of the metadata log is no longer reliable, so it acknowledges nothing."""
 
-    advice = "See the first error in this broker's log; where its disk is to blame, replace the broker."
+    advice = "See the first error in this broker's log. If its disk has failed, replace the broker."
 
 
 class MetadataDiverged(MetadataError):
-    """A controller sent something else than what is committed. This must never happen."""
+    """A controller sent records that contradict committed ones. This must never happen."""
 
     advice = "Keep the data directories of all brokers and report this; the copy stays offline."
 
@@ -108,12 +108,12 @@ class MetadataDiverged(MetadataError):
 
 
 class MetadataRecordUnknown(MetadataError):
-    """The metadata log holds a record of a kind, or a version of it, that this raylog does not know."""
+    """The metadata log holds a record whose kind or version this raylog does not know."""
 
-    advice = "A newer raylog wrote it: bring this broker to that version."
+    advice = "A newer raylog wrote it: upgrade this broker to that version."
 
     kind: int
     version: int
 
     def describe(self) -> str:
-        return f"Metadata record kind {self.kind} in version {self.version} is unknown here."
+        return f"A metadata record of kind {self.kind} in version {self.version} is unknown here."

@@ -23,15 +23,15 @@ class OffsetOutOfRange(OffsetError):
 
 
 class OffsetsNotContiguous(OffsetError):
-    """A replicated batch does not join on to the end of the log."""
+    """A replicated batch does not continue the log at its end."""
 
-    advice = "The follower fetches again from its own end of the log."
+    advice = "Nothing has to be done: the follower fetches again from the end of its own log."
 
     base_offset: int
     log_end_offset: int
 
     def describe(self) -> str:
-        return f"A batch at offset {self.base_offset} does not join on to a log that ends at {self.log_end_offset}."
+        return f"A batch at offset {self.base_offset} does not continue a log that ends at {self.log_end_offset}."
 
 
 class EpochError(RaylogError):
@@ -51,21 +51,21 @@ class StaleLeaderEpoch(EpochError):
 
 
 class InvalidLeaderEpoch(EpochError):
-    """A number that cannot be a leader epoch."""
+    """A number is not a valid leader epoch."""
 
-    advice = "Leader epochs are whole numbers from 0 to 2147483647 that only the controller gives out."
+    advice = "Leader epochs are whole numbers from 0 to 2147483647; only the controller assigns them."
 
     epoch: int
 
     def describe(self) -> str:
-        return f"Leader epoch {self.epoch} cannot be."
+        return f"{self.epoch} is not a valid leader epoch."
 
 
 class UnknownLeaderEpoch(EpochError):
-    """A request carries a newer leader epoch than this replica has heard of."""
+    """A request carries a newer leader epoch than this replica knows."""
 
     retriable = True
-    advice = "This replica has not heard of the latest election yet: ask again in a moment."
+    advice = "This replica does not know the latest election yet: ask again in a moment."
 
     epoch: int
     current: int

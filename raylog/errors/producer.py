@@ -6,11 +6,11 @@ from raylog.errors.base import RaylogError
 
 
 class ProducerError(RaylogError):
-    """An idempotent or transactional append breaks the producer's own order."""
+    """A request of an idempotent or transactional producer does not fit its state."""
 
 
 class OutOfOrderSequence(ProducerError):
-    """A batch's first sequence number is not the successor of the last one."""
+    """A batch's first sequence number does not follow the last one."""
 
     advice = "An earlier batch of this producer has not arrived: send it first."
 
@@ -19,7 +19,7 @@ class OutOfOrderSequence(ProducerError):
     expected: int
 
     def describe(self) -> str:
-        return f"Producer {self.producer_id} sent sequence {self.sequence} where {self.expected} comes next."
+        return f"Producer {self.producer_id} sent sequence {self.sequence}, but {self.expected} comes next."
 
 
 class ProducerFenced(ProducerError):
@@ -53,7 +53,7 @@ class CoordinatorFenced(ProducerError):
 
 
 class InvalidTransactionState(ProducerError):
-    """A producer writes in a way its open or missing transaction does not allow."""
+    """A producer writes in a way that its open or missing transaction does not allow."""
 
     fatal = True
     advice = "End the open transaction first; a transactional producer writes nothing outside one."
@@ -81,27 +81,27 @@ class InvalidTransactionTimeout(ProducerError):
     maximum_ms: int
 
     def describe(self) -> str:
-        return f"A transaction cannot have {self.timeout_ms} ms: expected 1 to {self.maximum_ms}."
+        return f"A transaction timeout of {self.timeout_ms} ms is not allowed: expected 1 to {self.maximum_ms}."
 
 
 class InvalidTransactionalId(ProducerError):
-    """This cannot be a transactional id."""
+    """A transactional id is not valid."""
 
     fatal = True
     advice = "Choose a name that is short and stays the same when the program is started again."
 
     size: int
     maximum: int
-    refused: str = ""  # the character that none may have, as Python writes it; empty: it is the size
+    refused: str = ""  # the forbidden character, as Python writes it; empty if the size is wrong
 
     def describe(self) -> str:
         if self.refused:
-            return f"A transactional id has no control characters: {self.refused} cannot be in one."
+            return f"A transactional id must not contain control characters; this one contains {self.refused}."
         return f"A transactional id has 1 to {self.maximum} bytes, not {self.size}."
 
 
 class UnknownTransactionalId(ProducerError):
-    """The coordinator does not know this transactional id, or not any more."""
+    """The coordinator does not know this transactional id, or no longer knows it."""
 
     fatal = True
     advice = "Call init_transactions first; an id that was not used for a week is forgotten."
@@ -113,7 +113,7 @@ class UnknownTransactionalId(ProducerError):
 
 
 class TransactionAborted(ProducerError):
-    """Nothing of this transaction will count, and nothing more of it is sent."""
+    """A transaction is aborted: none of its records count, and no more of them are sent."""
 
     abortable = True
     advice = "Call abort_transaction, unless you just did, and begin the next transaction."
@@ -126,10 +126,10 @@ class TransactionAborted(ProducerError):
 
 
 class TransactionTimedOut(ProducerError):
-    """Its coordinator has aborted the transaction: it was open for too long."""
+    """The coordinator aborted a transaction because it was open for too long."""
 
     abortable = True
-    advice = "Call abort_transaction and begin anew; transaction_timeout_ms says how long one may stay open."
+    advice = "Call abort_transaction and begin again; transaction_timeout_ms limits how long one may stay open."
 
     transactional_id: str
     timeout_ms: int
@@ -140,7 +140,7 @@ class TransactionTimedOut(ProducerError):
 
 
 class TransactionTooLarge(ProducerError):
-    """A transaction has more partitions and groups than its coordinator can write down in one record."""
+    """A transaction has more partitions and groups than fit into one record of its coordinator."""
 
     abortable = True
     advice = "Call abort_transaction, and write to fewer partitions in one transaction."
@@ -150,12 +150,12 @@ class TransactionTooLarge(ProducerError):
     maximum: int
 
     def describe(self) -> str:
-        what = f"The partitions of the transaction of {self.transactional_id!r} take {self.size} bytes"
-        return f"{what} to write down, and {self.maximum} are the limit."
+        what = f"The partitions of the transaction of {self.transactional_id!r}"
+        return f"{what} take {self.size} bytes in one record; the limit is {self.maximum}."
 
 
 class FamilyFenced(ProducerError):
-    """Another driver has taken over this family of transactions; what this one has left open is aborted."""
+    """Another driver has taken over a family of transactions. What this one left open is aborted."""
 
     fatal = True
     advice = "The same job was started again: stop this one. Two jobs that run side by side need two names."
@@ -166,31 +166,31 @@ class FamilyFenced(ProducerError):
 
     def describe(self) -> str:
         if self.current < 0:
-            return f"There is no transaction family {self.family!r}, or not any more."
-        return f"The driver of {self.family!r} has epoch {self.epoch}, and the present one {self.current}."
+            return f"There is no transaction family {self.family!r}, or it no longer exists."
+        return f"This driver of {self.family!r} has epoch {self.epoch}; the current driver has {self.current}."
 
 
 class FamilyTooLarge(ProducerError):
-    """So many tasks have written to so many partitions that their one decision does not fit into a batch."""
+    """Too many tasks wrote to too many partitions: the commit does not fit into one batch."""
 
     abortable = True
-    advice = "Write with fewer tasks, as by coalesce, or bring each one's rows to fewer partitions."
+    advice = "Use fewer tasks (coalesce does that), or let each task write to fewer partitions."
 
     family: str
     size: int
     maximum: int
 
     def describe(self) -> str:
-        return f"To commit {self.family!r} takes {self.size} bytes of {self.maximum} that fit; nothing is committed."
+        return f"The commit of {self.family!r} takes {self.size} bytes of at most {self.maximum}. Nothing is committed."
 
 
 class OffsetsRefused(ProducerError):
-    """A group does not let this producer commit these offsets in its transaction; the cause says why."""
+    """A group refuses the offsets that a producer commits in its transaction. The cause says why."""
 
     abortable = True
     advice = (
-        "Call abort_transaction. Where the consumer is no member any more, its records are another's to process: poll "
-        "goes on with what it has now. Where it is, let it seek to what the group has committed."
+        "Call abort_transaction. If the consumer is still a member, seek to the offsets that its group committed. "
+        "If not, another member processes these records: call poll to continue with the present assignment."
     )
 
     transactional_id: str
@@ -198,15 +198,15 @@ class OffsetsRefused(ProducerError):
     reason: str
 
     def describe(self) -> str:
-        return f"Group {self.group!r} takes no offsets of the transaction of {self.transactional_id!r}: {self.reason}."
+        return f"Group {self.group!r} refuses offsets of the transaction of {self.transactional_id!r}: {self.reason}."
 
 
 class TransactionPending(ProducerError):
-    """A call of a transactional producer has had no final answer in its time."""
+    """A call of a transactional producer got no final answer in time."""
 
     retriable = True
     outcome_unknown = True
-    advice = "Make the same call again: it goes on where this one stopped."
+    advice = "Make the same call again: it continues where this one stopped."
 
     transactional_id: str
     call: str

@@ -8,9 +8,9 @@ from raylog.errors.base import RaylogError
 
 
 class ReplicationError(RaylogError):
-    """A replica cannot do what only a leader with enough followers can."""
+    """A replica cannot carry out a request that needs a leader with enough in-sync replicas."""
 
-    outcome_unknown: ClassVar[bool] = False  # whether the batch may stay in the log all the same
+    outcome_unknown: ClassVar[bool] = False  # True: the change may have been made
 
 
 class NotLeader(ReplicationError):
@@ -25,12 +25,12 @@ class NotLeader(ReplicationError):
     leader_epoch: int
 
     def describe(self) -> str:
-        who = "nobody, as far as is known here" if self.leader < 0 else f"broker {self.leader}"
-        return f"This replica does not lead {self.topic}-{self.partition}: epoch {self.leader_epoch} is led by {who}."
+        leader = "no leader is known here" if self.leader < 0 else f"broker {self.leader} leads"
+        return f"This replica does not lead {self.topic}-{self.partition}: in epoch {self.leader_epoch} {leader}."
 
 
 class NotEnoughReplicas(ReplicationError):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was written."""
+    """Fewer replicas are in sync than `min.insync.replicas` asks for. Nothing was written."""
 
     retriable = True
     advice = "Bring the missing brokers back, or lower min.insync.replicas on the topic."
@@ -45,24 +45,25 @@ class NotEnoughReplicas(ReplicationError):
 
 
 class InspectionUnderWay(ReplicationError):
-    """A batch is said to be damaged, and what that means is not known yet."""
+    """A batch was reported as damaged, and the replica has not finished checking it."""
 
     retriable = True
+    advice = "Nothing was done: ask again in a moment."
 
     topic: str
     partition: int
 
     def describe(self) -> str:
-        return f"A replica of {self.topic}-{self.partition} looks into a batch that somebody found damaged."
+        return f"A replica of {self.topic}-{self.partition} is checking a batch that was reported as damaged."
 
 
 class OnlyCopyDamaged(ReplicationError):
-    """Records are damaged on the leader's disk, and no other replica is in sync that could lead (rule 14)."""
+    """Records are damaged on the leader's disk, and no other in-sync replica could lead instead (rule 14)."""
 
     advice = (
-        "All other offsets stay readable: seek to next_offset to go on without these. The leader hands over as soon as "
-        "a replica that has them is in sync, so start the brokers of the others. Where there are none, restore the "
-        "file from a backup while its broker is stopped, or give the records up with `raylog topic trim`."
+        "All other offsets stay readable: seek to next_offset to skip the damaged ones. Start the brokers of the other "
+        "replicas: the leader hands over as soon as one that has the records is in sync. If there is none, stop the "
+        "broker and restore the file from a backup, or give the records up with `raylog topic trim`."
     )
 
     topic: str
@@ -76,16 +77,16 @@ class OnlyCopyDamaged(ReplicationError):
     def describe(self) -> str:
         return (
             f"Offsets {self.offset} to {self.next_offset - 1} of {self.topic}-{self.partition} are damaged in "
-            f"{self.path} at byte {self.position} ({self.reason}), and no other replica in sync has them."
+            f"{self.path} at byte {self.position} ({self.reason}), and no other in-sync replica has them."
         )
 
 
 class NotEnoughReplicasAfterAppend(ReplicationError):
-    """The batch was written, but meanwhile fewer replicas are in sync than `min.insync.replicas` asks for."""
+    """The batch was written, but now fewer replicas are in sync than `min.insync.replicas` asks for."""
 
     retriable = True
     outcome_unknown = True
-    advice = "The batch may stay in the log: repeat it under the same sequence."
+    advice = "The batch may stay in the log: send it again with the same sequence number."
 
     topic: str
     partition: int
@@ -94,8 +95,8 @@ class NotEnoughReplicasAfterAppend(ReplicationError):
 
     def describe(self) -> str:
         return (
-            f"A batch was written to {self.topic}-{self.partition}, but only {self.in_sync} replicas are in sync "
-            f"where {self.required} are required."
+            f"A batch was written to {self.topic}-{self.partition}, but only {self.in_sync} replicas are in sync; "
+            f"{self.required} are required."
         )
 
 
@@ -104,7 +105,7 @@ class LeadershipLost(ReplicationError):
 
     retriable = True
     outcome_unknown = True
-    advice = "The batch may stay in the log: refresh metadata, and repeat it under the same sequence."
+    advice = "The batch may stay in the log: refresh metadata and send it again with the same sequence number."
 
     topic: str
     partition: int
@@ -112,15 +113,15 @@ class LeadershipLost(ReplicationError):
 
     def describe(self) -> str:
         name = f"{self.topic}-{self.partition}"
-        return f"The leader of {name} was replaced while a batch waited; the epoch is now {self.leader_epoch}."
+        return f"The leader of {name} was replaced before a batch was replicated; the epoch is now {self.leader_epoch}."
 
 
 class AppendTimedOut(ReplicationError):
-    """The batch was written, but not all replicas in sync had it in time."""
+    """The batch was written, but not all in-sync replicas had it in time."""
 
     retriable = True
     outcome_unknown = True
-    advice = "The batch may stay in the log: repeat it under the same sequence."
+    advice = "The batch may stay in the log: send it again with the same sequence number."
 
     topic: str
     partition: int
@@ -131,11 +132,11 @@ class AppendTimedOut(ReplicationError):
 
 
 class DeletionTimedOut(ReplicationError):
-    """The leader's log begins later now, but not all replicas that may lead next have followed in time."""
+    """The leader deleted the records, but not all replicas that may lead next did so in time."""
 
     retriable = True
     outcome_unknown = True
-    advice = "Ask again: what is deleted already stays so, and the others follow."
+    advice = "Ask again: deleted records stay deleted, and the other replicas follow."
 
     topic: str
     partition: int
@@ -144,8 +145,8 @@ class DeletionTimedOut(ReplicationError):
 
     def describe(self) -> str:
         return (
-            f"Not all replicas of {self.topic}-{self.partition} that may lead next have deleted what is before "
-            f"{self.offset} within {self.timeout_ms} ms."
+            f"Not all replicas of {self.topic}-{self.partition} that may lead next have deleted the records before "
+            f"offset {self.offset} within {self.timeout_ms} ms."
         )
 
 
@@ -153,7 +154,7 @@ class OffsetNotAvailable(ReplicationError):
     """A new leader does not know yet how far its predecessor's records are replicated (KIP-207)."""
 
     retriable = True
-    advice = "It will within moments: ask again."
+    advice = "Ask again in a moment."
 
     topic: str
     partition: int
@@ -163,12 +164,12 @@ class OffsetNotAvailable(ReplicationError):
 
 
 class ReplicaCrashed(ReplicationError):
-    """A replica met an error that nobody foresaw, and ended rather than go on with it."""
+    """A replica met an unexpected error, and stopped rather than continue."""
 
     advice = "The controller starts it again from its disk. The broker's log has the trace; please report it."
 
 
 class InvalidRequest(ReplicationError):
-    """A request asks for what cannot be."""
+    """A request asks for something impossible."""
 
     advice = "The program that sent it has to change."

@@ -6,11 +6,11 @@ from raylog.errors.base import RaylogError
 
 
 class RuntimeUnavailable(RaylogError):
-    """What raylog runs on is not there."""
+    """Ray, or the raylog cluster on it, is not available."""
 
 
 class RayUnreachable(RuntimeUnavailable):
-    """No Ray answers where one was said to be."""
+    """No Ray cluster answers at the given address."""
 
     retriable = True
     advice = "Start it, correct RAY_ADDRESS, or unset RAY_ADDRESS to run on a Ray of this machine."
@@ -23,9 +23,9 @@ class RayUnreachable(RuntimeUnavailable):
 
 
 class RayNotStarted(RuntimeUnavailable):
-    """A new Ray on this machine would not start."""
+    """A new Ray could not be started on this machine."""
 
-    advice = "Start it with `ray start --head`, which says more, and call again."
+    advice = "Start it with `ray start --head`, which shows more of the reason, and call again."
 
     reason: str
 
@@ -34,7 +34,7 @@ class RayNotStarted(RuntimeUnavailable):
 
 
 class RayNotAdmitted(RuntimeUnavailable):
-    """Ray is there, but does not let this process in."""
+    """Ray runs, but refuses this process: it has no token, or a wrong one."""
 
     advice = (
         "Ray was started with token authentication: set RAY_AUTH_MODE=token, and give the token of that cluster in "
@@ -44,11 +44,11 @@ class RayNotAdmitted(RuntimeUnavailable):
     address: str
 
     def describe(self) -> str:
-        return f"The Ray cluster at {self.address} asks for a token, and this process has none or another one."
+        return f"The Ray cluster at {self.address} asks for a token, and this process has none or a wrong one."
 
 
 class RayClientRefused(RuntimeUnavailable):
-    """This process speaks to Ray through Ray Client, which cannot carry raylog's streams."""
+    """This process uses Ray through Ray Client, which cannot carry raylog's streams."""
 
     advice = (
         "Run this program on a node of the cluster (`ray job submit`, or a task or an actor there), with "
@@ -75,7 +75,7 @@ class ClusterNotReady(RuntimeUnavailable):
     """The cluster is starting, or has lost too many of its brokers."""
 
     retriable = True
-    advice = "Wait and call again; if it stays so, start the missing brokers (`raylog.start` on their nodes)."
+    advice = "Wait and call again. If it stays like this, start the missing brokers (`raylog.start` on their nodes)."
 
     name: str
     timeout_ms: int
@@ -89,8 +89,8 @@ class BrokersLeftOut(RuntimeUnavailable):
     """A start asked for fewer brokers than the data directory holds."""
 
     advice = (
-        "Start all of them, or leave `brokers` out; to take one away, drain it and remove its directory when the "
-        "cluster has been shut down."
+        "Start all of them, or leave `brokers` out. To remove one, drain it, shut the cluster down and delete its "
+        "directory."
     )
 
     path: str
@@ -102,10 +102,10 @@ class BrokersLeftOut(RuntimeUnavailable):
 
 
 class ClusterRunsAlready(RuntimeUnavailable):
-    """A start named the directory of a cluster that runs under another name."""
+    """The directory belongs to a cluster that already runs under another name."""
 
     advice = (
-        "Join it under the name that it has (`raylog.connect`, or `raylog.start` with that name), or stop it first. A "
+        "Join it under its present name (`raylog.connect`, or `raylog.start` with that name), or stop it first. A "
         "cluster has one name at a time."
     )
 
@@ -114,14 +114,14 @@ class ClusterRunsAlready(RuntimeUnavailable):
     where: str
 
     def describe(self) -> str:
-        return f"It cannot be started as {self.name!r}: the cluster in {self.where} runs as {self.runs_as!r}."
+        return f"No cluster can be started as {self.name!r}: the cluster in {self.where} runs as {self.runs_as!r}."
 
 
 class ControllerLost(RuntimeUnavailable):
-    """The controller went away during a call: it may have been carried out (rule 27)."""
+    """The controller was lost during a call, which may have been carried out (rule 27)."""
 
     retriable = True
-    advice = "A new controller takes over within seconds: look whether it was done before repeating it."
+    advice = "A new controller takes over within seconds: look whether the call was carried out before you repeat it."
 
     name: str
     call: str

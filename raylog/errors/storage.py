@@ -6,7 +6,7 @@ from raylog.errors.base import RaylogError
 
 
 class StorageError(RaylogError):
-    """Something about files or directories."""
+    """A file or directory cannot be used, or a disk has a problem."""
 
 
 class DiskError(StorageError):
@@ -14,21 +14,21 @@ class DiskError(StorageError):
 
 
 class DiskFull(DiskError):
-    """No space is left; nothing of the refused write remains."""
+    """The disk has no space left. Nothing of the refused write remains."""
 
     retriable = True
-    advice = "Free space on the disk or shorten the retention; writing goes on by itself when there is space."
+    advice = "Free space on the disk or shorten the retention. Writing continues by itself when there is space."
 
 
 class DiskBusy(DiskError):
-    """The process or machine is short of file descriptors or memory; the disk itself is well."""
+    """The process or machine is short of file descriptors or memory. The disk itself is healthy."""
 
     retriable = True
     advice = "Raise the limit on open files (ulimit -n), or free memory."
 
 
 class DiskFailed(DiskError):
-    """The disk reported an I/O error, failed to sync, or became read-only. What it holds is unknown from here on."""
+    """The disk reported an I/O error, failed to sync, or became read-only. Its content is unknown from then on."""
 
     advice = "The replica stays offline. Check the disk (dmesg, SMART), then restart or replace the broker."
 
@@ -56,9 +56,9 @@ class DirectoryLocked(DirectoryError):
 
 
 class DirectoryNotOurs(DirectoryError):
-    """The directory holds files raylog did not make."""
+    """The directory holds files that raylog did not create."""
 
-    advice = "Give raylog an empty directory, or one it made itself."
+    advice = "Give raylog an empty directory, or one that it created."
 
     path: str
     found: str
@@ -71,7 +71,7 @@ class DirectoryBlank(DirectoryError):
     """A broker that had data finds none: the disk is not mounted, or was replaced."""
 
     advice = (
-        "Mount or restore what belongs there. If it is lost, move this broker's replicas to others, remove the broker, "
+        "Mount or restore the broker's data. If it is lost, move this broker's replicas to others, remove the broker, "
         "and start again: the directory then gets a broker with a new number."
     )
 
@@ -79,11 +79,11 @@ class DirectoryBlank(DirectoryError):
     broker: int
 
     def describe(self) -> str:
-        return f"Directory {self.path} is blank, but broker {self.broker} has had its data there."
+        return f"Directory {self.path} is blank, but broker {self.broker} had its data there."
 
 
 class DirectoryCopied(DirectoryError):
-    """Two directories say that they are the same broker's: one of them is a copy."""
+    """Two directories claim to belong to the same broker: one of them is a copy."""
 
     advice = "Move the one that is the copy (the older one) out of the way, and start again."
 
@@ -92,7 +92,7 @@ class DirectoryCopied(DirectoryError):
     other: str
 
     def describe(self) -> str:
-        return f"Directories {self.path} and {self.other} are both broker {self.broker}'s."
+        return f"Directories {self.path} and {self.other} both belong to broker {self.broker}."
 
 
 class DirectoryOutdated(DirectoryError):
@@ -100,7 +100,7 @@ class DirectoryOutdated(DirectoryError):
 
     advice = (
         "Put back the newer directory. If that is lost, move this broker's replicas to others, remove the broker, and "
-        "start it with an empty directory: raylog fetches everything anew. To go back in time, restore the directories "
+        "start it with an empty directory: raylog fetches all data again. To go back in time, restore the directories "
         "of all brokers, as they were at one moment."
     )
 
@@ -156,7 +156,7 @@ class UnsupportedFormat(StorageError):
 
 
 class LogDamaged(StorageError):
-    """Bytes that were stored are not there any more, or not as they were (rule 14)."""
+    """Stored bytes are missing or have changed (rule 14)."""
 
     advice = (
         "The replica is quarantined: it serves nothing until it has been refetched from the leader. "
@@ -178,11 +178,11 @@ class LogOffline(StorageError):
 
 
 class CompactionError(RaylogError):
-    """A compaction could not be done; the log is unchanged."""
+    """A compaction could not be done. The log is unchanged."""
 
 
 class CompactionMemoryTooSmall(CompactionError):
-    """The map cannot hold enough keys to get anywhere."""
+    """The memory budget holds too few keys for a compaction to make progress."""
 
     advice = "Raise the memory budget for compaction, or send smaller batches."
 
@@ -190,48 +190,48 @@ class CompactionMemoryTooSmall(CompactionError):
     available: int
 
     def describe(self) -> str:
-        return f"A map of {self.needed} bytes is needed, but {self.available} are to be had."
+        return f"A compaction needs a key map of {self.needed} bytes, but {self.available} are available."
 
 
 class CompactionMemoryTaken(CompactionMemoryTooSmall):
-    """The memory budget would be enough, but other compactions have it just now."""
+    """The memory budget is large enough, but other compactions are using it."""
 
     retriable = True
-    advice = "It is given back when they end; if this happens often, raise the memory budget for compaction."
+    advice = "They release it when they end. If this happens often, raise the memory budget for compaction."
 
 
 class CompactionOutdated(CompactionError):
-    """The segments that were compacted are not those of the log any more."""
+    """The log's segments have changed since the compaction read them."""
 
     retriable = True
-    advice = "The log was truncated or trimmed meanwhile; the next compaction starts from what it is now."
+    advice = "The log was truncated or trimmed meanwhile. The next compaction reads its present segments."
 
     base_offset: int
     end_offset: int
 
     def describe(self) -> str:
-        return f"The segments from offset {self.base_offset} to {self.end_offset} are not those that were compacted."
+        return f"The segments a compaction read ({self.base_offset} to {self.end_offset}) have changed since it began."
 
 
 class CompactionAbandoned(CompactionError):
-    """Whoever asked for a compaction does not wait for it any more."""
+    """The replica that asked for a compaction no longer waits for it."""
 
     retriable = True
-    advice = "The log's owner asks again when it is there again."
+    advice = "The replica asks again when it is back."
 
     directory: str
 
     def describe(self) -> str:
-        return f"Nobody waits for the compaction of {self.directory} any more."
+        return f"The compaction of {self.directory} is no longer wanted."
 
 
 class HousekeeperBusy(CompactionError):
-    """The broker's housekeeping process has as many compactions waiting as it takes."""
+    """The broker's housekeeper already has as many compactions waiting as it accepts."""
 
     retriable = True
-    advice = "The log's owner asks again later; nothing is lost but time."
+    advice = "Nothing is lost: the replica asks again later."
 
     waiting: int
 
     def describe(self) -> str:
-        return f"{self.waiting} compactions wait already."
+        return f"{self.waiting} compactions are already waiting."

@@ -8,21 +8,21 @@ from raylog.errors.base import RaylogError
 
 
 class StreamError(RaylogError):
-    """Something about the streams between processes."""
+    """A stream between two processes has a problem."""
 
-    # Whether the request may have been carried out all the same (rules 27 and 30). Only its sequence, or a look at the
-    # state, tells; a plain repetition could do it twice.
+    # True: the request may have been carried out (rules 27 and 30). Only its sequence number or the state can tell.
+    # Repeating it blindly could do it twice.
     outcome_unknown: ClassVar[bool] = False
 
 
 class FrameInvalid(StreamError):
-    """Bytes on a stream are not a frame; nothing behind them can be read."""
+    """Bytes on a stream are not a frame, so nothing after them can be read."""
 
-    advice = "The stream is closed. Both sides have to run raylog, in versions that know each other's frames."
+    advice = "The stream is closed. Both sides have to run raylog, in versions that can read the frames of the other."
 
 
 class FrameTooLarge(FrameInvalid):
-    """A frame is, or declares itself, larger than the stream takes."""
+    """A frame is larger than the stream accepts, or says that it is."""
 
     advice = "Send less in one request, or raise the frame limit on both sides."
 
@@ -34,9 +34,9 @@ class FrameTooLarge(FrameInvalid):
 
 
 class MessageTooLarge(StreamError):
-    """A client's message is larger than anything that a client has to say (rule 34). The stream goes on."""
+    """A client's message is larger than any that a client needs (rule 34). The stream stays open."""
 
-    advice = "Ask for less at once. Clients of raylog cut long requests by themselves."
+    advice = "Ask for less at once. raylog's own clients split long requests."
 
     size: int
     limit: int
@@ -46,9 +46,9 @@ class MessageTooLarge(StreamError):
 
 
 class UnsupportedFrameVersion(FrameInvalid):
-    """A frame has a layout this version does not know."""
+    """A frame has a layout that this version does not know."""
 
-    advice = "The other side runs another version of raylog: bring both to one."
+    advice = "The other side runs another version of raylog: use the same version on both sides."
 
     version: int
     known: int
@@ -58,9 +58,9 @@ class UnsupportedFrameVersion(FrameInvalid):
 
 
 class MessageUnknown(StreamError):
-    """A whole frame carries a message of a kind, or a version of it, that this side does not know."""
+    """A frame carries a message whose kind or version this side does not know."""
 
-    advice = "One side runs an older raylog: bring both to one version."
+    advice = "One side runs an older raylog: use the same version on both sides."
 
     kind: int
     version: int
@@ -70,9 +70,9 @@ class MessageUnknown(StreamError):
 
 
 class SocketInUse(StreamError):
-    """Another process listens at the socket that this one wanted to make: it is left alone."""
+    """Another process listens at the socket that this one wants to create. That socket is left alone."""
 
-    advice = "That process is an earlier one that still runs, or one of a copy of this cluster: stop it."
+    advice = "Stop that process: it is an earlier one that still runs, or belongs to a copy of this cluster."
 
     path: str
 
@@ -93,22 +93,22 @@ class PeerNotAdmitted(StreamError):
 
 
 class InternalOnly(StreamError):
-    """A client asked what only brokers, replicas, coordinators and the controller may ask (rule 33)."""
+    """A client sent a request that only processes of the cluster may send (rule 33)."""
 
-    advice = "Nothing was done. Only processes of the cluster hold the secret that this asks for."
+    advice = "Nothing was done. Only processes of the cluster hold the secret that this request needs."
 
     message: str
     peer: str
 
     def describe(self) -> str:
-        return f"{self.message} is not for clients, and {self.peer} has proved to be one."
+        return f"{self.message} is not for clients, and {self.peer} is connected as a client."
 
 
 class PeerUnreachable(StreamError):
     """Nothing accepts a stream at that address."""
 
     retriable = True
-    advice = "Its process may be gone or not up yet: refresh metadata and connect again."
+    advice = "Its process may be gone, or still starting: refresh metadata and connect again."
 
     peer: str
     reason: str
@@ -118,7 +118,7 @@ class PeerUnreachable(StreamError):
 
 
 class StreamNotOpen(StreamError):
-    """The stream takes no new requests; this one was not carried out."""
+    """The stream takes no new requests. This one was not carried out."""
 
     retriable = True
     advice = "Nothing was done: connect again and repeat it."
@@ -131,7 +131,7 @@ class StreamNotOpen(StreamError):
 
 
 class TooManyBytesInFlight(StreamError):
-    """The bound on what the other side has not answered yet is reached (rule 31); nothing was sent."""
+    """Too many bytes of requests are still unanswered (rule 31). Nothing was sent."""
 
     retriable = True
     advice = "Wait for answers before sending more."
@@ -149,7 +149,7 @@ class StreamClosed(StreamError):
 
     retriable = True
     outcome_unknown = True
-    advice = "The request may have been carried out: repeat it under the same sequence, or look before repeating it."
+    advice = "The request may have been carried out: repeat it with the same sequence number, or look at the state."
 
     peer: str
     reason: str
@@ -163,7 +163,7 @@ class RequestTimedOut(StreamError):
 
     retriable = True
     outcome_unknown = True
-    advice = "The request may have been carried out: repeat it under the same sequence, or look before repeating it."
+    advice = "The request may have been carried out: repeat it with the same sequence number, or look at the state."
 
     peer: str
     timeout_ms: int
@@ -175,7 +175,7 @@ class RequestTimedOut(StreamError):
 class RemoteFailed(StreamError):
     """The other side answered with an error. `error` is that error, where its class is known here."""
 
-    advice = "What helps, and whether trying again does, is up to that error."
+    advice = "That error says what helps, and whether to try again."
 
     def __init__(self, peer: str, name: str, text: str, error: object = None) -> None:
         super().__init__(peer, name, text, error)

@@ -111,7 +111,7 @@ def test_a_stream_follows_is_limited_and_goes_on_from_its_checkpoint(
     assert ("stream", 0, 520) in fourth.records
     fourth.query.stop()
 
-    with pytest.raises(CheckpointOfOther, match=r"begun for subscribePattern=strea\."):
+    with pytest.raises(CheckpointOfOther, match=r"started for subscribePattern=strea\."):
         spark_bridge.read_stream(spark, subscribe="stream", checkpointLocation=str(tmp_path))
     with pytest.raises(UnknownTopic):
         spark_bridge.read_stream(spark, subscribe="nowhere", checkpointLocation=str(tmp_path / "other"))

@@ -357,7 +357,7 @@ def test_where_nobody_listens_the_cluster_is_unreachable() -> None:
     runtime = client_runtime()
     link = runtime.run(runtime.acquire_link(link_address(access(), 1.0)))
     try:
-        with pytest.raises(ClusterUnreachable, match="Look whether its brokers run"):
+        with pytest.raises(ClusterUnreachable, match="Check that its brokers run"):
             runtime.run(link.find_topic("clicks", 1.0), 20.0)
     finally:
         runtime.run(runtime.release_link(link))

@@ -140,7 +140,7 @@ def test_a_question_that_is_not_answered_speaks_of_no_change(cluster: Cluster) -
         await GroupAdministration(cluster.link.as_link, 0.05).describe("g")
 
     cluster.do(lambda: setattr(cluster.link, "ask", _unanswered))
-    with pytest.raises(GroupNotRead, match=r"Group 'g' was not read within \d+ ms: .* Nothing was changed, ask again"):
+    with pytest.raises(GroupNotRead, match=r"Group 'g' was not read within \d+ ms: .* Nothing was changed: ask again"):
         cluster.runtime.run(ask(), 10.0)
 
 

@@ -38,5 +38,5 @@ def test_a_server_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_system_that_is_not_there_is_named() -> None:
-    with pytest.raises(WorkloadFailed, match="no figure for kafka"):
+    with pytest.raises(WorkloadFailed, match="no result for kafka"):
         measure(Target(KAFKA, "127.0.0.1:1"), _SMALL, lambda _: None)

@@ -164,5 +164,5 @@ def test_a_record_that_no_coordinator_wrote_is_told_with_its_place(
 
 
 def test_a_record_of_a_later_raylog_ends_the_replay(world: LogWorld) -> None:
-    with pytest.raises(CoordinatorRecordUnknown, match="t-0 at offset 7 is of kind 130 in version 2"):
+    with pytest.raises(CoordinatorRecordUnknown, match="offset 7 of t-0 has kind 130 in version 2"):
         world.log.cannot_read(7, MessageUnknown(130, 2))

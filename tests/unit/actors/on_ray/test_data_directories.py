@@ -114,7 +114,7 @@ def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
 def test_a_copy_of_a_brokers_directory_is_refused(tmp_path: Path) -> None:
     make_broker(tmp_path, 0, broker_id=3)
     shutil.copytree(tmp_path / "broker-0", tmp_path / "broker-1")
-    with pytest.raises(DirectoryCopied, match="are both broker 3's"):
+    with pytest.raises(DirectoryCopied, match="both belong to broker 3"):
         find_directories(str(tmp_path), None)
 
 

@@ -209,7 +209,7 @@ def test_epochs_of_the_past_and_of_the_future_are_fenced() -> None:
         client = Client(machine, f"c{number}", "t").join()
         settle(machine, first, second, client)
     for epoch in (1, first.epoch + 1):
-        with pytest.raises(FencedMember, match=f"speaks at epoch {epoch}; its epoch is {first.epoch} since 0 ms"):
+        with pytest.raises(FencedMember, match=f"sent epoch {epoch}; its epoch has been {first.epoch} for 0 ms"):
             machine.ask(first.request(epoch=epoch))
 
 

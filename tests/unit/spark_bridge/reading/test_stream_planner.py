@@ -238,7 +238,7 @@ def test_progress_says_how_far_behind_it_is(world: World) -> None:
 
 def test_a_checkpoint_of_something_else_is_refused(world: World) -> None:
     world.planner()
-    with pytest.raises(CheckpointOfOther, match=r"begun for subscribe=clicks .* not for subscribe=orders"):
+    with pytest.raises(CheckpointOfOther, match=r"started for subscribe=clicks .* not for subscribe=orders"):
         world.planner(subscribe="orders")
 
 

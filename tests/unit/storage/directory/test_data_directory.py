@@ -39,7 +39,7 @@ def test_a_directory_keeps_what_it_was_claimed_with() -> None:
 
 def test_a_blank_directory_is_no_place_for_a_broker_that_had_data() -> None:
     disk = FaultyDisk()
-    with pytest.raises(DirectoryBlank, match="broker 1 has had its data there"):
+    with pytest.raises(DirectoryBlank, match="broker 1 had its data there"):
         DataDirectory.open("/data", OURS, disk)
     assert not disk.exists("/data")
     DataDirectory.open("/data", OURS, disk, claim=Claim("d")).close()
