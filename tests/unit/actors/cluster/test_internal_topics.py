@@ -86,7 +86,7 @@ def test_who_has_not_is_refused_and_nothing_is_appended(trio: Trio, stray: bytes
 def test_no_transaction_writes_there(trio: Trio) -> None:
     data = batch([b"user-1"], 7, 0, 0, transactional=True)
     asked = trio.ask(1, AppendTransactional(NO_EPOCH, -1, 1_000, "mover"), data)
-    with pytest.raises(RemoteFailed, match="raylog's own"):
+    with pytest.raises(RemoteFailed, match="is internal"):
         trio.answer(asked)
     assert trio.log(1).log_end_offset == 0
 
