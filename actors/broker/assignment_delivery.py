@@ -33,6 +33,7 @@ class AssignmentDelivery:
         self._replicas = replicas
         self._tasks = tasks
         self._broker_id = broker_id
+        self._telling: dict[ReplicaSession, bool] = {}  # those told just now: whether they have to be told again
 
     def changed(self, partitions: Iterable[PartitionId]) -> None:
         """The committed state of these has changed, or one of their replicas has said hello."""
@@ -50,15 +51,15 @@ class AssignmentDelivery:
         if registered > session.incarnation:
             self._replicas.dismiss(session)
         elif registered == session.incarnation:
-            session.is_outdated = True
-            if not session.is_being_told:
-                session.is_being_told = True
+            is_being_told = session in self._telling
+            self._telling[session] = True
+            if not is_being_told:
                 self._tasks.start(self._tell(session))
 
     async def _tell(self, session: ReplicaSession) -> None:
         pause = _FIRST_PAUSE
-        while session.is_outdated and self._replicas.get(session.id) is session:
-            session.is_outdated = False
+        while self._telling[session] and self._replicas.get(session.id) is session:
+            self._telling[session] = False
             if self._fold.state.partitions.get(session.id) is None:  # its topic is gone, and soon it is told to stop
                 break
             fold = self._fold
@@ -70,7 +71,7 @@ class AssignmentDelivery:
                 pause = _FIRST_PAUSE
             except StreamError as error:
                 _log.warning("%s-%d was not told its assignment: %s", assign.topic, assign.partition, error)
-                session.is_outdated = True
+                self._telling[session] = True
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-        session.is_being_told = False
+        del self._telling[session]

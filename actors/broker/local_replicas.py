@@ -44,14 +44,12 @@ _Process: TypeAlias = tuple[bytes, int, int]  # topic id, partition, incarnation
 class ReplicaSession:
     """A replica process that runs."""
 
-    __slots__ = ("hello", "is_being_told", "is_dismissed", "is_outdated", "marks", "stream")
+    __slots__ = ("hello", "is_dismissed", "marks", "stream")
 
     def __init__(self, hello: ReplicaHello, stream: Stream) -> None:
         self.hello = hello
         self.stream = stream
         self.marks: ReplicaHeartbeat | None = None
-        self.is_outdated = False  # see assignment_delivery.py
-        self.is_being_told = False
         self.is_dismissed = False
 
     @property

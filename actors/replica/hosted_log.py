@@ -77,7 +77,12 @@ class HostedLog:
     def check_offline(self) -> None:
         """To be called after the log raised: whether that was the end of it."""
         reason = self.log.offline_because
-        if reason is not None and not self.failed.done():
+        if reason is not None:
+            self.fail(reason)
+
+    def fail(self, reason: RaylogError) -> None:
+        """End this replica's process. The first reason counts."""
+        if not self.failed.done():
             self.failed.set_result(reason)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -92,8 +97,7 @@ class HostedLog:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
-            if not self.failed.done():
-                self.failed.set_result(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
+            self.fail(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
 
     # --- reading ---
 

@@ -160,8 +160,7 @@ class Replica:
             _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
             self._end_role()
             if self._lets_others_lead(assigned):
-                if not self._hosted.failed.done():
-                    self._hosted.failed.set_result(error)
+                self._hosted.fail(error)
                 return
             self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
 
@@ -183,7 +182,7 @@ class Replica:
         if registered != incarnation:
             if registered is not None and registered > incarnation:
                 name = self._hosted.name
-                self._hosted.failed.set_result(
+                self._hosted.fail(
                     StaleIncarnation(name.topic, name.partition, broker_id, incarnation, registered)
                 )
             return False
