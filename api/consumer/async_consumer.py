@@ -12,21 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from raylog.api.connection.async_calls import at_once, on_thread
 from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
-from raylog.api.connection.records import (
-    ConsumerRecord,
-    GroupMetadata,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicPartition,
-)
-from raylog.api.consumer.consumer import Consumer
-from raylog.api.consumer.consumer_commits import Offset
+from raylog.api.connection.records import ConsumerRecord, TopicPartition
+from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.api.consumer.consumer_queries import check_topics
 from raylog.api.consumer.group.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.consumer.rules.column_batches import ColumnBatch
@@ -55,7 +49,7 @@ class AsyncConsumer(ProcessBound):
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         check_topics(topics, type(self).__name__)
-        self._options = ConsumerOptions.parse(settings)  # says what is wrong with them at once
+        self._options = ConsumerOptions.parse(settings)  # raises at once if one of them is wrong
         self._topics = topics
         self._settings = settings
         self._inner: Consumer | None = None
@@ -73,8 +67,9 @@ class AsyncConsumer(ProcessBound):
                 loop.call_soon_threadsafe(self._has_arrived.set)
 
         consumer = await asyncio.to_thread(Consumer, **self._settings)
-        consumer.tell_of_arrivals(tell)
-        consumer.follow_group_elsewhere()
+        core = core_of(consumer)
+        core.on_arrival(tell)
+        core.is_group_followed = False  # `_follow_group` does it
         self._inner = consumer
         try:
             if self._topics:
@@ -84,12 +79,12 @@ class AsyncConsumer(ProcessBound):
             raise
 
     async def stop(self) -> None:
-        """Stop fetching. A call that waits ends with ConsumerClosed. Twice is once."""
+        """Stop fetching: `Consumer.close`. A call that waits ends with ConsumerClosed. A second call does nothing."""
         if self._inner is not None:
             await asyncio.to_thread(self._inner.close)
 
     async def _leave(self, error: BaseException | None) -> None:
-        """A block that ends by an error does not commit; see `Consumer.close`."""
+        """Stop; do not commit if the block ended by an error."""
         if self._inner is not None:
             kind = None if error is None else type(error)
             await asyncio.to_thread(self._inner.__exit__, kind, error, None)
@@ -113,41 +108,30 @@ class AsyncConsumer(ProcessBound):
     async def subscribe(
         self, topics: Iterable[str] = (), pattern: str | None = None, listener: ListensToRebalances | None = None
     ) -> None:
-        """Read these topics, in place of those before; see `Consumer.subscribe`.
+        """Read these `topics`, or those that match `pattern`, in place of those before; see `Consumer.subscribe`.
 
-        The calls of a `listener` may be coroutine functions. They are awaited on this loop, within a poll.
+        The methods of a `listener` may be coroutine functions. They are awaited on this loop, within a poll.
         """
-        consumer = self._consumer()
+        consumer = self._started()
         check_listener(listener)
         if listener is not None:
             listener = _ListenerOnLoop(listener, asyncio.get_running_loop())
         names = topics if isinstance(topics, str) else list(topics)
         for name in () if isinstance(names, str) else names:
-            await asyncio.to_thread(consumer.partitions_for_topic, name)  # from here on it is known without asking
+            await asyncio.to_thread(consumer.partitions_for_topic, name)  # from here on its metadata is known
         consumer.subscribe(names, pattern, listener)
 
-    def unsubscribe(self) -> None:
-        """Read nothing; leave the group, without a word to its listener."""
-        self._consumer().unsubscribe()
-
-    def subscription(self) -> set[str] | None:
-        """The topics that were named; None: none were."""
-        return self._consumer().subscription()
-
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Those it reads already go on where they are."""
-        self._consumer().assign(partitions)
-
-    def assignment(self) -> set[TopicPartition]:
-        """What is read now."""
-        return self._consumer().assignment()
+    unsubscribe = at_once(Consumer.unsubscribe)  # does not call the listener
+    subscription = at_once(Consumer.subscription)
+    assign = at_once(Consumer.assign)
+    assignment = at_once(Consumer.assignment)
 
     # --- records --------------------------------------------------------------------------------------------------
 
     async def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """The next records; waits so long for the first. aiokafka calls it `getmany`.
+        """Return the next records; `timeout_ms` and `max_records` as in `Consumer.poll`. aiokafka calls it `getmany`.
 
         >>> for partition, records in (await consumer.poll(timeout_ms=100)).items():
         ...     await handle(partition, records)
@@ -158,37 +142,40 @@ class AsyncConsumer(ProcessBound):
     getmany = poll
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, however long it takes."""
+        """Return the next record, however long it takes."""
         found = await self._until(math.inf, lambda consumer: consumer.poll(0, 1))
         assert found
         return next(iter(found.values()))[0]
 
     async def poll_batches(self, timeout_ms: float = 0, max_bytes: int | None = None) -> list[ColumnBatch]:
-        """The next batches as columns, as `Consumer.poll_batches` gives them."""
+        """Return the next batches as columns; `timeout_ms` and `max_bytes` as in `Consumer.poll_batches`."""
         return await self._until(timeout_ms / 1000, lambda consumer: consumer.poll_batches(0, max_bytes)) or []
 
     async def poll_arrow(
         self, timeout_ms: float = 0, max_bytes: int | None = None, *, include_headers: bool = False
     ) -> pa.Table:
-        """The next batches as one Arrow table. Needs pyarrow."""
+        """Return the next batches as one Arrow table. Needs pyarrow.
+
+        `timeout_ms`, `max_bytes` and `include_headers` are those of `Consumer.poll_arrow`.
+        """
         from raylog.api.consumer.rules.arrow_poll import to_table
 
         return to_table(await self.poll_batches(timeout_ms, max_bytes), include_headers=include_headers)
 
     def __aiter__(self) -> AsyncGenerator[ConsumerRecord, None]:
-        """Record after record, for ever, or until none has come for `consumer_timeout_ms`."""
+        """Iterate over the records, for ever, or until none has come for `consumer_timeout_ms`."""
         return self._records()
 
     async def _records(self) -> AsyncGenerator[ConsumerRecord, None]:
         seconds = self._options.consumer_timeout_ms / 1000
-        while (piece := await self._until(seconds, lambda consumer: consumer.next_piece(0))) is not None:
+        while (piece := await self._until(seconds, lambda consumer: core_of(consumer).next_piece(0))) is not None:
             for record in piece:
                 yield record
 
     # --- positions ------------------------------------------------------------------------------------------------
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record to be handed out. NotAssigned, NoOffsetReset, RequestTimedOut."""
+        """Return the offset of the next record of `partition`; `timeout_ms` and errors as in `Consumer.position`."""
         seconds = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
         def known(consumer: Consumer) -> tuple[int] | None:
@@ -202,96 +189,41 @@ class AsyncConsumer(ProcessBound):
             raise RequestTimedOut(f"The leader of {partition}", round(seconds * 1000))
         return found[0]
 
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on at this offset with the next poll. NotAssigned."""
-        self._consumer().seek(partition, offset)
+    seek = at_once(Consumer.seek)
+    seek_to_beginning = at_once(Consumer.seek_to_beginning)
+    seek_to_end = at_once(Consumer.seek_to_end)
+    pause = at_once(Consumer.pause)
+    resume = at_once(Consumer.resume)
+    paused = at_once(Consumer.paused)
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record there is; without any partition named, in all of them. NotAssigned."""
-        self._consumer().seek_to_beginning(*partitions)
+    # --- the group, and questions to the cluster ------------------------------------------------------------------
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on behind the last record there is; without any partition named, in all of them. NotAssigned."""
-        self._consumer().seek_to_end(*partitions)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until they are resumed; what is fetched already is kept. NotAssigned."""
-        self._consumer().pause(*partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Let polls return records of these partitions again."""
-        self._consumer().resume(*partitions)
-
-    def paused(self) -> set[TopicPartition]:
-        """The partitions of which polls return nothing for now."""
-        return self._consumer().paused()
-
-    # --- the group ------------------------------------------------------------------------------------------------
-
-    async def commit(
-        self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout_ms: float | None = None
-    ) -> None:
-        """Have the group remember these offsets; without any: how far this consumer is. See `Consumer.commit`."""
-        await asyncio.to_thread(self._consumer().commit, offsets, timeout_ms)
-
-    async def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
-    ) -> int | OffsetAndMetadata | None:
-        """The offset that the group has committed last, `metadata`: with its note; None: there is none."""
-        return await asyncio.to_thread(self._consumer().committed, partition, metadata, timeout_ms)
-
-    def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group just now; for commits within a transaction."""
-        return self._consumer().group_metadata()
-
-    # --- questions to the cluster ---------------------------------------------------------------------------------
-
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each. UnknownTopic, UnknownPartition, ClusterUnreachable."""
-        return await asyncio.to_thread(self._consumer().beginning_offsets, partitions)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each that this consumer may see."""
-        return await asyncio.to_thread(self._consumer().end_offsets, partitions)
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each the first record at this time (milliseconds since 1970) or later; None: there is none."""
-        return await asyncio.to_thread(self._consumer().offsets_for_times, timestamps)
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last replicated record, as the last fetch told; None: there was no fetch yet."""
-        return self._consumer().highwater(partition)
-
-    async def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of its partitions; None: there is no such topic."""
-        return await asyncio.to_thread(self._consumer().partitions_for_topic, topic)
-
-    async def topics(self) -> set[str]:
-        """All topics there are. ClusterUnreachable."""
-        return await asyncio.to_thread(self._consumer().topics)
-
-    def metrics(self) -> dict[str, Any]:
-        """As `Consumer.metrics`."""
-        return self._consumer().metrics()
+    commit = on_thread(Consumer.commit)
+    committed = on_thread(Consumer.committed)
+    group_metadata = at_once(Consumer.group_metadata)
+    beginning_offsets = on_thread(Consumer.beginning_offsets)
+    end_offsets = on_thread(Consumer.end_offsets)
+    offsets_for_times = on_thread(Consumer.offsets_for_times)
+    partitions_for_topic = on_thread(Consumer.partitions_for_topic)
+    topics = on_thread(Consumer.topics)
+    highwater = at_once(Consumer.highwater)
+    metrics = at_once(Consumer.metrics)
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    def _consumer(self) -> Consumer:
+    def _started(self) -> Consumer:
         if self._inner is None:
             raise ConsumerClosed(_NOT_STARTED)
         return self._inner
 
     async def _until(self, seconds: float, get: Callable[[Consumer], _T | None]) -> _T | None:
-        """What `get` returns, as soon as that is something, or the time is over."""
-        consumer, loop = self._consumer(), asyncio.get_running_loop()
+        """Return what `get` returns, as soon as that is something; None after so many seconds."""
+        consumer, loop = self._started(), asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        await asyncio.sleep(
-            0
-        )  # who only polls lets others run; not later, for what is found must not be lost to a cancel
+        # A coroutine that only polls lets others run. Not later: a cancellation there would lose what was found.
+        await asyncio.sleep(0)
         while True:
-            self._has_arrived.clear()  # before one looks, so that what comes from here on is not missed
+            self._has_arrived.clear()  # before the look, so that nothing that comes from here on is missed
             await self._follow_group(consumer)
             found = get(consumer)
             if found:
@@ -303,18 +235,18 @@ class AsyncConsumer(ProcessBound):
                 await asyncio.wait_for(self._has_arrived.wait(), None if math.isinf(left) else left)
 
     async def _follow_group(self, consumer: Consumer) -> None:
-        """On a thread, for it may commit. One that a cancelled call has begun is waited for by the next."""
+        """Follow the group on a thread, since that may commit. If the call is cancelled, the next call waits for it."""
         if self._following is None:
-            if not consumer.has_group_news():
+            if not core_of(consumer).has_group_news():
                 return
-            self._following = asyncio.ensure_future(asyncio.to_thread(consumer.follow_group))
+            self._following = asyncio.ensure_future(asyncio.to_thread(core_of(consumer).follow_group))
         await asyncio.wait([self._following])
         following, self._following = self._following, None
         following.result()
 
 
 class _ListenerOnLoop:
-    """Called on the thread that follows the group, while a task of this loop waits for that."""
+    """Calls a listener on the program's loop, from the thread that follows the group."""
 
     def __init__(self, listener: object, loop: asyncio.AbstractEventLoop) -> None:
         self._listener = listener

@@ -1,45 +1,39 @@
-"""What consumers ask the cluster: which topics there are, and where in them something is."""
+"""The methods of a consumer that ask the cluster: which topics there are, and which offsets they have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
-from raylog.api.connection.client_runtime import ClientRuntime
+from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset
 from raylog.api.connection.kafka_hints import keywords_wanted
 from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndTimestamp, TopicPartition, as_partition
-from raylog.api.consumer.fetching.fetcher import Fetcher
-from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name
 from raylog.errors import UnknownTopic
-
-if TYPE_CHECKING:
-    from raylog.actors.link.rules.topic_cache import TopicView
 
 
 class ConsumerQuestions:
-    """What `Consumer` answers without being assigned anything."""
+    """The methods of `Consumer` that ask the cluster about topics and offsets. They need no assignment."""
 
-    _options: ConsumerOptions
-    _timeout: float
-    _runtime: ClientRuntime
-    _link: ClusterLink
-    _fetcher: Fetcher
+    _core: ConsumerCore
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each. UnknownTopic, UnknownPartition, ClusterUnreachable."""
+        """Return the offset of the first record of each of `partitions`.
+
+        UnknownTopic, UnknownPartition, ClusterUnreachable.
+        """
         return self._offsets_at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each that this consumer may see."""
+        """Return the offset after the last record of each of `partitions` that this consumer may see."""
         return self._offsets_at(partitions, LATEST)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each the first record at this time (milliseconds since 1970) or later; None: there is none.
+        """Return for each partition its first record at or after its time in `timestamps`; None: there is none.
+
+        `timestamps` are milliseconds since 1970, by partition.
 
         >>> hour_ago = int(time.time() * 1000) - 3_600_000
         >>> found = consumer.offsets_for_times({partition: hour_ago for partition in consumer.assignment()})
@@ -48,56 +42,50 @@ class ConsumerQuestions:
         for timestamp in wanted.values():
             if timestamp < 0:
                 raise ValueError(f"A timestamp is in milliseconds since 1970, and not {timestamp}.")
-        self._check_open()
-        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
         return {
             partition: None
             if found.offset == NO_OFFSET
             else OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
-            for partition, found in answers.items()
+            for partition, found in self._look_up(wanted).items()
         }
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last replicated record, as the last fetch told; None: there was no fetch yet."""
-        marks = self._fetcher.marks.get(as_partition(partition))
+        """Return the offset after the last replicated record of `partition`, as of the last fetch.
+
+        None: nothing was fetched yet.
+        """
+        marks = self._core.fetcher.marks.get(as_partition(partition))
         return None if marks is None else marks.high_watermark
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of its partitions; None: there is no such topic."""
-        self._check_open()
+        """Return the numbers of the partitions of `topic`; None: there is no such topic."""
+        core = self._core
+        core.check_open()
         try:
-            return {each.partition for each in self._find_topic(topic).partitions}
+            return {each.partition for each in core.find_topic(topic).partitions}
         except UnknownTopic:
             return None
 
     def topics(self) -> set[str]:
-        """All topics there are. ClusterUnreachable."""
-        self._check_open()
-        names = {view.name for view in self._runtime.run(self._link.list_topics(self._timeout))}
-        return {name for name in names if not (self._options.exclude_internal_topics and name.startswith("__"))}
-
-    def _find_topic(self, name: str) -> TopicView:
-        return self._runtime.run(self._link.find_topic(as_topic_name(name), self._timeout))
+        """Return the names of all topics. ClusterUnreachable."""
+        core = self._core
+        core.check_open()
+        names = {view.name for view in core.runtime.run(core.link.list_topics(core.timeout))}
+        return {name for name in names if not (core.options.exclude_internal_topics and name.startswith("__"))}
 
     def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        self._check_open()
-        wanted = {as_partition(partition): timestamp for partition in partitions}
-        answers = self._runtime.run(look_up(self._link, wanted, self._options.reads_committed, self._timeout))
-        return {partition: found.offset for partition, found in answers.items()}
+        found = self._look_up({as_partition(partition): timestamp for partition in partitions})
+        return {partition: each.offset for partition, each in found.items()}
 
-    def _check_open(self) -> None:
-        raise NotImplementedError
+    def _look_up(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        core = self._core
+        core.check_open()
+        return core.runtime.run(look_up(core.link, wanted, core.options.reads_committed, core.timeout))
 
 
 def check_topics(topics: tuple[object, ...], client: str) -> None:
-    """TypeError: what stands first in `Consumer(…)` is no topic, but all options in a dictionary, say."""
+    """TypeError: a positional argument of `Consumer(…)` is not a topic, but a dictionary of options, for example."""
     for topic in topics:
         if isinstance(topic, Mapping):
             raise TypeError(keywords_wanted(client))
         as_topic_name(topic)
-
-
-def as_topic_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"A topic's name is text, and not {name!r}.")
-    return name

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
-from raylog.api.consumer.consumer import Consumer
+from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.api.consumer.group.rebalance_listener import RebalanceListener
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.parallel.dead_letters import DeadLetters
@@ -99,7 +99,7 @@ class ParallelConsumer(ProcessBound):
         self._dead_letters: DeadLetters | None = None
         try:
             self._dead_letters = self._open_dead_letters(topics)
-            self._consumer.tell_of_arrivals(self._floor.progress.wake)
+            core_of(self._consumer).on_arrival(self._floor.progress.wake)
             self._listener = _Listener(self._floor, self._consumer, options)
             self._consumer.subscribe(topics, options.pattern, self._listener)
         except BaseException:
@@ -211,7 +211,7 @@ class ParallelConsumer(ProcessBound):
             self._consumer.pause(*held.intersection(pause))
             self._consumer.resume(*held.intersection(resume))
         if not room:
-            self._consumer.follow_group()
+            core_of(self._consumer).follow_group()
             return False
         self._is_torn = True
         try:
@@ -279,7 +279,7 @@ class ParallelConsumer(ProcessBound):
             if is_over() or time.monotonic() >= deadline:
                 return
             try:
-                self._consumer.follow_group()
+                core_of(self._consumer).follow_group()
             except RaylogError as error:
                 _log.warning("The group has ended before its records were done: %s", error)
                 return

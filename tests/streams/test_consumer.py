@@ -22,8 +22,8 @@ from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.api.connection.client_runtime import ClientRuntime, client_runtime
 from raylog.api.connection.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from raylog.api.consumer import consumer as consumer_module
-from raylog.api.consumer.consumer import Consumer
+from raylog.api.consumer import consumer_core
+from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.errors import (
     ConflictingSubscription,
     ConsumerClosed,
@@ -82,7 +82,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     async def release(self: ClientRuntime, link: ClusterLink) -> None:
         made.released += 1
 
-    monkeypatch.setattr(consumer_module, "open_link", open_link)
+    monkeypatch.setattr(consumer_core, "open_link", open_link)
     monkeypatch.setattr(ClientRuntime, "release_link", release)
     return made
 
@@ -234,7 +234,7 @@ def test_a_second_thread_that_polls_is_refused(cluster: Cluster) -> None:
         found: list[Any] = []
         waiting = threading.Thread(target=lambda: found.append(consumer.poll(timeout_ms=20_000)), name="first")
         waiting.start()
-        while not consumer._polling:
+        while not core_of(consumer)._polling:
             time.sleep(0.001)
         for call in (consumer.poll, consumer.poll_batches, lambda: next(consumer)):
             with pytest.raises(ConsumerInUse, match="'MainThread' polls a consumer that thread 'first' is polling"):
@@ -253,7 +253,7 @@ def test_a_second_thread_that_iterates_is_refused(cluster: Cluster) -> None:
         found: list[Any] = []
         waiting = threading.Thread(target=lambda: found.append(next(iter(consumer)).value))
         waiting.start()
-        while not consumer._polling:
+        while not core_of(consumer)._polling:
             time.sleep(0.001)
         with pytest.raises(ConsumerInUse):
             next(iter(consumer))

@@ -20,9 +20,9 @@ from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.api.connection.client_runtime import ClientRuntime, client_runtime
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
-from raylog.api.consumer import consumer as consumer_module
+from raylog.api.consumer import consumer_core
 from raylog.api.consumer.async_consumer import AsyncConsumer
-from raylog.api.consumer.consumer import Consumer
+from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.errors import (
     ConflictingSubscription,
     GroupRequestTimedOut,
@@ -85,7 +85,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     async def release(self: ClientRuntime, link: object) -> None:
         """There is one for all."""
 
-    monkeypatch.setattr(consumer_module, "open_link", lambda *_: made.link)
+    monkeypatch.setattr(consumer_core, "open_link", lambda *_: made.link)
     monkeypatch.setattr(ClientRuntime, "release_link", release)
     yield made
     made.close()
@@ -376,8 +376,9 @@ def test_a_closed_consumer_does_not_heartbeat_whoever_answers(cluster: Cluster) 
     one = cluster.consumer("t")
     poll_until(lambda: len(one.assignment()) == 4, one)
     poll_until(lambda: all(one.position(each) == 5 for each in one.assignment()), one)
-    assert one._group is not None
-    membership = one._group.client.membership
+    group = core_of(one).group
+    assert group is not None
+    membership = group.client.membership
     assert membership is not None
     cluster.link.answers_lost_until = time.monotonic() + 3.0
     began = time.monotonic()

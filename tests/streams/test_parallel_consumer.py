@@ -15,7 +15,7 @@ import pytest
 
 from raylog.api.connection.client_runtime import ClientRuntime
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
-from raylog.api.consumer import consumer as consumer_module
+from raylog.api.consumer import consumer_core
 from raylog.api.parallel import parallel_consumer as parallel_module
 from raylog.api.parallel.dead_letters import DeadLetters
 from raylog.api.parallel.parallel_consumer import ParallelConsumer
@@ -45,7 +45,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     async def release(self: ClientRuntime, link: object) -> None:
         """There is one for all."""
 
-    monkeypatch.setattr(consumer_module, "open_link", lambda *_: made.link)
+    monkeypatch.setattr(consumer_core, "open_link", lambda *_: made.link)
     monkeypatch.setattr(ClientRuntime, "release_link", release)
     yield made
     made.close()

@@ -21,7 +21,7 @@ from raylog.actors.protocol.transaction_messages import AddGroup, EndTransaction
 from raylog.actors.transactions.coordinator import TransactionCoordinator
 from raylog.api.connection.client_runtime import ClientRuntime
 from raylog.api.connection.records import GroupMetadata, OffsetAndMetadata, TopicPartition
-from raylog.api.consumer.consumer import Consumer
+from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.api.producer import producer_core
 from raylog.api.producer.async_producer import AsyncProducer
 from raylog.api.producer.producer import Producer
@@ -175,7 +175,7 @@ def test_a_place_that_was_lost_and_taken_again_meanwhile_gives_no_right_to_recor
     cluster: Cluster, producer: Producer
 ) -> None:
     one = member(cluster)
-    membership = one._group.client.membership  # type: ignore[union-attr]
+    membership = core_of(one).group.client.membership  # type: ignore[union-attr]
     assert membership is not None
     before = membership.member.member_id
     cluster.runtime.run(cluster.link._coordinator.handle(RemoveMembers("g", (), (), "for the test")), 5.0)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from raylog.api.consumer.async_consumer import AsyncConsumer
+from raylog.api.consumer.consumer import Consumer
 from raylog.api.producer.async_producer import AsyncProducer
 from raylog.api.producer.producer import Producer
 
@@ -20,9 +22,38 @@ _TRANSACTIONS = {
     "transaction",
 }
 _PRODUCER = {"flush", "metrics", "partitions_for", "send", "send_arrow", "send_many", *_TRANSACTIONS}
+_CONSUMER = {
+    "assign",
+    "assignment",
+    "beginning_offsets",
+    "commit",
+    "committed",
+    "end_offsets",
+    "group_metadata",
+    "highwater",
+    "metrics",
+    "offsets_for_times",
+    "partitions_for_topic",
+    "pause",
+    "paused",
+    "poll",
+    "poll_arrow",
+    "poll_batches",
+    "position",
+    "resume",
+    "seek",
+    "seek_to_beginning",
+    "seek_to_end",
+    "subscribe",
+    "subscription",
+    "topics",
+    "unsubscribe",
+}
 _PUBLIC: dict[type[Any], set[str]] = {
     Producer: {"close", *_PRODUCER},
     AsyncProducer: {"send_and_wait", "start", "stop", *_PRODUCER},
+    Consumer: {"close", "commit_async", "committed_offsets", "wakeup", *_CONSUMER},
+    AsyncConsumer: {"getmany", "getone", "start", "stop", *_CONSUMER},
 }
 
 
@@ -48,7 +79,7 @@ def test_each_has_a_docstring_that_says_what_its_parameters_are(client: type[Any
     assert not unknown
 
 
-@pytest.mark.parametrize("client", [AsyncProducer])
-def test_what_waits_is_a_coroutine_function(client: type[Any]) -> None:
-    assert inspect.iscoroutinefunction(client.partitions_for)
-    assert not inspect.iscoroutinefunction(client.metrics)
+def test_what_waits_is_a_coroutine_function() -> None:
+    assert inspect.iscoroutinefunction(AsyncProducer.partitions_for)
+    assert inspect.iscoroutinefunction(AsyncConsumer.commit)
+    assert not inspect.iscoroutinefunction(AsyncConsumer.seek)

@@ -1,0 +1,201 @@
+"""What both consumers are made of: subscription and positions, the fetcher on the client loop, and the group.
+
+    Consumer, AsyncConsumer, ParallelConsumer ──► ConsumerCore ──► SubscriptionState ──► Fetcher (on the client loop)
+
+It is for raylog's own clients; programs use the three classes above.
+
+What must stay true:
+- Every call ends: by its result, its timeout, a typed error, `wakeup`, `close`, or Ctrl-C. None of these loses a record
+  that was fetched, or moves a position.
+- One thread uses a consumer at a time. Only `wakeup` and `close` may come from other threads; another thread that
+  polls meanwhile is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from raylog.actors.link.rules.topic_cache import TopicView
+from raylog.api.connection.client_access import name_of
+from raylog.api.connection.client_runtime import client_runtime
+from raylog.api.connection.records import ConsumerRecord
+from raylog.api.consumer.consumer_connection import (
+    CLOSE_SECONDS,
+    begin_fetching,
+    end_fetching,
+    join_group,
+    let_go,
+    open_link,
+)
+from raylog.api.consumer.fetching.fetcher import Fetcher
+from raylog.api.consumer.group_subscription import GroupDesk
+from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.subscription_state import ConsumerDesk
+from raylog.errors import ConsumerClosed, ConsumerInUse, GroupRequired, WakeupError
+from raylog.groups.records.settings import check_group_id
+
+_POLLING: Final = 0  # the only key of `_polling`
+_T = TypeVar("_T")
+
+
+class ConsumerCore:
+    """The state and the steps of one consumer. Its methods raise what `Consumer`'s methods say."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        if options.group_id is not None:
+            check_group_id(options.group_id)
+        self.options = options
+        self.is_closed = False
+        self._closing_thread: int | None = None  # its listener may still commit, from within `close`
+        self._is_woken = False
+        self._polling: dict[int, int] = {}  # the thread that polls
+        self.timeout = options.request_timeout_ms / 1000
+        self.runtime = runtime = client_runtime()
+        self.link = link = open_link(runtime, options.cluster, self.timeout)
+        self.fetcher, self._arrivals = fetcher, arrivals = runtime.run(begin_fetching(link, options), self.timeout)
+
+        def tell(order: Callable[[Fetcher], None]) -> None:
+            runtime.loop.call_soon_threadsafe(order, fetcher)
+
+        self.desk = ConsumerDesk(options, tell)
+        self.group: GroupDesk | None = None
+        self.is_group_followed = True  # by every poll; AsyncConsumer calls `follow_group` itself
+        if options.group_id is not None:
+            self.group = runtime.run(join_group(runtime, link, options, self.desk, fetcher, arrivals), self.timeout)
+        # A consumer that is dropped without `close` must not fetch for ever.
+        self._finalizer = weakref.finalize(self, let_go, runtime, fetcher, arrivals, link, self.group)
+        self._finalizer.atexit = False
+
+    def describe(self, kind: str) -> str:
+        """Return what `repr` of a consumer of this class shows."""
+        named = self.desk.subscription if self.group is None else self.group.topics
+        of = [repr(name_of(self.options.cluster)), *(f"topic {topic!r}" for topic in sorted(named))]
+        of += [] if self.group is None else [f"group {self.group.group!r}"]
+        state = "closed" if self.is_closed else f"{len(self.desk.positions)} partitions"
+        return f"<{kind} of {', '.join([*of, state])}>"
+
+    def check_open(self) -> None:
+        """ConsumerClosed, or that this process was forked from the consumer's."""
+        if self.is_closed and self._closing_thread != threading.get_ident():
+            raise ConsumerClosed
+        self.runtime.check("consumer")
+
+    def find_topic(self, name: str) -> TopicView:
+        """Block until the topic's metadata is known. UnknownTopic, ClusterUnreachable."""
+        return self.runtime.run(self.link.find_topic(as_topic_name(name), self.timeout))
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def poll_until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
+        """Return what `get` returns, as soon as that is something; None after so many seconds. ConsumerInUse."""
+        me = threading.get_ident()
+        if self._polling.get(_POLLING) == me:  # a listener polls
+            return self._wait_until(seconds, get)
+        other = self._polling.setdefault(_POLLING, me)  # one step, so that one of two threads is first
+        if other != me:
+            raise ConsumerInUse(_thread_name(other), _thread_name(me))
+        try:
+            return self._wait_until(seconds, get)
+        finally:
+            self._polling.pop(_POLLING, None)
+
+    def _wait_until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
+        deadline = time.monotonic() + seconds
+        arrivals = self._arrivals
+        while True:
+            arrivals.expect()
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError
+            self.receive()
+            found = get()
+            if found:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            arrivals.wait(left)
+
+    def receive(self) -> None:
+        """Take in what has arrived, unless there is plenty already."""
+        self.check_open()
+        if self.group is not None and self.is_group_followed:
+            self.group.follow()
+        handout = self.desk.handout
+        while not handout.has_any or handout.held_bytes < self.fetcher.take_bytes:
+            item = self._arrivals.first()
+            if item is None:
+                return
+            self.desk.receive((item,))
+            self._arrivals.taken()
+
+    def next_piece(self, seconds: float) -> Iterator[ConsumerRecord] | None:
+        """Return some records to iterate over; the position follows the iteration. None: none came in that time."""
+        piece = self.poll_until(seconds, self.desk.handout.next_piece)
+        return None if piece is None else piece.records
+
+    def on_arrival(self, listener: Callable[[], object]) -> None:
+        """Call this, on any thread, when a call that found nothing is worth repeating."""
+        self._arrivals.listener = listener
+
+    # --- the group ------------------------------------------------------------------------------------------------
+
+    def in_group(self, call: str) -> GroupDesk:
+        """Return the group. GroupRequired: this consumer has no group_id, which `call` needs."""
+        self.check_open()
+        if self.group is None:
+            raise GroupRequired(call)
+        return self.group
+
+    def has_group_news(self) -> bool:
+        """Whether `follow_group` has something to do."""
+        self.check_open()
+        return self.group is not None and self.group.has_news
+
+    def follow_group(self) -> None:
+        """Commit, call the listener, take and give up partitions, as the group asks."""
+        if self.group is not None:
+            self.group.follow()
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """End the call that waits, or the next one, with WakeupError. From any thread."""
+        self._is_woken = True
+        self._interrupt()
+
+    def close(self, timeout_ms: float | None, *, commit: bool) -> None:
+        """Stop fetching, commit if `commit` and auto-commit are set, and leave the group. From any thread."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._interrupt()
+        if self._finalizer.detach() is None or not self.runtime.is_running:
+            return
+        seconds = CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000
+        try:
+            if self.group is not None:
+                self._closing_thread = threading.get_ident()
+                self.group.close(seconds, commit=commit)
+        finally:
+            self._closing_thread = None
+            self.runtime.run(end_fetching(self.runtime, self.fetcher, self._arrivals, self.link), seconds)
+
+    def _interrupt(self) -> None:
+        self.desk.handout.cut()
+        self._arrivals.wake()
+
+
+def _thread_name(ident: int) -> str:
+    return next((each.name for each in threading.enumerate() if each.ident == ident), f"thread {ident}")
+
+
+def as_topic_name(name: object) -> str:
+    """Return the name. TypeError: it is not text."""
+    if not isinstance(name, str):
+        raise TypeError(f"A topic's name is text, and not {name!r}.")
+    return name
