@@ -21,3 +21,10 @@ def test_twelve_files_are_to_be_read_first() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     _, _, section = text.partition("## Read these twelve files first\n")
     assert len(re.findall(r"^\| `[\w/]+\.py` \|", section.partition("\n## ")[0], re.MULTILINE)) == 12
+
+
+def test_contributing_names_every_folder() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"^\| `([\w/]+)/` \|", text, re.MULTILINE))
+    tests = {f"tests/{found.parent.name}" for found in (ROOT / "tests").glob("*/__init__.py")}
+    assert named == {"raylog", *_FOLDERS, "bench", "docs", "examples"} | tests
