@@ -32,7 +32,7 @@ from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes
 from raylog.actors.on_ray.silent_brokers import SilentBrokers
 from raylog.actors.protocol.actor_names import BROKER_RESOURCE, broker_id_of, broker_name, namespace
 from raylog.actors.protocol.cluster_secrets import KeyRing
-from raylog.errors import BrokerNotAvailable, DirectoryCopied, RaylogError
+from raylog.errors import BrokerNotAvailable, DirectoryCopied, DirectoryLocked, RaylogError, StorageError
 
 _LOOK_SECONDS: Final = 0.5
 _TURN_SECONDS: Final = 2.0
@@ -82,6 +82,13 @@ class BrokerFleet:
             if copied is not None:
                 raise DirectoryCopied(home.broker_id, *(_where(each, hosts) for each in (home, copied)))
             self._homes.learn(home)
+
+    def try_again(self, homes: Iterable[BrokerHome]) -> None:
+        """Somebody waits for their brokers: what kept one from running before may have been mended."""
+        for number in {self.broker_at(home) for home in homes} & self.problems.keys():
+            del self.problems[number]
+            self._pauses.pop(number, None)
+            self._not_before.pop(number, None)
 
     def learn_registered(self, brokers: Iterable[BrokerDescription]) -> None:
         """The cluster's own word on where they were last: for those that are known from nowhere else."""
@@ -220,6 +227,15 @@ class BrokerFleet:
             self._homes.bind(broker_id)
             self.problems.pop(broker_id, None)
             self._pauses.pop(broker_id, None)
+
+
+def lasts(problem: RaylogError) -> bool:
+    """Whether a broker that it keeps from running will not run before a person has mended it.
+
+    A locked directory may be that of a broker which is ending.
+    """
+    is_on_disk = isinstance(problem, StorageError) and not isinstance(problem, DirectoryLocked)
+    return is_on_disk and not problem.retriable
 
 
 def _where(home: BrokerHome, hosts: Mapping[str, str]) -> str:

@@ -38,7 +38,7 @@ from raylog.actors.machine.own_processes import outlive_others
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory
 from raylog.actors.machine.tls import RayTls
-from raylog.actors.on_ray.broker_fleet import BrokerFleet
+from raylog.actors.on_ray.broker_fleet import BrokerFleet, lasts
 from raylog.actors.on_ray.broker_homes import BrokerHome, moved
 from raylog.actors.on_ray.coordinator_launcher import RayCoordinatorLauncher
 from raylog.actors.on_ray.metrics import RayMetrics
@@ -244,12 +244,14 @@ class ControllerActor:
 
     async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
         await self._fleet.admit(homes)
+        self._fleet.try_again(homes)
         began = asyncio.get_running_loop().time()
 
         def are_here() -> bool:
             numbers = {self._fleet.broker_at(home) for home in homes}
-            if asyncio.get_running_loop().time() - began > _PATIENCE_SECONDS:
-                for number in numbers & self._fleet.problems.keys():
+            is_late = asyncio.get_running_loop().time() - began > _PATIENCE_SECONDS
+            for number in numbers & self._fleet.problems.keys():
+                if is_late or lasts(self._fleet.problems[number]):
                     raise self._fleet.problems[number]
             controller = self._serving()
             return controller is not None and numbers <= {b.broker for b in controller.admin.list_brokers() if b.alive}

@@ -4,7 +4,7 @@
     <data dir>/broker-1/   number is only a name, which broker it is stands in its broker.json
 
 What must stay true:
-- Nothing is written here, and no directory that was there before is left out in silence.
+- Nothing stays written here, and no directory that was there before is left out in silence.
 - No two directories are taken for one broker's: a copy would vote and serve with what it held when it was made.
 - A cluster that runs is not started under a second name: two controllers and two fleets would be after its brokers.
 - A formation is gone on with only where nothing was ever kept: what holds data belongs to a cluster that was formed.
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ from raylog.errors import (
     BrokersLeftOut,
     ClusterRunsAlready,
     DirectoryCopied,
+    DirectoryLocked,
+    DirectoryNotMade,
     DirectoryNotOurs,
     DiskReadOnly,
     InvalidConfig,
@@ -37,6 +41,8 @@ from raylog.storage.directory.partition_directory import LOCK_FILE
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
 
 MAX_BROKERS_PER_NODE: Final = 100
+ENDING_SECONDS: Final = 3.0  # that a process may take to let go of its directory
+_LOOK_SECONDS: Final = 0.05
 _OF_BLANK_BROKERS: Final = frozenset({IDENTITY_FILE, LOCK_FILE, SECRET_FILE, PROMISE_FILE})
 _NAME: Final = re.compile(r"broker-(\d+)")
 
@@ -94,13 +100,44 @@ def check_runs_as(name: str, found: Iterable[tuple[str, FoundDirectory]]) -> Non
             raise ClusterRunsAlready(name, each.holder.cluster, f"{where} (process {each.holder.pid})")
 
 
-def check_writable(data_dir: str) -> None:
-    """For brokers that are sure to run on this node. DiskReadOnly where they could keep nothing there."""
-    place = Path(data_dir).absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise DiskReadOnly(f"Brokers may not write in {place}.")
+def check_writable(data_dir: str, found: Iterable[FoundDirectory]) -> None:
+    """For brokers that are sure to run on this node, in these directories below `data_dir`.
+
+    DirectoryNotMade, DiskReadOnly where they could keep nothing there.
+    """
+    _check_place(Path(data_dir).absolute())
+    for each in found:
+        if os.path.isdir(each.path):
+            _check_access(each.path)
+
+
+def _check_place(path: Path) -> None:
+    """Whether that directory is there, or could be made, and directories could be made in it."""
+    try:
+        place = path
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        if place.is_dir():
+            _check_access(str(place))
+        if place != path:
+            os.rmdir(tempfile.mkdtemp(prefix=".raylog-", dir=place))
+    except OSError as error:
+        raise DirectoryNotMade(str(path), error.strerror or str(error)) from error
+
+
+def _check_access(path: str) -> None:
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise DiskReadOnly(f"Brokers may not write in {path}.")
+
+
+def check_free(found: Iterable[FoundDirectory], patience: float = ENDING_SECONDS) -> None:
+    """DirectoryLocked where a process has one of them, and keeps it for longer than one does that is ending."""
+    deadline = time.monotonic() + patience
+    for each in found:
+        while (holder := holder_of(each.path)) is not None:
+            if time.monotonic() >= deadline:
+                raise DirectoryLocked(each.path, str(holder))
+            time.sleep(_LOOK_SECONDS)
 
 
 def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:

@@ -29,6 +29,11 @@ class Holder:
     pid: int = -1
     cluster: str = ""
 
+    def __str__(self) -> str:
+        if self.pid < 0:
+            return "it has not said which"
+        return f"process {self.pid}" + (f" of the cluster {self.cluster!r}" if self.cluster else "")
+
 
 def sign(directory: str, cluster: str) -> None:
     """Say under which name this process runs. Its owner holds the lock. A full disk may keep it from being said."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raylog.actors.on_ray.data_directories import FoundDirectory, find_directories, secrets_in
+from raylog.actors.on_ray.data_directories import FoundDirectory, check_writable, find_directories, secrets_in
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 
 NODE_DATA_DIR: Final = "RAYLOG_DATA_DIR"
@@ -31,8 +31,15 @@ def search(data_dir: str, brokers: int | None = None) -> Found:
     return Found(directories, secrets_in(directories))
 
 
+def search_for_brokers(data_dir: str, brokers: int | None = None) -> Found:
+    """The same, of a node that has brokers. DirectoryNotMade, DiskReadOnly where they could keep nothing."""
+    found = search(data_dir, brokers)
+    check_writable(data_dir, found.directories)
+    return found
+
+
 def _search_here(data_dir: str, brokers: int | None) -> Found:
-    return search(os.environ.get(NODE_DATA_DIR) or data_dir, brokers)
+    return search_for_brokers(os.environ.get(NODE_DATA_DIR) or data_dir, brokers)
 
 
 def search_node(node_id: str, data_dir: str, brokers: int | None = None) -> Any:

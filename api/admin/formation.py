@@ -31,13 +31,14 @@ from raylog.actors.on_ray.broker_homes import BrokerHome, first_voters, number_a
 from raylog.actors.on_ray.controller_actor import ControllerActor, ControllerPost
 from raylog.actors.on_ray.data_directories import (
     FoundDirectory,
+    check_free,
     check_no_copies,
     check_runs_as,
     check_writable,
     cluster_of,
     interrupted_formation,
 )
-from raylog.actors.on_ray.directory_search import Found, search, search_node
+from raylog.actors.on_ray.directory_search import Found, search, search_for_brokers, search_node
 from raylog.actors.on_ray.runtime.join_ray import is_none_to_join, join_or_start_ray, tell_if_open
 from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes, nodes_for_brokers
 from raylog.actors.protocol.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
@@ -47,7 +48,14 @@ from raylog.api.admin.cluster import Cluster
 from raylog.api.admin.cluster_shutdown import cluster_names, end_actors
 from raylog.api.connection.controller_calls import ControllerCalls, plain_error
 from raylog.api.connection.named_cluster import find_cluster
-from raylog.errors import ClusterNotFound, ClusterNotReady, ClusterRunsAlready, RaylogError, WrongCluster
+from raylog.errors import (
+    ClusterNotFound,
+    ClusterNotReady,
+    ClusterRunsAlready,
+    DirectoryLocked,
+    RaylogError,
+    WrongCluster,
+)
 
 START_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 30.0
@@ -78,18 +86,27 @@ def start(
     partition that cannot have one, because those that may lead it are away or damaged, is told in the log.
 
     RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut,
-    ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged,
-    InvalidConfig. What was started is ended then, unless all brokers are there and only leaders are missing.
+    ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotMade, DirectoryNotOurs, DirectoryCopied,
+    DiskReadOnly, LogDamaged, InvalidConfig. What was started is ended then, unless all brokers are there and only
+    leaders are missing.
     """
-    namespace(name)  # says what is wrong with it before anything is started
-    data_dir = str(Path(data_dir).expanduser().absolute())
     deadline = time.monotonic() + timeout
-    search(data_dir, brokers)
-    if is_none_to_join():
-        check_writable(data_dir)
+    data_dir = check_before_start(name, data_dir, brokers)
     join_or_start_ray(include_dashboard=False)
     tell_if_open()
     return _Start(name, data_dir, brokers, timeout, deadline).run(form)
+
+
+def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int | None) -> str:
+    """The directory's whole path. Raises what is wrong with it or the name, as far as that shows so early."""
+    namespace(name)
+    data_dir = str(Path(data_dir).expanduser().absolute())
+    found = search(data_dir, brokers).directories
+    if is_none_to_join():
+        check_writable(data_dir, found)
+        check_runs_as(name, [(each.path, each) for each in found])
+        check_free(found)
+    return data_dir
 
 
 def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cluster:
@@ -118,7 +135,14 @@ class _Start:
         places = nodes_for_brokers(nodes, here)
         if self._is_running():
             return self._joined([node for node in places if node.node_id == here], here)
-        self._make_controller(nodes, places, self._search(places, here), form)
+        found = self._search(places, here)
+        try:
+            check_free(each for node, each in _each(places, found) if node.node_id == here)
+        except DirectoryLocked:
+            if not self._is_running():  # another start was quicker, and its brokers have them
+                raise
+            return self._joined([node for node in places if node.node_id == here], here)
+        self._make_controller(nodes, places, found, form)
         try:
             return self._joined(places, here)
         except BaseException:
@@ -127,7 +151,6 @@ class _Start:
 
     def _joined(self, awaited: Sequence[RayNode], here: str) -> Cluster:
         cluster = Cluster(self._name)
-        cluster.wait_until_ready(self._left())
         self._join(cluster, awaited, self._search(awaited, here))
         return cluster
 
@@ -167,7 +190,7 @@ class _Start:
             raise ClusterNotReady(self._name, self._timeout_ms, reason) from None
         except RayError as error:
             raise plain_error(error) from error
-        return [answers.get(node.node_id) or search(self._data_dir, self._brokers) for node in places]
+        return [answers.get(node.node_id) or search_for_brokers(self._data_dir, self._brokers) for node in places]
 
     def _make_controller(
         self, nodes: Sequence[RayNode], places: Sequence[RayNode], found: Sequence[Found], form: bool | None

@@ -25,6 +25,7 @@ from raylog.errors import (
 )
 
 _LONGEST: Final = 400
+_LEAST: Final = 100  # of what happened, beside however long an advice
 _START: Final = "`raylog start DATA_DIR` starts one."
 
 
@@ -35,7 +36,10 @@ def failure_of(error: Exception, session: Session) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return error.format_message(), FAILED
     if isinstance(error, RaylogError):
-        return _one_line(_of_raylog(error, session)), USAGE if isinstance(error, ConfigError) else FAILED
+        text = _of_raylog(error, session)
+        told = text.removesuffix(error.advice)
+        line = _one_line(told, error.advice if told != text else "")
+        return line, USAGE if isinstance(error, ConfigError) else FAILED
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return _one_line(f"{place}{error.strerror or error}"), FAILED
@@ -88,6 +92,9 @@ def _asked(ask: Callable[[], Iterable[str]]) -> list[str]:
         return []
 
 
-def _one_line(text: str) -> str:
-    joined = " ".join(text.split())
-    return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
+def _one_line(text: str, advice: str = "") -> str:
+    """Advice is never cut, where the rest of the line is too long."""
+    joined, advice = " ".join(text.split()), " ".join(advice.split())
+    room = _LONGEST if not advice else max(_LONGEST - len(advice), _LEAST) - 1
+    told = joined if len(joined) <= room else joined[: room - 1] + "…"
+    return f"{told} {advice}".rstrip()

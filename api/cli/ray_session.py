@@ -12,18 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import ray
-from ray._private import worker
 
-from raylog.actors.on_ray.data_directories import check_writable
-from raylog.actors.on_ray.directory_search import search
-from raylog.actors.on_ray.runtime.join_ray import is_none_to_join, join_or_start_ray, join_ray
+from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
 from raylog.actors.on_ray.runtime.nodes import living_nodes
 from raylog.actors.on_ray.runtime.own_ray import RaySettings, find_or_start_ray, own_ray, stop_own_ray
-from raylog.actors.protocol.actor_names import namespace
 from raylog.api.admin.cluster import Cluster
 from raylog.api.admin.cluster_shutdown import actor_names
-from raylog.api.admin.formation import start
+from raylog.api.admin.formation import check_before_start, start
 from raylog.api.cli.interrupts import interrupts
+from raylog.api.cli.joining import join_quietly, keep_ray_off_stdout
 from raylog.errors import ClusterNotFound, ClusterNotReady, RayUnreachable
 
 if TYPE_CHECKING:
@@ -32,37 +29,12 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.2
 
 
-def keep_ray_off_stdout() -> None:
-    """Ray prints what raylets complain of on the stdout of every driver, `log_to_driver` or not: among our data."""
-    worker._worker_logs_enabled = False
-
-
-def join_quietly() -> None:
-    """Join the Ray that is running. What is wrong with it comes as an error, so what Ray prints meanwhile is dropped:
-
-    it tells on stderr, past Python, of each attempt to be let in without a token (`runtime/join_ray.py` makes one).
-    """
-    keep_ray_off_stdout()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        join_ray(log_to_driver=False, logging_level=logging.ERROR)
-    finally:
-        interrupts.take_back()
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 def have_ray(name: str, data_dir: str, brokers: int | None, settings: RaySettings | None, timeout: float) -> bool:
     """Be connected to a Ray; where none is running, to one that is started with these settings. Whether it was.
 
     What is wrong with the name or the directory is said before anything is started.
     """
-    namespace(name)
-    search(data_dir, brokers)
-    if settings is not None and is_none_to_join():
-        check_writable(data_dir)
+    check_before_start(name, data_dir, brokers)
     started = None if settings is None else find_or_start_ray(settings, timeout)
     try:
         join_quietly()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -58,7 +59,7 @@ class Session:
     def join_ray(self) -> None:
         """The Ray that is running."""
         quieten_ray()
-        from raylog.api.cli.ray_session import join_quietly
+        from raylog.api.cli.joining import join_quietly
 
         join_quietly()
 
@@ -162,10 +163,18 @@ class Session:
         return cluster_names()
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """To what stderr is when a line comes: while progress is drawn there, that draws around it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def quieten_ray() -> None:
     """Before it is imported."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray tells of a change to come
-    logging.basicConfig(level=logging.WARNING, format="raylog: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="raylog: %(message)s", handlers=[_Stderr()])
 
 
 # --- the options that lead to it ----------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ What stays true here:
     │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
-    │   ├── DirectoryError        DirectoryLocked, DirectoryNotOurs, DirectoryBlank, DirectoryCopied, WrongCluster,
-    │   │                         WrongPartition, DirectoryOutdated
+    │   ├── DirectoryError        DirectoryLocked, DirectoryNotMade, DirectoryNotOurs, DirectoryBlank, DirectoryCopied,
+    │   │                         WrongCluster, WrongPartition, DirectoryOutdated
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline

@@ -55,6 +55,18 @@ class DirectoryLocked(DirectoryError):
         return f"Directory {self.path} is locked by another process ({self.holder})."
 
 
+class DirectoryNotMade(DirectoryError):
+    """There is no directory at this path, and none can be made there."""
+
+    advice = "Give a path where this user may make directories."
+
+    path: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"Directory {self.path} cannot be made: {self.reason}."
+
+
 class DirectoryNotOurs(DirectoryError):
     """The directory holds files that raylog did not create."""
 

@@ -127,7 +127,7 @@ def test_without_a_cluster_every_command_says_so(ray_folder: Path) -> None:
 
 def test_what_ray_tells_drivers_does_not_reach_stdout() -> None:
     program = """
-from raylog.api.cli.ray_session import keep_ray_off_stdout
+from raylog.api.cli.joining import keep_ray_off_stdout
 from ray._private.worker import print_to_stdstream
 {silence}
 print_to_stdstream({{"lines": ["a complaint"], "pid": "raylet", "is_err": False}}, ignore_prefix=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from raylog.actors.machine.secret_files import SECRET_FILE, keep_secrets, read_s
 from raylog.actors.metadata_log.files import PROMISE_FILE, SNAPSHOT_FILE
 from raylog.actors.on_ray.data_directories import (
     FoundDirectory,
+    check_free,
     check_no_copies,
     check_writable,
     cluster_of,
@@ -20,12 +22,15 @@ from raylog.actors.on_ray.data_directories import (
     interrupted_formation,
     secrets_in,
 )
+from raylog.actors.on_ray.directory_holder import sign
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets, KeyRing, Standing
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.protocol.topic_names import METADATA_TOPIC
 from raylog.errors import (
     BrokersLeftOut,
     DirectoryCopied,
+    DirectoryLocked,
+    DirectoryNotMade,
     DirectoryNotOurs,
     DiskReadOnly,
     InvalidConfig,
@@ -33,6 +38,7 @@ from raylog.errors import (
     WrongCluster,
 )
 from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
+from raylog.storage.disk.local_disk import LocalDisk
 
 
 def make_broker(
@@ -52,11 +58,42 @@ def test_a_missing_directory_is_blank_and_stays_missing(tmp_path: Path) -> None:
 
 def test_where_nothing_may_be_written_no_broker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write everywhere, so the system's answer is replaced."""
-    monkeypatch.setattr("os.access", lambda place, _mode: place != tmp_path)
+    monkeypatch.setattr("os.access", lambda place, _mode: place != str(tmp_path))
     with pytest.raises(DiskReadOnly, match=f"write in {tmp_path}.*correct the ownership"):
-        check_writable(f"{tmp_path}/data/logs")
+        check_writable(f"{tmp_path}/data/logs", [])
     (tmp_path / "data").mkdir()
-    check_writable(f"{tmp_path}/data/logs")
+    check_writable(f"{tmp_path}/data/logs", [])
+    path = make_broker(tmp_path / "data" / "logs", 0, 0)
+    monkeypatch.setattr("os.access", lambda place, _mode: place != path)
+    with pytest.raises(DiskReadOnly, match=f"write in {path}"):
+        check_writable(f"{tmp_path}/data/logs", find_directories(f"{tmp_path}/data/logs", None))
+
+
+def test_a_directory_that_cannot_be_made_is_refused_and_nothing_is_left_of_the_attempt(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    long = "d" * 300
+    impossible = {
+        f"{tmp_path}/file/data": "Not a directory",
+        f"{tmp_path}/{long}": "File name too long",
+        "/proc/raylog/data": "No such file or directory",
+    }
+    for path, reason in impossible.items():
+        with pytest.raises(DirectoryNotMade, match=f"cannot be made: {reason}.*Give a path where"):
+            check_writable(path, [])
+    check_writable(f"{tmp_path}/data/deep", [])
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_that_another_process_keeps_is_refused(tmp_path: Path) -> None:
+    path = make_broker(tmp_path, 0, 0)
+    found = find_directories(str(tmp_path), 2)
+    check_free(found, 0.0)
+    lock = LocalDisk().lock_directory(path)
+    sign(path, "other")
+    with pytest.raises(DirectoryLocked, match=rf"{path} is locked by .*process {os.getpid()} of the cluster 'other'"):
+        check_free(found, 0.0)
+    lock.release()
+    check_free(found, 0.0)
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
