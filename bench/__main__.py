@@ -20,6 +20,7 @@ from rich.console import Console
 
 from bench import (
     codec_bench,
+    command_bench,
     consume_bench,
     group_bench,
     heartbeat_bench,
@@ -54,6 +55,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "rebalance": rebalance_bench.run,
     "start": start_bench.run,
     "produce": produce_bench.run,
+    "commands": command_bench.run,
     "spark": spark_bench.run,
     "transactions": transaction_bench.run,
 }
