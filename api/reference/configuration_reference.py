@@ -1,12 +1,13 @@
 """docs/configuration.md, made of the definitions themselves: `make docs` writes it.
 
-What may stand in the column "takes" is what each check says when it refuses something.
+What stands behind "Takes" is what each check says when it refuses something.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Final
@@ -53,6 +54,7 @@ _CONSUMERS: Final = """
 Keywords of `raylog.Consumer` and `AsyncConsumer`.
 """
 _ANYTHING: Final = "–"
+_WIDTH: Final = 120
 _NAMED: Final = {
     INT64_MAX: "2⁶³−1",
     INT32_MAX: "2³¹−1",
@@ -62,15 +64,17 @@ _NAMED: Final = {
 
 
 def page() -> str:
-    topics, cluster = _table(_topic_rows()), _table(_cluster_rows())
-    parts = [_HEAD, _TOPICS, *topics, _CLUSTER, *cluster, _PRODUCERS, *_table(_option_rows(ProducerOptions))]
-    return "".join([*parts, _CONSUMERS, *_table(_option_rows(ConsumerOptions))])
+    topics, cluster = _entries(_topic_rows()), _entries(_cluster_rows())
+    parts = [_HEAD, _TOPICS, *topics, _CLUSTER, *cluster, _PRODUCERS, *_entries(_option_rows(ProducerOptions))]
+    return "".join([*parts, _CONSUMERS, *_entries(_option_rows(ConsumerOptions))])
 
 
-def _table(rows: Iterator[tuple[str, str, str, str]]) -> Iterator[str]:
-    yield "\n| name | default | takes | what it is |\n|---|---|---|---|\n"
+def _entries(rows: Iterator[tuple[str, str, str, str]]) -> Iterator[str]:
+    yield "\n"
     for name, default, takes, doc in rows:
-        yield f"| `{name}` | {default} | {takes} | {doc} |\n"
+        allowed = "" if takes == _ANYTHING else f" Takes {takes}."
+        text = f"- **`{name}`**, default {default}. {doc}{allowed}"
+        yield textwrap.fill(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False) + "\n"
 
 
 def _topic_rows() -> Iterator[tuple[str, str, str, str]]:

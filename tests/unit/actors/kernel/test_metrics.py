@@ -185,7 +185,9 @@ def test_the_dashboard_shows_metrics_that_exist_by_tags_that_they_have() -> None
 
 
 def test_the_page_lists_every_metric_with_its_type_and_tags() -> None:
-    rows = re.findall(r"^\| `(raylog_\w+)` \| (\w+) \| ([^|]*) \| ", _PAGE.read_text(), re.MULTILINE)
+    tables = re.findall(r"Tags: (`.+`)\n\n((?:\|.*\n)+)", _PAGE.read_text())
+    found = [(tags, re.findall(r"^\| `(raylog_\w+)` \| (\w+) \| ", table, re.MULTILINE)) for tags, table in tables]
+    rows = [(name, kind, tags) for tags, named in found for name, kind in named]
     listed = {name: (kind, tuple(tags.replace("`", "").split(", "))) for name, kind, tags in rows}
     assert listed == {name: (metric.kind.value, metric.tags) for name, metric in METRICS.items()}
     assert len(rows) == len(listed)

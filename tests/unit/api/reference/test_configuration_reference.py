@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from raylog.actors.cluster.cluster_settings import CLUSTER_SETTINGS
@@ -17,9 +18,8 @@ def test_the_page_is_up_to_date() -> None:
     assert _PAGE.read_text() == page(), "`make docs` writes it anew"
 
 
-def test_it_has_a_row_for_every_name_with_what_it_takes() -> None:
-    rows = [line.split(" | ") for line in page().splitlines() if line.startswith("| `")]
-    names = [row[0].strip("| `") for row in rows]
+def test_it_has_an_entry_for_every_name_with_what_it_takes() -> None:
+    entries = re.findall(r"^- \*\*`(.+?)`\*\*, (.+(?:\n  .+)*)", page(), re.MULTILINE)
     options = [option.name for kind in (ProducerOptions, ConsumerOptions) for option in kind.describe()]
-    assert names == [*(setting.name for setting in TOPIC_SETTINGS), *CLUSTER_SETTINGS, *options]
-    assert {row[0].strip("| `") for row in rows if row[2] == "–"} == {"cluster"}
+    assert [name for name, _ in entries] == [*(each.name for each in TOPIC_SETTINGS), *CLUSTER_SETTINGS, *options]
+    assert {name for name, text in entries if "Takes" not in text} == {"cluster"}
