@@ -1,6 +1,6 @@
 """What one admitted client can cost all others, at each process that it may talk to, for each message it may send.
 
-Each message is sent in all the ways of `hostile_messages.py`, with the payloads of `hostile_batches.py` where it has
+Each message is sent in all the ways of `hostile/messages.py`, with the payloads of `hostile/batches.py` where it has
 one, alone and many at once. The table names the worst of each (rule 34): the longest stall of the process's loop, and
 the most memory above what it had before. `python -m bench hostile`.
 """
@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 import raylog
-from bench.hostile_batches import batches
-from bench.hostile_client import HostileClient, StreamClosed
-from bench.hostile_messages import largest, malformed
+from bench.hostile.batches import batches
+from bench.hostile.client import HostileClient, StreamClosed
+from bench.hostile.messages import largest, malformed
 from bench.loop_watch import LoopWatch, ProcessEnded
 from bench.measuring import Figure
 from bench.real_cluster import actor_pids, coordinator_pids, real_cluster

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bench.hostile_client import HostileClient, StreamClosed
+from bench.hostile.client import HostileClient, StreamClosed
 
 _PAUSE_SECONDS: Final = 0.001
 _MIB: Final = 1 << 20
