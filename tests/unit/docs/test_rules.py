@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.simulator.mutation_seeds import SEEDS
 from tests.simulator.mutations.group_mutations import GROUP_MUTATIONS
 from tests.simulator.mutations.mutations import MUTATIONS
 
@@ -73,3 +74,10 @@ def test_all_mutations_of_a_rule_are_listed(number: str) -> None:
     of_groups = [name for name in GROUP_MUTATIONS if name.startswith(f"rule_{number}_")]
     caught = sorted([mutation.name for mutation in own if not mutation.masked] + of_groups)
     assert _listed(number) == (caught, sorted(mutation.name for mutation in own if mutation.masked))
+
+
+def test_mutations_that_no_seed_catches_are_an_open_point() -> None:
+    open_points = (_ROOT / "docs" / "open_points.md").read_text()
+    open_ones = {each.name for each in MUTATIONS.values() if not each.masked and each.name not in SEEDS}
+    named = set(re.findall(r"`(\w+)`", open_points)) & set(MUTATIONS)
+    assert named == open_ones
