@@ -19,7 +19,7 @@ from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.parallel.rules.parallel_options import ParallelOptions
 from raylog.api.producer.async_producer import AsyncProducer
 from raylog.api.producer.rules.producer_options import ProducerOptions
-from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, spans
+from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, prose, spans
 
 _CLASSES: Final[dict[str, tuple[Any, ...]]] = {  # by the name of a class, or of a variable that holds one of it
     "Producer": (raylog.Producer,),
@@ -37,6 +37,11 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "AsyncConsumer": (ConsumerOptions,),
     "ParallelConsumer": (ConsumerOptions, ParallelOptions),
 }
+_CODE: Final = ("actors", "api", "bench", "examples", "groups", "raylog", "spark_bridge", "storage", "tests")
+_NAMES_OF_OTHERS: Final = {
+    "EndTxn", "GitHub", "InitProducerId", "JetStream", "OpenMessaging", "RAY_REDIS_CA_CERT",
+    "RAY_external_storage_namespace", "RAY_memory_usage_threshold", "key_encoding", "sync_file_range",
+}  # fmt: skip
 _HANDLE: Final = ("Cluster", "cluster")  # of a cluster, which no unit test can import: it needs Ray
 _FOLDERS: Final = ("actors", "api", "groups", "storage")  # modules of the package, not names of `import raylog`
 
@@ -111,6 +116,23 @@ def _unknown_keywords(call: ast.Call) -> Iterator[str]:
     else:
         return
     yield from (f"{owner}.{name}({each.arg}=…)" for each in call.keywords if each.arg and each.arg not in allowed)
+
+
+def _words_of_the_code() -> frozenset[str]:
+    files = (file for folder in _CODE for file in (ROOT / folder).rglob("*.py"))
+    return frozenset(word for file in files for word in re.findall(r"\w+", file.read_text()))
+
+
+_WORDS: Final = _words_of_the_code()
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - {ROOT / "docs" / "metrics.md"}), ids=name_of)
+def test_names_of_the_code_are_those_of_today(page: Path) -> None:
+    """Names with an underscore or a hump, such as `accept_waits` and `AcceptWaits`."""
+    named = [found[1] for span in spans(page) if (found := re.fullmatch(r"@?([A-Za-z_][\w.]*)(?:\(.*\))?", span))]
+    parts = {part for name in named for part in name.split(".") if re.search(r"[^_]_[^_]|[a-z][A-Z]", part)}
+    humps = set(re.findall(r"(?<![`\w.])(?:[A-Z][a-z]+){2,}(?![`\w.])", prose(page)))
+    assert sorted((parts | humps) - _WORDS - _NAMES_OF_OTHERS) == []
 
 
 @pytest.mark.parametrize(
