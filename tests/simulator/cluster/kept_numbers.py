@@ -25,20 +25,20 @@ _FIND_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 
 
-@message(kind=250, for_clients=True)
+@message(kind=246, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Put(Message):
     name: str
     number: int
 
 
-@message(kind=251, for_clients=True)
+@message(kind=247, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Look(Message):
     name: str
 
 
-@message(kind=252)
+@message(kind=248)
 @dataclass(frozen=True, slots=True)
 class Looked(Message):
     number: int

@@ -50,6 +50,9 @@ def test_long_notes_are_wrapped() -> None:
     assert max(map(len, with_figures("", "log", [wordy], _TAKEN).splitlines())) <= 120
 
 
-def test_the_page_of_the_repository_takes_figures() -> None:
+@pytest.mark.parametrize("group", ["replication", "produce", "consume"])
+def test_the_page_of_the_repository_takes_figures_under_their_heading(group: str) -> None:
     page = PAGE.read_text()
-    assert with_figures(page, "replication", _FIGURES, _TAKEN).startswith(page[:200])
+    found = with_figures(page, group, _FIGURES, _TAKEN)
+    assert found.count(f"## {group}\n\n<!-- bench: {group} -->\n2026-11-19, commit `abc1234`") == 1
+    assert found.count("\n## ") == page.count("\n## ")
