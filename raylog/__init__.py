@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from raylog.api.admin.cluster import Cluster
     from raylog.api.admin.formation import connect, start
     from raylog.api.admin.rules.group_descriptions import GroupDescription
+    from raylog.api.admin.rules.kafka_admin_arguments import (
+        ConfigResource,
+        ConfigResourceType,
+        MemberToRemove,
+        NewPartitions,
+        NewTopic,
+    )
     from raylog.api.connection.records import (
         ConsumerRecord,
         GroupMetadata,
@@ -79,6 +86,8 @@ __all__ = [
     "ClusterNotReady",
     "ClusterUnreachable",
     "ColumnBatch",
+    "ConfigResource",
+    "ConfigResourceType",
     "Consumer",
     "ConsumerRecord",
     "FencedMember",
@@ -86,6 +95,9 @@ __all__ = [
     "GroupError",
     "GroupMetadata",
     "InvalidConfig",
+    "MemberToRemove",
+    "NewPartitions",
+    "NewTopic",
     "NotEnoughReplicas",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -130,6 +142,8 @@ _HOMES = {
     "ClusterNotReady": "raylog.errors",
     "ClusterUnreachable": "raylog.errors",
     "ColumnBatch": "raylog.api.consumer.rules.column_batches",
+    "ConfigResource": "raylog.api.admin.rules.kafka_admin_arguments",
+    "ConfigResourceType": "raylog.api.admin.rules.kafka_admin_arguments",
     "Consumer": "raylog.api.consumer.consumer",
     "ConsumerRecord": "raylog.api.connection.records",
     "FencedMember": "raylog.errors",
@@ -137,6 +151,9 @@ _HOMES = {
     "GroupError": "raylog.errors",
     "GroupMetadata": "raylog.api.connection.records",
     "InvalidConfig": "raylog.errors",
+    "MemberToRemove": "raylog.api.admin.rules.kafka_admin_arguments",
+    "NewPartitions": "raylog.api.admin.rules.kafka_admin_arguments",
+    "NewTopic": "raylog.api.admin.rules.kafka_admin_arguments",
     "NotEnoughReplicas": "raylog.errors",
     "OffsetAndMetadata": "raylog.api.connection.records",
     "OffsetAndTimestamp": "raylog.api.connection.records",

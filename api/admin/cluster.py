@@ -39,6 +39,7 @@ from raylog.api.admin.cluster_copies import ClusterCopies
 from raylog.api.admin.cluster_groups import ClusterGroups
 from raylog.api.admin.cluster_shutdown import end_actors
 from raylog.api.admin.cluster_transactions import ClusterTransactions
+from raylog.api.admin.kafka_admin_names import KafkaAdminNames
 from raylog.api.connection.named_cluster import CALL_SECONDS, INSIDE, NamedCluster
 from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
 from raylog.errors import RaylogError
@@ -47,7 +48,7 @@ SHUTDOWN_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new secret
 
 
-class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
+class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, KafkaAdminNames):
     """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
 
     def __init__(self, name: str) -> None:
@@ -104,7 +105,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         """Its name is free at once; the brokers remove its data one after the other."""
         ask_admin(self._calls, DeleteTopic(name), timeout)
 
-    def create_partitions(
+    def _add_partitions(
         self,
         name: str,
         total: int,
@@ -112,7 +113,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         assignment: Sequence[Sequence[int]] | None = None,
         timeout: float = CALL_SECONDS,
     ) -> TopicDescription:
-        """Let the topic have `total` partitions, more than now. `assignment`: of the new ones."""
+        """For `create_partitions`, which takes Kafka's arguments too, as `delete_records` and `elect_leaders` do."""
         return ask_admin(self._calls, CreatePartitions(name, total, assignment), timeout)
 
     def alter_topic_config(
@@ -139,31 +140,19 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions):
         """All settings of the whole cluster."""
         return ask_admin(self._calls, DescribeClusterSettings(), timeout)
 
-    def delete_records(
-        self, before: Mapping[tuple[str, int], int], *, timeout: float = CALL_SECONDS
-    ) -> dict[tuple[str, int], int]:
-        """Let these (topic, partition) begin at an offset, −1: at the high watermark. Where they begin now.
-
-        InternalTopic, PolicyViolation: only compaction removes records there.
-        """
+    def _begin_logs_at(self, starts: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
+        """For `delete_records`."""
         answer: dict[tuple[str, int], int] = self._calls.ask(
-            "delete_records", dict(before), INSIDE * timeout, timeout=timeout, repeatable=True
+            "delete_records", dict(starts), INSIDE * timeout, timeout=timeout, repeatable=True
         )
         return answer
 
     # --- leaders and replicas -------------------------------------------------------------------------------------
 
-    def elect_leaders(
-        self,
-        kind: Literal["preferred", "unclean"] = "preferred",
-        partitions: Sequence[tuple[str, int]] | None = None,
-        *,
-        timeout: float = CALL_SECONDS,
+    def _elect_leaders(
+        self, kind: Literal["preferred", "unclean"], partitions: Sequence[tuple[str, int]] | None, timeout: float
     ) -> dict[tuple[str, int], RaylogError]:
-        """Elect the preferred leaders, or with `kind="unclean"` any that run, where there is none.
-
-        `partitions`: (topic, partition), None: wherever it changes something. Returns what was refused, and why.
-        """
+        """For `elect_leaders`."""
         return ask_admin(self._calls, ElectLeaders(kind, partitions), timeout)
 
     def reassign_partitions(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from raylog.api.admin.rules.group_descriptions import GroupDescription, GroupListing
+from raylog.api.connection.former_names import formerly
 from raylog.api.connection.link_calls import call_over_link
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 
@@ -28,20 +29,23 @@ class ClusterGroups:
         """All groups, by name: id, state, number of members."""
         return self._administer(lambda admin: admin.list_groups(), timeout)
 
-    def describe_group(self, group: str, *, timeout: float = _CALL_SECONDS) -> GroupDescription:
+    @formerly(group="group_id")
+    def describe_group(self, group_id: str, *, timeout: float = _CALL_SECONDS) -> GroupDescription:
         """Members, who has what, offsets and lag of each partition. UnknownGroup.
 
         >>> cluster.describe_group("billing").lag
         """
-        return self._administer(lambda admin: admin.describe(group), timeout)
+        return self._administer(lambda admin: admin.describe(group_id), timeout)
 
-    def delete_group(self, group: str, *, timeout: float = _CALL_SECONDS) -> None:
+    @formerly(group="group_id")
+    def delete_group(self, group_id: str, *, timeout: float = _CALL_SECONDS) -> None:
         """A group without members, with its offsets. UnknownGroup, GroupNotEmpty, UnstableOffset."""
-        self._administer(lambda admin: admin.delete(group), timeout)
+        self._administer(lambda admin: admin.delete(group_id), timeout)
 
+    @formerly(group="group_id")
     def remove_members(
         self,
-        group: str,
+        group_id: str,
         members: Collection[str] = (),
         *,
         instances: Collection[str] = (),
@@ -52,17 +56,19 @@ class ClusterGroups:
 
         UnknownGroup, UnknownMember.
         """
-        self._administer(lambda admin: admin.remove_members(group, members, instances, reason), timeout)
+        self._administer(lambda admin: admin.remove_members(group_id, members, instances, reason), timeout)
 
+    @formerly(group="group_id")
     def list_group_offsets(
-        self, group: str, *, timeout: float = _CALL_SECONDS
+        self, group_id: str, *, timeout: float = _CALL_SECONDS
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What it has committed. UnknownGroup."""
-        return self._administer(lambda admin: admin.offsets(group), timeout)
+        return self._administer(lambda admin: admin.offsets(group_id), timeout)
 
+    @formerly(group="group_id")
     def alter_group_offsets(
         self,
-        group: str,
+        group_id: str,
         offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
         *,
         timeout: float = _CALL_SECONDS,
@@ -75,15 +81,16 @@ class ClusterGroups:
             TopicPartition(*each): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
             for each, at in offsets.items()
         }
-        self._administer(lambda admin: admin.alter_offsets(group, given), timeout)
+        self._administer(lambda admin: admin.alter_offsets(group_id, given), timeout)
 
+    @formerly(group="group_id", timestamp="timestamp_ms")
     def reset_group_offsets(
         self,
-        group: str,
+        group_id: str,
         to: Literal["earliest", "latest"] | None = None,
         *,
         offset: int | None = None,
-        timestamp: int | None = None,
+        timestamp_ms: int | None = None,
         shift: int | None = None,
         topics: Collection[str] | None = None,
         partitions: Collection[tuple[str, int]] | None = None,
@@ -100,17 +107,18 @@ class ClusterGroups:
         """
         from raylog.api.admin.group_administration import ResetTo
 
-        place = ResetTo(to, offset, timestamp, shift)
+        place = ResetTo(to, offset, timestamp_ms, shift)
         place.check()
         chosen = None if partitions is None else [TopicPartition(*each) for each in partitions]
-        return self._administer(lambda admin: admin.reset(group, place, topics, chosen, dry_run), timeout)
+        return self._administer(lambda admin: admin.reset(group_id, place, topics, chosen, dry_run), timeout)
 
+    @formerly(group="group_id")
     def delete_group_offsets(
-        self, group: str, partitions: Iterable[tuple[str, int]], *, timeout: float = _CALL_SECONDS
+        self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float = _CALL_SECONDS
     ) -> None:
         """Of topics that no member reads. UnknownGroup, GroupNotEmpty, UnknownTopic, UnknownPartition."""
         chosen = [TopicPartition(*each) for each in partitions]
-        self._administer(lambda admin: admin.delete_offsets(group, chosen), timeout)
+        self._administer(lambda admin: admin.delete_offsets(group_id, chosen), timeout)
 
     def _administer(self, call: Callable[[GroupAdministration], Coroutine[Any, Any, _T]], timeout: float) -> _T:
         """On the loop of this process's clients; nothing stays open."""

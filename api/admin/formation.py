@@ -47,6 +47,7 @@ from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS
 from raylog.api.admin.cluster import Cluster
 from raylog.api.admin.cluster_shutdown import cluster_names, end_actors
 from raylog.api.connection.controller_calls import ControllerCalls, plain_error
+from raylog.api.connection.former_names import formerly
 from raylog.api.connection.named_cluster import find_cluster
 from raylog.errors import (
     ClusterNotFound,
@@ -71,17 +72,20 @@ _GRACE_SECONDS: Final = 2.0  # so that the controller's own word on what is miss
 _log = logging.getLogger(__name__)
 
 
+@formerly(name="cluster")
 def start(
     data_dir: str | os.PathLike[str],
     brokers: int | None = None,
     *,
-    name: str = DEFAULT_CLUSTER,
+    cluster: str = DEFAULT_CLUSTER,
     form: bool | None = None,
     timeout: float = START_SECONDS,
 ) -> Cluster:
     """A running cluster with brokers on this node, or where nodes carry the resource `raylog_broker`, on those.
 
     `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
+    `cluster`: its name, for clients where there are several.
+
     Starts Ray where none is running. Returns when the brokers have registered and every partition has a leader; a
     partition that cannot have one, because those that may lead it are away or damaged, is told in the log.
 
@@ -91,10 +95,10 @@ def start(
     leaders are missing.
     """
     deadline = time.monotonic() + timeout
-    data_dir = check_before_start(name, data_dir, brokers)
+    data_dir = check_before_start(cluster, data_dir, brokers)
     join_or_start_ray(include_dashboard=False)
     tell_if_open()
-    return _Start(name, data_dir, brokers, timeout, deadline).run(form)
+    return _Start(cluster, data_dir, brokers, timeout, deadline).run(form)
 
 
 def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int | None) -> str:
@@ -109,12 +113,13 @@ def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int
     return data_dir
 
 
-def connect(name: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cluster:
+@formerly(name="cluster")
+def connect(cluster: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) -> Cluster:
     """The cluster of this name that runs on the Ray cluster of this process, or of this machine.
 
     RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady.
     """
-    return find_cluster(Cluster, name, timeout)
+    return find_cluster(Cluster, cluster, timeout)
 
 
 class _Start:

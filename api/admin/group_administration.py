@@ -53,16 +53,16 @@ class ResetTo(NamedTuple):
 
     position: str | None = None  # "earliest", "latest"
     offset: int | None = None
-    timestamp: int | None = None  # milliseconds since 1970: the first record then or later
+    timestamp_ms: int | None = None  # milliseconds since 1970: the first record then or later
     shift: int | None = None  # from what is committed
 
     def check(self) -> None:
         """ValueError."""
         if sum(each is not None for each in self) != 1:
-            raise ValueError("Say one of: to='earliest', to='latest', offset=…, timestamp=…, shift=….")
+            raise ValueError("Say one of: to='earliest', to='latest', offset=…, timestamp_ms=…, shift=….")
         if self.position not in (None, "earliest", "latest"):
             raise ValueError(f"to is 'earliest' or 'latest', and not {self.position!r}.")
-        for name in ("offset", "timestamp"):
+        for name in ("offset", "timestamp_ms"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise ValueError(f"{name} is a whole number from 0 on, and not {value!r}.")
@@ -209,8 +209,8 @@ class GroupAdministration:
         """Within what the logs hold."""
         first = await self._look_up(chosen, EARLIEST)
         last = await self._look_up(chosen, LATEST)
-        if to.timestamp is not None:
-            at_time = await self._look_up(chosen, to.timestamp)
+        if to.timestamp_ms is not None:
+            at_time = await self._look_up(chosen, to.timestamp_ms)
             wanted = {each: last[each] if at == NO_OFFSET else at for each, at in at_time.items()}
         elif to.offset is not None:
             wanted = dict.fromkeys(chosen, to.offset)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from raylog.api.cli.arguments import WrittenFile
+from raylog.api.cli.former_options import formerly
 from raylog.api.cli.output import JSON, formatted, say, show_json, show_table
 from raylog.api.cli.progress import working
 from raylog.api.cli.session import Session, connects
@@ -33,10 +34,18 @@ def _several(text: str, option: str) -> list[int]:
     return found
 
 
-@click.command(short_help="Measure rates and latencies, here and beside others.")
+@click.command(
+    cls=formerly(replicas="replication-factor"), short_help="Measure rates and latencies, here and beside others."
+)
 @click.option("-p", "--partitions", default="3", metavar="N,...", help="Partitions of the topics.  [default: 3]")
 @click.option("-s", "--size", default="100", metavar="N,...", help="Bytes of a record, from 8 on.  [default: 100]")
-@click.option("-r", "--replicas", default="", metavar="N,...", help="[default: 3, or as many as there are brokers]")
+@click.option(
+    "-r",
+    "--replication-factor",
+    default="",
+    metavar="N,...",
+    help="[default: 3, or as many as there are brokers]",
+)
 @click.option("-a", "--acks", default="all", metavar="A,...", help="0, 1, all.  [default: all]")
 @click.option(
     "--rate", type=click.IntRange(min=1), default=1_000, metavar="N", help="A second, for latencies.  [default: 1000]"
@@ -56,7 +65,7 @@ def bench(
     session: Session,
     partitions: str,
     size: str,
-    replicas: str,
+    replication_factor: str,
     acks: str,
     rate: int,
     seconds: float,
@@ -87,7 +96,7 @@ def bench(
     if not set(wanted_acks) <= {"0", "1", "all"}:
         raise click.UsageError(f"-a is 0, 1 or all, or several of them with commas, and not {acks!r}.")
     counts = _several(partitions, "-p")
-    factors = _several(replicas, "-r") if replicas else []
+    factors = _several(replication_factor, "-r") if replication_factor else []
     with ExitStack() as stack:
         targets, left_out = _targets(session, stack, own, against, kafka)
         brokers = session.bench_brokers()

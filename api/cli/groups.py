@@ -127,7 +127,7 @@ def _reset(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise click.UsageError(f"--to: {error}.") from None
     if place.kind == "time":
-        return {"timestamp": place.number}
+        return {"timestamp_ms": place.number}
     if place.kind == "at":
         return {"offset": place.number}
     if place.kind in (START, END):

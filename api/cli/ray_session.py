@@ -58,7 +58,7 @@ def wait_for_nodes(name: str, count: int, timeout: float) -> None:
 def start_cluster(
     name: str, data_dir: str, brokers: int | None, form: bool | None, timeout: float
 ) -> ClusterDescription:
-    return start(data_dir, brokers, name=name, form=form, timeout=timeout).describe_cluster()
+    return start(data_dir, brokers, cluster=name, form=form, timeout=timeout).describe_cluster()
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def temporary_cluster(brokers: int) -> Iterator[Cluster]:
         join_or_start_ray(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         interrupts.take_back()
         try:
-            cluster = start(f"{folder}/data", brokers=brokers, name="bench")
+            cluster = start(f"{folder}/data", brokers=brokers, cluster="bench")
             yield cluster
             cluster.shutdown()
         finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from raylog.api.cli.arguments import Partitions, moment, pairs
+from raylog.api.cli.former_options import formerly
 from raylog.api.cli.lazy_group import LazyGroup
 from raylog.api.cli.output import JSON, formatted, known, listed, one_by_one, show_facts, show_json, show_table, size
 from raylog.api.cli.session import Session, connects
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from raylog.actors.cluster.descriptions import PartitionDescription, ReplicaDescription, TopicDescription
 
 _YES_HELP: Final = "Do not ask on a terminal."
+_RENAMED: Final = formerly(replicas="replication-factor")
 
 
 @click.group(cls=LazyGroup, lazy={"recover": "copies:recover"})
@@ -26,12 +28,12 @@ def topic() -> None:
     """Create, look at and change topics."""
 
 
-@topic.command()
+@topic.command(cls=_RENAMED)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="How many.  [default: 1]")
 @click.option(
     "-r",
-    "--replicas",
+    "--replication-factor",
     type=click.IntRange(min=1),
     metavar="N",
     help="Replicas of each partition.  [default: 3, or as many as there are brokers]",
@@ -45,7 +47,7 @@ def create(
     session: Session,
     names: tuple[str, ...],
     partitions: int | None,
-    replicas: int | None,
+    replication_factor: int | None,
     config: tuple[str, ...],
     if_not_exists: bool,
     output_format: str,
@@ -59,7 +61,9 @@ def create(
     made: list[dict[str, Any]] = []
     for name in names:
         try:
-            found = session.cluster.create_topic(name, partitions, replicas, settings, timeout=session.timeout)
+            found = session.cluster.create_topic(
+                name, partitions, replication_factor, settings, timeout=session.timeout
+            )
         except TopicExists:
             if not if_not_exists:
                 raise
@@ -117,11 +121,11 @@ def describe(session: Session, names: tuple[str, ...], all_config: bool, output_
         show_json(documents)
 
 
-@topic.command()
+@topic.command(cls=_RENAMED)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-c", "--set", "-s", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting.")
 @click.option("-d", "--delete", "defaults", multiple=True, metavar="KEY", help="Put a setting back to its default.")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), metavar="N", help="Change the number of replicas.")
+@click.option("-r", "--replication-factor", type=click.IntRange(min=1), metavar="N", help="Change how many replicas.")
 @formatted
 @connects
 @click.pass_obj
@@ -130,7 +134,7 @@ def alter(
     names: tuple[str, ...],
     changes: tuple[str, ...],
     defaults: tuple[str, ...],
-    replicas: int | None,
+    replication_factor: int | None,
     output_format: str,
 ) -> None:
     """Change settings of topics, or their number of replicas.
@@ -138,16 +142,16 @@ def alter(
     \b
     raylog topic alter clicks -c retention.ms=3600000 -d segment.bytes
     """
-    if not (changes or defaults or replicas):
+    if not (changes or defaults or replication_factor):
         raise click.UsageError("Say what to change: -c KEY=VALUE, -d KEY or -r N.")
     settings = {**pairs(changes, "-c"), **dict.fromkeys(defaults)}
-    under_way = replicas is not None
+    under_way = replication_factor is not None
     with one_by_one(output_format) as tell:
         for name in names:
             if settings:
                 session.cluster.alter_topic_config(name, settings, timeout=session.timeout)
-            if replicas is not None:
-                session.cluster.change_replication_factor(name, replicas, timeout=session.timeout)
+            if replication_factor is not None:
+                session.cluster.change_replication_factor(name, replication_factor, timeout=session.timeout)
             line = f"{name} is changed; its replicas are under way." if under_way else f"{name} is changed."
             tell({"topic": name, "altered": True, "reassigning": under_way}, line)
 
@@ -268,7 +272,8 @@ def _summary(found: TopicDescription) -> dict[str, Any]:
     return {
         "topic": found.name,
         "partitions": len(found.partitions),
-        "replicas": found.replication_factor,
+        "replication_factor": found.replication_factor,
+        "replicas": found.replication_factor,  # its former name
         "under_replicated": sum(each.is_under_replicated for each in found.partitions),
         "internal": found.internal,
     }

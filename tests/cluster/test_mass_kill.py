@@ -28,7 +28,7 @@ def are_back(cluster: raylog.Cluster, killed: set[int]) -> bool:
 
 @pytest.mark.timeout(300)
 def test_writes_go_on_after_all_replicas_were_killed_at_once(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=3, name="mass-kill", timeout=90)
+    cluster = raylog.start(tmp_path, brokers=3, cluster="mass-kill", timeout=90)
     cluster.create_topic("clicks", replication_factor=3, config={"min.insync.replicas": 2}, timeout=90)
     with raylog.Consumer("clicks", cluster=cluster, group_id="g") as consumer:
         consumer.poll(1_000)  # so that there are coordinators, and their topic

@@ -87,7 +87,7 @@ def values(cluster: raylog.Cluster) -> list[bytes]:
 
 
 def led_by_the_first(tmp_path: Path, name: str) -> raylog.Cluster:
-    cluster = raylog.start(tmp_path, brokers=3, name=name)
+    cluster = raylog.start(tmp_path, brokers=3, cluster=name)
     config = {"min.insync.replicas": 1, "segment.bytes": 4096}
     cluster.create_topic(_TOPIC, assignment=[[_FIRST, _OTHER]], config=config)
     produce(cluster, 0, _SHARED)

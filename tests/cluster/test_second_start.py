@@ -45,7 +45,7 @@ def one_record(cluster: raylog.Cluster, group: str) -> list[bytes]:
 
 @pytest.mark.timeout(240)
 def test_a_second_name_takes_nothing_from_a_running_cluster(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=3, name="first")
+    cluster = raylog.start(tmp_path, brokers=3, cluster="first")
     cluster.create_topic("clicks", replication_factor=3)
     with raylog.Producer(cluster=cluster) as producer:
         producer.send("clicks", b"click").result(30)
@@ -54,7 +54,7 @@ def test_a_second_name_takes_nothing_from_a_running_cluster(tmp_path: Path) -> N
 
     began = time.monotonic()
     with pytest.raises(ClusterRunsAlready, match=r"as 'second'.*broker-0.*runs as 'first'"):
-        raylog.start(tmp_path, brokers=3, name="second")
+        raylog.start(tmp_path, brokers=3, cluster="second")
     assert time.monotonic() - began < 1.0 + 4.0  # beside a load; a controller that is made takes longer
     assert actor_names("second") == []
     assert set(sockets_of(cluster.cluster_id)) == sockets
@@ -66,14 +66,14 @@ def test_a_second_name_takes_nothing_from_a_running_cluster(tmp_path: Path) -> N
 
 @pytest.mark.timeout(240)
 def test_a_broker_that_cannot_come_up_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=3, name="locked")
+    cluster = raylog.start(tmp_path, brokers=3, cluster="locked")
     cluster.create_topic("clicks", replication_factor=3)
     cluster.shutdown()
     with locked(tmp_path / "broker-1"), pytest.raises(DirectoryLocked, match="broker-1"):
-        raylog.start(tmp_path, name="locked")
+        raylog.start(tmp_path, cluster="locked")
     assert actor_names("locked") == []
 
-    again = raylog.start(tmp_path, name="locked")
+    again = raylog.start(tmp_path, cluster="locked")
     described = again.describe_cluster()  # at once: start returns when all is there
     assert [each.alive for each in described.brokers] == [True, True, True]
     assert described.offline == 0
@@ -84,11 +84,11 @@ def test_a_broker_that_cannot_come_up_is_named_and_nothing_is_left(tmp_path: Pat
 def test_a_start_does_not_hang_for_a_partition_whose_only_copy_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = raylog.start(tmp_path, brokers=2, name="halved")
+    cluster = raylog.start(tmp_path, brokers=2, cluster="halved")
     cluster.create_topic("clicks", assignment=[[0], [1]])
     cluster.shutdown()
     (tmp_path / "broker-1").rename(tmp_path / "away")
-    again = raylog.start(tmp_path, name="halved")
+    again = raylog.start(tmp_path, cluster="halved")
     assert "clicks-1 (what was acknowledged is on broker 1" in caplog.text
     assert [each.leader for each in again.describe_topic("clicks").partitions] == [0, -1]
     until(lambda: [each.alive for each in again.describe_cluster().brokers] == [True, False])

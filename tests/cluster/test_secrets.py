@@ -52,7 +52,7 @@ def create_once(cluster: raylog.Cluster, topic: str) -> None:
 
 def test_secrets_change_without_an_error_for_whoever_reaches_ray(tmp_path: Path) -> None:
     name = "rotating"
-    cluster = raylog.start(tmp_path, brokers=3, name=name)
+    cluster = raylog.start(tmp_path, brokers=3, cluster=name)
     cluster.create_topic("clicks", partitions=3, config={"min.insync.replicas": "2"})
     before, former = held(tmp_path), cluster.access()
     assert not former.secrets.internal
@@ -85,18 +85,18 @@ def test_secrets_change_without_an_error_for_whoever_reaches_ray(tmp_path: Path)
     with pytest.raises(PeerNotAdmitted), raylog.Producer(cluster=former) as stranger:
         stranger.send("clicks", value=b"late").result(30.0)
     cluster.shutdown()
-    raylog.start(tmp_path, name=name).shutdown()
+    raylog.start(tmp_path, cluster=name).shutdown()
 
 
 def test_the_one_secret_of_an_older_directory_is_replaced_by_two(tmp_path: Path) -> None:
     name = "older"
-    cluster = raylog.start(tmp_path, name=name)
+    cluster = raylog.start(tmp_path, cluster=name)
     cluster.create_topic("clicks")
     with raylog.Producer(cluster=cluster) as producer:
         producer.send("clicks", value=b"v").result(30.0)
     cluster.shutdown()
     (tmp_path / "broker-0" / SECRET_FILE).write_text("ab" * 32)
-    again = raylog.start(tmp_path, name=name)
+    again = raylog.start(tmp_path, cluster=name)
     (found,) = held(tmp_path)
     assert found is not None
     assert bytes.fromhex("ab" * 32) not in (*found.internal, *found.client)

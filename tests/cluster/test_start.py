@@ -37,7 +37,7 @@ def all_in_sync(cluster: raylog.Cluster, topic: str) -> bool:
 
 def test_a_cluster_is_formed_found_stopped_and_restored(tmp_path: Path) -> None:
     name = "whole-life"
-    cluster = raylog.start(tmp_path, name=name)
+    cluster = raylog.start(tmp_path, cluster=name)
     topic = cluster.create_topic("clicks", partitions=2, config={"retention.ms": "1000"})
     assert [each.leader for each in topic.partitions] == [0, 0]
     assert cluster.describe_topic_config("clicks")["retention.ms"] == 1000
@@ -56,7 +56,7 @@ def test_a_cluster_is_formed_found_stopped_and_restored(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotFound):
         raylog.connect(name)
 
-    again = raylog.start(tmp_path, name=name)
+    again = raylog.start(tmp_path, cluster=name)
     assert again.cluster_id == cluster.cluster_id
     until(lambda: all_in_sync(again, "clicks"))
     until(lambda: again.describe_topic("clicks").partitions[1].log_end_offset == 0)
@@ -67,32 +67,32 @@ def test_a_cluster_is_formed_found_stopped_and_restored(tmp_path: Path) -> None:
 
 
 def test_three_brokers_on_one_node_and_more_of_them_later(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=3, name="three")
+    cluster = raylog.start(tmp_path, brokers=3, cluster="three")
     cluster.create_topic("clicks", replication_factor=3)
     until(lambda: all_in_sync(cluster, "clicks"))
     assert len(cluster.describe_topic("clicks").partitions[0].replicas) == 3
     with pytest.raises(BrokersLeftOut, match="3 brokers, and 2"):
-        raylog.start(tmp_path, brokers=2, name="three")
-    same = raylog.start(tmp_path, brokers=4, name="three")
+        raylog.start(tmp_path, brokers=2, cluster="three")
+    same = raylog.start(tmp_path, brokers=4, cluster="three")
     assert same.cluster_id == cluster.cluster_id
     assert [each.broker for each in same.describe_cluster().brokers if each.alive] == [0, 1, 2, 3]
     cluster.shutdown()
 
 
 def test_two_clusters_live_side_by_side(tmp_path: Path) -> None:
-    one, two = (raylog.start(tmp_path / name, name=name) for name in ("one", "two"))
+    one, two = (raylog.start(tmp_path / name, cluster=name) for name in ("one", "two"))
     one.create_topic("clicks")
     assert one.cluster_id != two.cluster_id
     assert two.list_topics() == ()
     with pytest.raises(WrongCluster):
-        raylog.start(tmp_path / "one", name="two")
+        raylog.start(tmp_path / "one", cluster="two")
     one.shutdown()
     assert two.describe_cluster().topics == 0
     two.shutdown()
 
 
 def test_the_process_of_a_replica_is_small_and_outlives_other_workers(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, name="small")
+    cluster = raylog.start(tmp_path, cluster="small")
     cluster.create_topic("clicks")
     process = Path(f"/proc/{cluster.describe_replicas('clicks')[0].pid}")
     maps = (process / "maps").read_text()
@@ -105,7 +105,7 @@ def test_the_process_of_a_replica_is_small_and_outlives_other_workers(tmp_path: 
 
 
 def test_administration(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=2, name="administered")
+    cluster = raylog.start(tmp_path, brokers=2, cluster="administered")
     cluster.create_topic("clicks", partitions=1, replication_factor=1)
     assert len(cluster.create_partitions("clicks", 2).partitions) == 2
     cluster.alter_topic_config("clicks", {"retention.ms": 5000})
@@ -135,7 +135,7 @@ def test_administration(tmp_path: Path) -> None:
 
 def test_a_start_that_may_not_form_a_cluster_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotFound, match="blank"):
-        raylog.start(tmp_path / "data", name="never", form=False)
+        raylog.start(tmp_path / "data", cluster="never", form=False)
     assert actor_names("never") == []
     assert not (tmp_path / "data").exists()
 
@@ -149,7 +149,7 @@ def pid_of_broker(directory: Path) -> int:
 
 def test_killed_processes_are_replaced(tmp_path: Path) -> None:
     name = "killed"
-    cluster = raylog.start(tmp_path, name=name)
+    cluster = raylog.start(tmp_path, cluster=name)
     cluster.create_topic("clicks")
     epoch = cluster.describe_cluster().controller_epoch
     os.kill(pid_of_broker(tmp_path / "broker-0"), signal.SIGKILL)
@@ -161,7 +161,7 @@ def test_killed_processes_are_replaced(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_hangs_is_replaced(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=3, name="hanging")
+    cluster = raylog.start(tmp_path, brokers=3, cluster="hanging")
     cluster.create_topic("clicks", replication_factor=3)
     until(lambda: all_in_sync(cluster, "clicks"))
     stopped = pid_of_broker(tmp_path / "broker-2")
@@ -177,7 +177,7 @@ def test_a_formation_that_was_interrupted_is_completed_by_a_later_start(tmp_path
         f"{tmp_path}/broker-1", BrokerIdentity("begun", 1), claim=Claim("drawn", first_voters=(0, 1, 2))
     )
     claimed.close()
-    cluster = raylog.start(tmp_path, brokers=3, name="interrupted")
+    cluster = raylog.start(tmp_path, brokers=3, cluster="interrupted")
     assert cluster.cluster_id == "begun"
     directories = {each.broker: Path(each.directory).name for each in cluster.describe_cluster().brokers}
     assert directories == {0: "broker-0", 1: "broker-1", 2: "broker-2"}
@@ -186,7 +186,7 @@ def test_a_formation_that_was_interrupted_is_completed_by_a_later_start(tmp_path
 
 
 def test_a_broker_runs_in_no_blank_directory_once_it_had_one_with_data(tmp_path: Path) -> None:
-    cluster = raylog.start(tmp_path, brokers=2, name="unmounted")
+    cluster = raylog.start(tmp_path, brokers=2, cluster="unmounted")
     directory = tmp_path / "broker-1"
     victim = pid_of_broker(directory)
     directory.rename(tmp_path / "aside")
@@ -195,7 +195,7 @@ def test_a_broker_runs_in_no_blank_directory_once_it_had_one_with_data(tmp_path:
     time.sleep(3.0)  # several attempts to start it
     assert not directory.exists()
     with pytest.raises(DirectoryBlank):
-        raylog.start(tmp_path, brokers=2, name="unmounted", timeout=20)
+        raylog.start(tmp_path, brokers=2, cluster="unmounted", timeout=20)
     (tmp_path / "aside").rename(directory)
     until(lambda: [each.alive for each in cluster.describe_cluster().brokers] == [True, True])
     cluster.shutdown()

@@ -48,7 +48,7 @@ def scrape(address: str) -> dict[str, float]:
 
 @pytest.mark.timeout(120)
 def test_ray_exports_what_was_produced_and_consumed(tmp_path: Path, reporting_ray: str) -> None:
-    cluster = raylog.start(tmp_path, brokers=2, name="measured")
+    cluster = raylog.start(tmp_path, brokers=2, cluster="measured")
     cluster.create_topic("clicks", replication_factor=2)
     with raylog.Producer(cluster="measured", transactional_id="mover") as producer:
         producer.init_transactions()

@@ -91,8 +91,8 @@ def test_offsets_of_a_group_without_members_are_reset(cluster: Cluster) -> None:
     assert reset(cluster, shift=-30) == offsets(cluster) == dict.fromkeys((P0, P1, P2, P3), 0)
     assert set(reset(cluster, offset=4).values()) == {4}
     assert set(reset(cluster, offset=400).values()) == {10}, "beyond the end"
-    assert set(reset(cluster, timestamp=TIME).values()) == {0}
-    assert set(reset(cluster, timestamp=TIME + 1).values()) == {10}, "nothing is so late"
+    assert set(reset(cluster, timestamp_ms=TIME).values()) == {0}
+    assert set(reset(cluster, timestamp_ms=TIME + 1).values()) == {10}, "nothing is so late"
     assert set(reset(cluster, position="earliest").values()) == {0}
     only = administer(cluster, lambda admin: admin.reset("g", ResetTo(offset=2), None, [P1], False))
     assert (only, offsets(cluster)[P1], offsets(cluster)[P0]) == ({P1: 2}, 2, 0)

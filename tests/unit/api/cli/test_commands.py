@@ -36,7 +36,8 @@ def test_topics_are_created_listed_described_and_deleted() -> None:
     made = run(cluster, "topic", "create", "clicks", "-p", "3", "-r", "2", "-c", "retention.ms=5")
     assert made.stdout.splitlines() == ["TOPIC   PARTITIONS  REPLICAS  STATUS", "clicks           3         2  created"]
     assert run_json(cluster, "topic", "list") == [
-        {"topic": "clicks", "partitions": 3, "replicas": 2, "under_replicated": 0, "internal": False}
+        {"topic": "clicks", "partitions": 3, "replication_factor": 2, "replicas": 2, "under_replicated": 0,
+         "internal": False}
     ]
     (found,) = run_json(cluster, "topic", "describe", "clicks")
     assert found["config"] == {"retention.ms": "5"}
@@ -60,6 +61,19 @@ def test_topics_are_changed(cluster: FakeCluster) -> None:
         ("replicas", ("clicks", 2)),
         ("partitions", ("clicks", 4)),
     ]
+
+
+@pytest.mark.parametrize("option", [["--replicas", "2"], ["--replicas=2"]])
+def test_an_option_under_its_former_name_works_and_says_what_it_is_now(cluster: FakeCluster, option: list[str]) -> None:
+    made = run(cluster, "topic", "create", "views", *option, "--format", "json")
+    assert made.stderr == (
+        "raylog: --replicas is --replication-factor now. The former name goes with the next release.\n"
+    )
+    assert json.loads(made.stdout)[0]["replication_factor"] == 2
+    assert run(cluster, "topic", "alter", "clicks", *option).exit_code == 0
+    assert cluster.calls == [("replicas", ("clicks", 2))]
+    assert run(cluster, "topic", "create", "other", "--replication-factor", "2").stderr == ""
+    assert "--replicas" not in run(cluster, "topic", "create", "--help").stdout
 
 
 def test_records_are_trimmed_by_offset_end_and_time(cluster: FakeCluster) -> None:
