@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -36,11 +37,16 @@ ConfigValue: TypeAlias = str | int | float
 
 _TIMES: Final = {"ms": 1, "s": SECOND_MS, "m": 60 * SECOND_MS, "h": HOUR_MS, "d": DAY_MS}
 _SIZES: Final = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
-_UNITS: Final = {  # by the end of a setting's name: units, and what may be written beside numbers
-    ".ms": (_TIMES, ", or a time such as 30s, 1h or 7d"),
-    ".bytes": (_SIZES, ", or a size such as 64KiB or 512MiB"),
+_TIMES_TAKEN: Final = ", or a time such as 30s, 1h or 7d"
+_SIZES_TAKEN: Final = ", or a size such as 64KiB or 512MiB"
+_UNITS: Final = {  # by the last word of a setting's name: units, and what may be written beside numbers
+    "ms": (_TIMES, _TIMES_TAKEN),
+    "bytes": (_SIZES, _SIZES_TAKEN),
+    "memory": (_SIZES, _SIZES_TAKEN),
+    "size": (_SIZES, _SIZES_TAKEN),
 }
-_WITH_UNIT: Final = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)\s*")
+_LAST_WORD: Final = re.compile(r"[._]([a-z]+)(?:\.per\.second)?$")
+_WITH_UNIT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,7 @@ class Setting:
 
 def _integer(low: int, high: int) -> Callable[[str, ConfigValue], int]:
     def read(name: str, value: ConfigValue) -> int:
-        written = next((example for ending, (_, example) in _UNITS.items() if name.endswith(ending)), "")
-        expected = f"a whole number from {low} to {high}{written}"
+        expected = f"a whole number from {low} to {high}{units_taken(name)}"
         number = _number(name, str(value))
         if number is None:
             raise InvalidConfig(name, value, expected)
@@ -71,10 +76,31 @@ def _number(name: str, text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        found = _WITH_UNIT.fullmatch(text)
-    units = next((units for ending, (units, _) in _UNITS.items() if name.endswith(ending)), {})
-    unit = None if found is None else units.get(found[2])
-    return None if found is None or unit is None else int(found[1]) * unit
+        number = with_unit(name, text)
+    return number if isinstance(number, int) else None
+
+
+def with_unit(name: str, text: str) -> int | float | None:
+    """How many milliseconds or bytes `7d`, `1.5s` or `512MiB` are, for the setting or option of this name.
+
+    None: the text is no number with a unit, or not with one that fits.
+    """
+    found = _WITH_UNIT.fullmatch(text)
+    unit = None if found is None else _units(name)[0].get(found[2])
+    if found is None or unit is None:
+        return None
+    count = Fraction(found[1]) * unit
+    return int(count) if count == int(count) else float(count)
+
+
+def units_taken(name: str) -> str:
+    """What may be written beside numbers, for people. Empty: nothing."""
+    return _units(name)[1]
+
+
+def _units(name: str) -> tuple[Mapping[str, int], str]:
+    word = _LAST_WORD.search(name)
+    return _UNITS.get(word[1] if word else "", ({}, ""))
 
 
 def readable(name: str, value: ConfigValue) -> str:
@@ -82,7 +108,7 @@ def readable(name: str, value: ConfigValue) -> str:
     number = _number(name, str(value))
     if number is None or number <= 0:
         return str(value)
-    units = next((units for ending, (units, _) in _UNITS.items() if name.endswith(ending)), {})
+    units = _units(name)[0]
     unit, size = max(((u, s) for u, s in units.items() if number % s == 0), key=lambda each: each[1], default=("", 1))
     return f"{number // size}{unit}" if size > 1 else str(value)
 

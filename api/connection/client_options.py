@@ -7,7 +7,8 @@
     options = ConsumerOptions.parse(given)      # UnknownConfig ("did you mean"), InvalidConfig
 
 Values are checked once, when a client is made, and frozen from there on. A check returns the value to keep, so it
-may tidy it up. It is strict about types: options are written in Python, so the text "500" is no number.
+may tidy it up. It is strict about types: options are written in Python, so the text "500" is no number. A time or a
+size may be text with its unit: "5ms", "64MiB".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from raylog.api.connection.kafka_hints import hint_for, name_here, plain
+from raylog.config import units_taken, with_unit
 from raylog.errors import InvalidConfig, UnknownConfig
 
 Check: TypeAlias = Callable[[str, object], Any]
@@ -81,20 +83,29 @@ def _unknown(name: str, known: Mapping[str, object]) -> UnknownConfig:
 
 def whole_number(low: int, high: int) -> Check:
     def check(name: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise InvalidConfig(name, value, f"a whole number from {low} to {high}")
-        return value
+        found = _counted(name, value)
+        if not isinstance(found, int) or not low <= found <= high:
+            raise InvalidConfig(name, value, f"a whole number from {low} to {high}{units_taken(name)}")
+        return found
 
     return check
 
 
 def number(low: float, high: float) -> Check:
     def check(name: str, value: object) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-            raise InvalidConfig(name, value, f"a number from {low:g} to {high:g}")
-        return value
+        found = _counted(name, value)
+        if found is None or not low <= found <= high:
+            raise InvalidConfig(name, value, f"a number from {low:g} to {high:g}{units_taken(name)}")
+        return found
 
     return check
+
+
+def _counted(name: str, value: object) -> int | float | None:
+    """A number, also one that is written with its unit. None: it is none."""
+    if isinstance(value, str):
+        return with_unit(name, value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def boolean(name: str, value: object) -> bool:

@@ -13,10 +13,9 @@ from inspect import Parameter
 from typing import Any, Final, TypeVar
 
 from raylog.api.connection.client_options import ClientOptions, Option
-from raylog.config import DAY_MS, GIB, HOUR_MS, KIB, MIB
+from raylog.config import readable
 
 _Client = TypeVar("_Client")
-_UNITS: Final = {"bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")), "ms": ((DAY_MS, "d"), (HOUR_MS, "h"))}
 _HAS_NO_DEFAULT: Final = ("handler",)
 
 
@@ -39,12 +38,9 @@ def lists_options(
 
 
 def in_units(name: str, value: float) -> str:
-    """For people, where it is so much of a larger unit: ` (32 MiB)`."""
-    units = _UNITS["ms"] if name.endswith("ms") else _UNITS["bytes"]
-    for size, unit in units:
-        if value >= size and value % size == 0:
-            return f" ({value // size:g} {unit})"
-    return ""
+    """For people, where it is so much of a larger unit: ` (32MiB)`."""
+    written = readable(name, value)
+    return "" if written == str(value) else f" ({written})"
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:

@@ -32,10 +32,12 @@ def test_values_may_be_text_as_kafka_users_write_them() -> None:
         ("retention.ms", "7d", 604_800_000, "7d"),
         ("retention.ms", " 90 m ", 5_400_000, "90m"),
         ("retention.ms", "1500", 1500, "1500"),
+        ("retention.ms", "1.5h", 5_400_000, "90m"),
         ("retention.ms", -1, -1, "-1"),
         ("segment.bytes", "512MiB", 2**29, "512MiB"),
         ("segment.bytes", "1000000", 1_000_000, "1000000"),
         ("retention.bytes", "2TiB", 2**41, "2TiB"),
+        ("scrub.bytes.per.second", "20MiB", 20 * 2**20, "20MiB"),
         ("index.interval.bytes", 0, 0, "0"),
         ("min.insync.replicas", 2, 2, "2"),
         ("cleanup.policy", "compact", "compact", "compact"),
@@ -51,8 +53,9 @@ def test_times_and_sizes_are_written_and_shown_as_people_do(
 
 @pytest.mark.parametrize(
     ("name", "written"),
-    [("retention.ms", "7x"), ("retention.ms", "7MiB"), ("segment.bytes", "1h"), ("flush.messages", "1h")],
-)
+    [("retention.ms", "7x"), ("retention.ms", "7MiB"), ("retention.ms", "0.1ms"), ("segment.bytes", "1h"),
+     ("flush.messages", "1h")],
+)  # fmt: skip
 def test_other_units_are_refused(name: str, written: str) -> None:
     with pytest.raises(InvalidConfig):
         TopicConfig.parse({name: written})

@@ -123,22 +123,22 @@ class ConsumerSettings(TypedDict, total=False):
     key_deserializer: Callable[[bytes], Any] | DeserializingObject | None
     value_deserializer: Callable[[bytes], Any] | DeserializingObject | None
     interceptors: Sequence[Callable[[list[ConsumerRecord]], list[ConsumerRecord]] | Any]
-    fetch_max_wait_ms: int
-    fetch_min_bytes: int
-    fetch_max_bytes: int
-    max_partition_fetch_bytes: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
+    fetch_max_wait_ms: int | str
+    fetch_min_bytes: int | str
+    fetch_max_bytes: int | str
+    max_partition_fetch_bytes: int | str
+    request_timeout_ms: int | str
+    retry_backoff_ms: int | str
     auto_offset_reset: Literal["earliest", "latest", "none"]
     isolation_level: Literal["read_uncommitted", "read_committed"]
     max_poll_records: int
-    consumer_timeout_ms: float
+    consumer_timeout_ms: float | str
     use_local_files: bool
     exclude_internal_topics: bool
     enable_auto_commit: bool
-    auto_commit_interval_ms: int
-    max_poll_interval_ms: int
+    auto_commit_interval_ms: int | str
+    max_poll_interval_ms: int | str
     group_remote_assignor: str
     client_rack: str
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
+    session_timeout_ms: int | str
+    heartbeat_interval_ms: int | str

@@ -106,11 +106,11 @@ class ParallelSettings(ConsumerSettings, total=False):
     workers: int
     order: Literal["key", "partition", "unordered"]
     window: int
-    pending_memory: int
+    pending_memory: int | str
     retries: int | None
-    retry_pause_ms: float
-    longest_retry_pause_ms: float
+    retry_pause_ms: float | str
+    longest_retry_pause_ms: float | str
     dead_letter_topic: str | None
     when_exhausted: Literal["stop", "skip"]
-    revoke_timeout_ms: int | None
+    revoke_timeout_ms: int | str | None
     pattern: str | None

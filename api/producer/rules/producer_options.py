@@ -167,20 +167,20 @@ class ProducerSettings(TypedDict, total=False):
     acks: Literal[0, 1, -1, "all", "0", "1", "-1"]
     enable_idempotence: bool | None
     compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None
-    batch_size: int
-    linger_ms: float
+    batch_size: int | str
+    linger_ms: float | str
     max_in_flight: int
-    buffer_memory: int
-    max_block_ms: int
-    max_request_size: int
-    delivery_timeout_ms: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
+    buffer_memory: int | str
+    max_block_ms: int | str
+    max_request_size: int | str
+    delivery_timeout_ms: int | str
+    request_timeout_ms: int | str
+    retry_backoff_ms: int | str
+    retry_backoff_max_ms: int | str
     partitioner: (
         Literal["default", "round_robin", "random", "least_loaded", "source_hash"]
         | Callable[[bytes | None, Sequence[int], Sequence[int]], int]
     )
     transactional_id: str | None
-    transaction_timeout_ms: int
+    transaction_timeout_ms: int | str
     interceptors: Sequence[object]

@@ -42,6 +42,52 @@ class Upper:
         return value.upper().encode()
 
 
+@dataclass(frozen=True)
+class Measured(ClientOptions):
+    linger_ms: float = option(0, number(0, 10_000), "a time, perhaps not whole")
+    max_block_ms: int = option(60_000, whole_number(0, 10**9), "a time")
+    buffer_memory: int = option(1024, whole_number(0, 2**40), "a size")
+    batch_size: int = option(1024, whole_number(0, 2**40), "a size")
+    fetch_max_bytes: int = option(1024, whole_number(0, 2**40), "a size")
+    workers: int = option(16, whole_number(1, 100), "a count")
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "meant"),
+    [
+        ("linger_ms", "5ms", 5),
+        ("linger_ms", "0.5ms", 0.5),
+        ("linger_ms", "1.5s", 1500),
+        ("max_block_ms", "1h", 3_600_000),
+        ("max_block_ms", "1.001s", 1001),
+        ("buffer_memory", "64MiB", 2**26),
+        ("batch_size", "64 KiB", 2**16),
+        ("fetch_max_bytes", "1.5KiB", 1536),
+    ],
+)
+def test_times_and_sizes_may_have_their_unit(name: str, written: str, meant: float) -> None:
+    value = getattr(Measured.parse({name: written}), name)
+    assert (value, type(value)) == (meant, type(meant))
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "expected"),
+    [
+        ("max_block_ms", "0.5ms", "or a time such as 30s, 1h or 7d"),
+        ("max_block_ms", "5MiB", "or a time such as 30s, 1h or 7d"),
+        ("max_block_ms", "500", "or a time such as 30s, 1h or 7d"),
+        ("linger_ms", "1h", "a number from 0 to 10000, or a time such as 30s, 1h or 7d"),
+        ("buffer_memory", "64MB", "or a size such as 64KiB or 512MiB"),
+        ("buffer_memory", "1h", "or a size such as 64KiB or 512MiB"),
+        ("workers", "4KiB", "a whole number from 1 to 100"),
+    ],
+)
+def test_what_has_no_unit_or_another_is_refused_with_those_that_fit(name: str, written: str, expected: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        Measured.parse({name: written})
+    assert raised.value.expected.endswith(expected)
+
+
 def test_defaults_are_filled_in() -> None:
     assert Options.parse({}) == Options()
     assert Options.parse({"acks": 1}).acks == 1

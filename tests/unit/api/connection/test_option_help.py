@@ -41,6 +41,7 @@ def test_the_signature_and_the_help_have_every_option(client: Any, kinds: list[A
 
 def test_values_of_sets_and_large_sizes_are_written_out() -> None:
     assert "auto_offset_reset: Literal['earliest', 'latest', 'none'] = 'latest'" in (Consumer.__doc__ or "")
-    assert "buffer_memory: int = 67108864 (64 MiB)" in (Producer.__doc__ or "")
+    assert "request_timeout_ms: int | str = 30000 (30s)" in (Producer.__doc__ or "")
+    assert "buffer_memory: int | str = 67108864 (64MiB)" in (Producer.__doc__ or "")
     assert inspect.signature(ParallelConsumer).parameters["handler"].default is inspect.Parameter.empty
     assert next(iter(inspect.signature(Consumer).parameters)) == "topics"
