@@ -1,6 +1,6 @@
 """Pictures in Mermaid are of kinds that code hosts draw, and keep clear of what breaks them.
 
-To see whether all of them can be drawn, paste a page into a preview of a code host: no parser is at hand here.
+What they look like shows a preview of a code host: nothing here can draw them.
 """
 
 from __future__ import annotations
