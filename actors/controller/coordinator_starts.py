@@ -28,9 +28,9 @@ from raylog.actors.cluster.placement.coordinator_placement import (
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.silence_watch import SilenceWatch
 from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS, OFFSETS_TOPIC

@@ -23,8 +23,8 @@ from raylog.actors.controller.replica_starts import ReplicaSupervisor
 from raylog.actors.controller.secret_rotation import SecretRotation
 from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.writer import MetadataWriter, Recovered
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from raylog.actors.kernel.clock import TimerHandle, Timers
+from raylog.actors.kernel.timers import TimerHandle, Timers
 
 HEARTBEAT_SECONDS: Final = 0.3
 SILENCE_SECONDS: Final = 1.5

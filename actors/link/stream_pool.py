@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeAlias
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Ping
 from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, StreamNotOpen

@@ -31,7 +31,6 @@ from raylog.actors.protocol.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.protocol.topic_names import is_internal
-from raylog.actors.replica.append_waits import AppendWaits
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.replica.payload_checks import PayloadChecks
@@ -39,6 +38,7 @@ from raylog.actors.replica.pushes import FollowerPushes
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.follower_sync import check_epoch
 from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
+from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import (
     DeletionTimedOut,
     DiskFull,

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metric_definitions import (
     HIGH_WATERMARK,
@@ -30,6 +29,7 @@ from raylog.actors.kernel.metric_definitions import (
     Reading,
 )
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import (
     Assign,
     ProposeIsr,

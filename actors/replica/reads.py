@@ -27,9 +27,9 @@ from raylog.actors.protocol.replication_messages import (
     ListOffset,
 )
 from raylog.actors.replica.committed_reads import AbortedPairs, CommittedBatches, committed_batches, committed_slice
-from raylog.actors.replica.fetch_waits import FetchWaits
 from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
 from raylog.actors.replica.rules.follower_sync import check_epoch, divergence
+from raylog.actors.replica.waits import FetchWaits
 from raylog.errors import NotLeader, OffsetNotAvailable
 from raylog.storage.log.reader import (
     FetchedBatches,

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import TimerHandle, Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metric_definitions import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.identifiers import check_transactional_id

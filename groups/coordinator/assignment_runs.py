@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import TimerHandle, Timers
+from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.calling import Assignors, Given
 from raylog.groups.assignors.loading import check_assignor

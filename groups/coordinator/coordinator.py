@@ -28,7 +28,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.clock import TimerHandle, Timers
+from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     CoordinatorLoading,

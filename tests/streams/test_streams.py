@@ -21,8 +21,8 @@ import pytest
 import uvloop
 
 from raylog.actors.kernel.answer_room import AnswerRoom
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.stream_interface import Answer, Handler, LaterAnswer, Request, Response
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.machine import stream_connection, stream_door
 from raylog.actors.machine.admission import NONCE_BYTES, Dialer
 from raylog.actors.machine.stream_connection import StreamConnection
@@ -32,7 +32,7 @@ from raylog.actors.protocol.endpoint import Endpoint, StreamLimits
 from raylog.actors.protocol.frames import ONE_WAY, REQUEST, encode_header
 from raylog.actors.protocol.messages import Done, DoorFull, Hello, Message, Ping, message, pack
 from raylog.actors.protocol.replication_messages import Pull
-from raylog.actors.replica.fetch_waits import FetchWaits
+from raylog.actors.replica.waits import FetchWaits
 from raylog.config import KIB, MIB
 from raylog.errors import (
     DirectoryNotOurs,

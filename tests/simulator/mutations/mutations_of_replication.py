@@ -14,7 +14,6 @@ from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr
 from raylog.actors.protocol.messages import is_for_clients
 from raylog.actors.protocol.replication_messages import NO_EPOCH, EpochEnd, Pushed
 from raylog.actors.replica import reads
-from raylog.actors.replica.append_waits import AppendWaits
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
@@ -23,6 +22,7 @@ from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules import follower_sync
 from raylog.actors.replica.rules.follower_sync import Verdict
 from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
+from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import DiskError, NotLeader, OffsetOutOfRange, RaylogError
 from raylog.storage.format.record_batch import next_offset_of
 from raylog.storage.log.reader import Isolation

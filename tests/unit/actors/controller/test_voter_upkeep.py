@@ -9,11 +9,11 @@ import pytest
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
-from raylog.actors.kernel.clock import Timers
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.actors.protocol.metadata_records import BrokerDraining, BrokerFenced, BrokerRegistration
-from tests.unit.actors.kernel.test_clock import in_a_process
+from tests.unit.actors.kernel.test_timers import in_a_process
 from tests.unit.actors.metadata_world import named
 
 

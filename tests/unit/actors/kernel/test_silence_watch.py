@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.silence_watch import SilenceWatch
+from raylog.actors.kernel.timers import Timers
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM
-from tests.unit.actors.kernel.test_clock import in_a_process
+from tests.unit.actors.kernel.test_timers import in_a_process
 
 
 def test_a_sign_of_life_puts_it_off() -> None:

@@ -8,19 +8,19 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.machine.kept_memory import raw_memory
 from raylog.actors.machine.requests_in_flight import AnswerCall, Reply, RequestsInFlight
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Appended
-from raylog.actors.replica.append_waits import AppendWaits
 from raylog.actors.replica.hosted_log import PartitionName
 from raylog.actors.replica.rules.counters import ReplicaCounters
+from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import AppendTimedOut, RequestTimedOut, StreamClosed, StreamNotOpen, TooManyBytesInFlight
-from tests.unit.actors.kernel.test_clock import in_a_process
+from tests.unit.actors.kernel.test_timers import in_a_process
 
 _DONE = Response(Done())
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.kernel.answer_room import AnswerRoom
-from raylog.actors.kernel.clock import Timers
 from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response, Stream
+from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Fetched
-from raylog.actors.replica.fetch_waits import FetchWaits
 from raylog.actors.replica.leader import LeaderRole
+from raylog.actors.replica.waits import FetchWaits
 from raylog.config import MIB
 from raylog.errors import NotLeader, RemoteFailed, StreamNotOpen, TooManyBytesInFlight
 from tests.simulator.world.machines import SimEnvironment
