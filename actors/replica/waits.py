@@ -1,16 +1,13 @@
-"""Appends under acks=all that wait for the high watermark to pass them (rules 2 and 18).
-
-What must stay true: each is answered exactly once: when the high watermark has reached its end, when its time is over,
-when the in-sync replicas have become too few, or when this replica no longer leads. The last three leave the
-outcome open: the batch is in the log, and its producer repeats it under the same sequence. How many bytes wait has a
-bound, over all streams (rule 31).
-
-Fetches that wait for more to read: `fetch.min.bytes` and `fetch.max.wait.ms`.
+"""What waits at a leader: appends for the high watermark to pass them (rules 2 and 18), fetches for more to read.
 
 What must stay true:
-- A waiting fetch is answered once, when there is enough, when its time is over, or when this replica no longer leads.
-  Nothing is left of it once its stream has ended.
-- While nothing waits, an append costs nothing here; a slow reader stalls nobody.
+- An append under acks=all is answered exactly once: when the high watermark has reached its end, when its time is over,
+  when the in-sync replicas have become too few, or when this replica no longer leads. The last three leave the outcome
+  open: the batch is in the log, and its producer repeats it under the same sequence. How many bytes wait has a bound,
+  over all streams (rule 31).
+- A fetch that waits (`fetch.min.bytes`, `fetch.max.wait.ms`) is answered once: when there is enough, when its time is
+  over, or when this replica no longer leads. Nothing is left of it once its stream has ended.
+- While no fetch waits, an append costs nothing here; a slow reader stalls nobody.
 - Nothing is read for a client that does not take its answers; its fetches wait on, and what they wait for costs nothing
   (rule 31). So an answer goes out in the moment in which it is read: the next one sees how much is unsent.
 """
@@ -35,7 +32,7 @@ from raylog.errors import AppendTimedOut, RaylogError, TooManyBytesInFlight
 MAX_WAITING_BYTES: Final = 256 * MIB
 
 
-class _Waiting:
+class _WaitingAppend:
     __slots__ = ("answer", "began", "deadline_ms", "end_offset", "number", "owed", "size", "timeout_ms")
 
     def __init__(
@@ -50,7 +47,7 @@ class _Waiting:
         self.timeout_ms = timeout_ms
         self.deadline_ms = now_ms + timeout_ms
 
-    def __lt__(self, other: _Waiting) -> bool:
+    def __lt__(self, other: _WaitingAppend) -> bool:
         return (self.end_offset, self.number) < (other.end_offset, other.number)
 
 
@@ -65,7 +62,7 @@ class AppendWaits:
         self._timers = timers
         self._counters = counters
         self._loop = asyncio.get_running_loop()
-        self._heap: list[_Waiting] = []
+        self._heap: list[_WaitingAppend] = []
         self._numbers = 0
         self._bytes = 0
         self._timer: TimerHandle | None = None
@@ -84,7 +81,7 @@ class AppendWaits:
         self._numbers += 1
         self._bytes += size
         now_ms = self._loop.time() * 1000
-        waiting = _Waiting(end_offset, self._numbers, size, answer, began, now_ms, timeout_ms)
+        waiting = _WaitingAppend(end_offset, self._numbers, size, answer, began, now_ms, timeout_ms)
         heapq.heappush(self._heap, waiting)
         if waiting.deadline_ms < self._timer_at_ms:
             self._look_at(waiting.deadline_ms, timeout_ms)
@@ -126,7 +123,7 @@ class AppendWaits:
             self._look_at(next_ms, next_ms - now_ms)
 
 
-class _Waiting:
+class _WaitingFetch:
     __slots__ = ("is_deferred", "is_due", "owed", "stream", "timer", "try_answer")
 
     def __init__(self, stream: Stream, try_answer: Callable[[bool], Answer]) -> None:
@@ -143,13 +140,13 @@ class FetchWaits:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[_WaitingFetch, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def wait(self, stream: Stream, try_answer: Callable[[bool], Answer], max_wait_ms: int) -> LaterAnswer:
-        waiting = _Waiting(stream, try_answer)
+        waiting = _WaitingFetch(stream, try_answer)
         self._waiting[waiting] = None
         waiting.timer = self._timers.after(max_wait_ms, partial(self._is_over, waiting))
         waiting.owed.when_cancelled(partial(self._forget, waiting))
@@ -164,15 +161,15 @@ class FetchWaits:
         for waiting in list(self._waiting):
             self._fail(waiting, error)
 
-    def _is_over(self, waiting: _Waiting) -> None:
+    def _is_over(self, waiting: _WaitingFetch) -> None:
         waiting.is_due = True
         self._attempt(waiting)
 
-    def _reads_again(self, waiting: _Waiting) -> None:
+    def _reads_again(self, waiting: _WaitingFetch) -> None:
         waiting.is_deferred = False
         self._attempt(waiting)
 
-    def _attempt(self, waiting: _Waiting) -> None:
+    def _attempt(self, waiting: _WaitingFetch) -> None:
         if waiting not in self._waiting or waiting.is_deferred:
             return
         if waiting.stream.is_congested:
@@ -188,11 +185,11 @@ class FetchWaits:
             self._forget(waiting)
             waiting.owed.give(answer)
 
-    def _fail(self, waiting: _Waiting, error: RaylogError) -> None:
+    def _fail(self, waiting: _WaitingFetch, error: RaylogError) -> None:
         self._forget(waiting)
         waiting.owed.fail(error)
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _forget(self, waiting: _WaitingFetch) -> None:
         self._waiting.pop(waiting, None)
         if waiting.timer is not None:
             self._timers.cancel(waiting.timer)
