@@ -1,4 +1,4 @@
-"""A client's streams: one for each process it speaks to, dialled when needed.
+"""A client's streams, one for each process it speaks to, dialled when needed; and what it has under way to leaders.
 
     none ──get──► dialling ──► open ──ended, dropped──► none
       ▲               │
@@ -7,6 +7,8 @@
 What must stay true:
 - Whoever asks while a stream is being dialled waits for that one, and all go on in the order in which they asked.
 - A dial that nobody waits for any more still ends, and its stream is not lost.
+- A request that was sent ends in its answer, or in an error that says that its outcome is unknown. It is not waited for
+  once a newer leader epoch is known, for then the answer may never come (rule 27).
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Container
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.timers import Timers
+from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Ping
-from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, StreamNotOpen
+from raylog.errors import PeerNotAdmitted, PeerUnreachable, RaylogError, RequestTimedOut, StreamNotOpen
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -208,8 +211,53 @@ class StreamPool:
             peer.is_pinged = False
 
 
-def _fail(future: asyncio.Future[Stream], error: RaylogError) -> None:
+def _fail(future: asyncio.Future[Any], error: RaylogError) -> None:
     """Whoever has dropped the future is not told, and neither is the log. Each gets an error of its own to raise."""
     if not future.done():
         future.set_exception(type(error)(*error.args))
         future.exception()
+
+
+class LeaderRequests:
+    """What this client has under way to leaders, so that it ends when a leader is replaced."""
+
+    def __init__(self) -> None:
+        self._sent: dict[asyncio.Future[Any], PartitionLeader] = {}
+        self._dialling: dict[asyncio.Future[Any], PartitionLeader] = {}
+
+    def __len__(self) -> int:
+        return len(self._sent) + len(self._dialling)
+
+    async def sent(self, future: asyncio.Future[Any], leader: PartitionLeader) -> Any:
+        """Wait for an answer."""
+        self._sent[future] = leader
+        try:
+            return await future
+        finally:
+            del self._sent[future]
+
+    async def dialling(self, future: asyncio.Future[Any], leader: PartitionLeader) -> Any:
+        """Wait for a stream."""
+        self._dialling[future] = leader
+        try:
+            return await future
+        finally:
+            del self._dialling[future]
+
+    def give_up(self, is_outdated: Callable[[PartitionLeader], bool]) -> None:
+        """What was asked of such leaders."""
+        for future, leader in self._dialling.items():
+            if is_outdated(leader):
+                _fail(future, replaced(leader))
+        for future, leader in self._sent.items():
+            if is_outdated(leader):
+                _fail(future, RequestTimedOut(f"{_name(leader)}, which is replaced,", 0))
+
+
+def replaced(leader: PartitionLeader) -> StreamNotOpen:
+    """Nothing was sent, and nothing should be."""
+    return StreamNotOpen(_name(leader), "it does not lead any more")
+
+
+def _name(leader: PartitionLeader) -> str:
+    return f"the leader of {leader.topic}-{leader.partition} under epoch {leader.epoch}"
