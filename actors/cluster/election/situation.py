@@ -1,6 +1,6 @@
 """What a decision about one partition has to know beside the partition itself.
 
-It is taken together here once, so that the rules (`eligible_leavers.py`, `leader_election.py`, `reassignment_steps.py`)
+It is taken together here once, so that the rules (`eligible_leavers.py`, `leader_election.py`, `partition_decision.py`)
 work on one partition and plain sets, and never look into the state of the whole cluster.
 """
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raylog.actors.cluster.election.leader_election import hand_over
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.reassignment_steps import keeps_somebody, retarget
+from raylog.actors.cluster.election.partition_decision import keeps_somebody, retarget, settle
 from raylog.actors.cluster.election.situation import situation_of
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.placement import Load, Site, place_another

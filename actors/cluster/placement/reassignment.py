@@ -1,4 +1,4 @@
-"""Moving replicas, as it is asked for: checked, for many partitions at once. The steps are in `reassignment_steps.py`.
+"""Moving replicas, as it is asked for: checked, for many partitions at once. The steps are in `partition_decision.py`.
 
 All or nothing: an error leaves every partition as it was.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.reassignment_steps import keeps_somebody, retarget
+from raylog.actors.cluster.election.partition_decision import keeps_somebody, retarget, settle
 from raylog.actors.cluster.election.situation import situation_of
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.placement import Load, Site, most_dispensable, place_another
