@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raylog.actors.cluster.assignments import changed_partitions
-from raylog.actors.cluster.catch_up_rates import changed_shares, move_shares
+from raylog.actors.cluster.assignments import changed_partitions, changed_shares, move_shares
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.protocol.messages import Message

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from raylog.actors.broker.broker import Broker, BrokerSpec
-from raylog.actors.cluster.assignments import assignment_of
-from raylog.actors.cluster.catch_up_rates import move_shares
+from raylog.actors.cluster.assignments import assignment_of, move_shares
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.cluster.topic_admin import NewTopic

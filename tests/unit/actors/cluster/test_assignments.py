@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from raylog.actors.cluster.assignments import assignment_of, broker_metadata_of, changed_partitions, metadata_of
-from raylog.actors.cluster.catch_up_rates import move_shares
+from raylog.actors.cluster.assignments import (
+    assignment_of,
+    broker_metadata_of,
+    changed_partitions,
+    metadata_of,
+    move_shares,
+)
 from raylog.actors.cluster.placement.reassignment import reassign_partitions
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.cluster.topic_admin import delete_topic

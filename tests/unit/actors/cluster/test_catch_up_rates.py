@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from raylog.actors.cluster.assignments import assignment_of
-from raylog.actors.cluster.catch_up_rates import catch_up_rate, move_shares
+from raylog.actors.cluster.assignments import assignment_of, catch_up_rate, move_shares
 from raylog.actors.cluster.election.isr_changes import propose_isr
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.placement.reassignment import reassign_partitions
