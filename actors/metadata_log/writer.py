@@ -23,9 +23,15 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.metadata_log.feed import BrokerFeed
 from raylog.actors.metadata_log.promises import Adopted, PromiseRounds, Reachable, brokers_text, voters_text
-from raylog.actors.metadata_log.rules.batches import encode_change, encode_state
 from raylog.actors.metadata_log.rules.quorum import CommitRule, is_snapshot_due, next_voters
-from raylog.actors.metadata_log.rules.tail import LogTail, MetadataSnapshot, StoredBatch, voters_in
+from raylog.actors.metadata_log.rules.tail import (
+    LogTail,
+    MetadataSnapshot,
+    StoredBatch,
+    encode_change,
+    encode_state,
+    voters_in,
+)
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voter, Voters
 from raylog.actors.protocol.metadata_records import CommittedBatch

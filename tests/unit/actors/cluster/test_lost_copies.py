@@ -17,7 +17,7 @@ from raylog.actors.cluster.election.persons_choice import choose, hold, incarnat
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.cluster.topic_settings import alter_topic_settings
-from raylog.actors.metadata_log.rules.batches import decode_change, encode_change
+from raylog.actors.metadata_log.rules.tail import decode_change, encode_change
 from raylog.actors.protocol.metadata_records import PartitionChanged, PartitionChangedV1
 from raylog.errors import BrokerNotAvailable, ElectionNotNeeded, EligibleLeadersNotAvailable, NeverLed
 from raylog.storage.directory.doubts import BLANK, REBOOTED, RESTORED, doubt_after_restart

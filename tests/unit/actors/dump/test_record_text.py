@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from raylog.actors.dump.record_text import describe_metadata_record, describe_transaction_record
-from raylog.actors.metadata_log.rules.batches import encode_change
+from raylog.actors.metadata_log.rules.tail import encode_change
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
 from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.messages import Done, Message, pack

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.metadata_log.rules.batches import decode_change, decode_state, encode_change, encode_state
 from raylog.actors.metadata_log.rules.quorum import (
     CommitRule,
     PromisedLog,
@@ -20,7 +19,16 @@ from raylog.actors.metadata_log.rules.quorum import (
     next_controller_epoch,
     next_voters,
 )
-from raylog.actors.metadata_log.rules.tail import LogTail, MetadataSnapshot, StoredBatch, decode_batches
+from raylog.actors.metadata_log.rules.tail import (
+    LogTail,
+    MetadataSnapshot,
+    StoredBatch,
+    decode_batches,
+    decode_change,
+    decode_state,
+    encode_change,
+    encode_state,
+)
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
 from raylog.config import MIB

@@ -12,8 +12,7 @@ import pytest
 from raylog.actors.kernel.stream_interface import Request, Response
 from raylog.actors.metadata_log.copy import SNAPSHOT, MetadataCopy
 from raylog.actors.metadata_log.files import SNAPSHOT_FILE
-from raylog.actors.metadata_log.rules.batches import decode_change, encode_change, encode_state
-from raylog.actors.metadata_log.rules.tail import MetadataSnapshot
+from raylog.actors.metadata_log.rules.tail import MetadataSnapshot, decode_change, encode_change, encode_state
 from raylog.actors.protocol.control_messages import (
     AppendMetadata,
     InstallSnapshot,
