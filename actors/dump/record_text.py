@@ -15,8 +15,7 @@ from raylog.actors.protocol.messages import Message, unpack
 from raylog.actors.protocol.topic_names import METADATA_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord
 from raylog.actors.protocol.transaction_messages import TransactionRecord
-from raylog.actors.transactions.rules.entries import FAMILY_PREFIX, TRANSACTION_PREFIX
-from raylog.actors.transactions.rules.transaction import Phase
+from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, TRANSACTION_PREFIX, Phase
 from raylog.errors import FrameInvalid
 from raylog.storage.dump.formats import RECORD_FORMATS
 

@@ -44,16 +44,11 @@ from raylog.actors.protocol.transaction_messages import (
 )
 from raylog.actors.transactions.families import TransactionFamilies
 from raylog.actors.transactions.markers import TransactionMarkers
-from raylog.actors.transactions.rules.entries import (
-    FAMILY_PREFIX,
-    TRANSACTION_PREFIX,
-    read_entry,
-    transaction_entry,
-    transaction_key,
-)
 from raylog.actors.transactions.rules.family import split_member
 from raylog.actors.transactions.rules.transaction import (
+    FAMILY_PREFIX,
     LAST_EPOCH,
+    TRANSACTION_PREFIX,
     Phase,
     aborted_by_operator,
     add_group,
@@ -63,7 +58,10 @@ from raylog.actors.transactions.rules.transaction import (
     identity_in_use,
     init_producer,
     is_expired,
+    read_entry,
     timed_out,
+    transaction_entry,
+    transaction_key,
 )
 from raylog.errors import (
     ConcurrentTransaction,

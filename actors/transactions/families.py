@@ -29,7 +29,6 @@ from raylog.actors.protocol.transaction_family_messages import (
     KeepFamily,
 )
 from raylog.actors.protocol.transaction_messages import TransactionRecord
-from raylog.actors.transactions.rules.entries import FAMILY_PREFIX, read_entry, transaction_entry
 from raylog.actors.transactions.rules.family import (
     FamilyChange,
     check_driver,
@@ -41,6 +40,7 @@ from raylog.actors.transactions.rules.family import (
     next_member,
     split_member,
 )
+from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, read_entry, transaction_entry
 from raylog.errors import FamilyTooLarge
 
 _MOST_BYTES: Final = 900_000  # of one decision: what a batch of `__transaction_state` takes, with room to spare

@@ -14,14 +14,19 @@ What must stay true:
   largest epoch is for markers only; behind it comes another producer id.
 - Whoever speaks under any identity but the present one is fenced, except that the holder may ask again how its last
   transaction ended. Where its time was over it hears so, aborts, and goes on; after an operator's abort it is fenced.
+
+What is known of a transactional id is a record of `__transaction_state`, and its name is the key. So it is of a family.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.stored_messages import read_stored, stored
 from raylog.actors.protocol.transaction_messages import (
     MAX_TIMEOUT_MS,
     AbortTransaction,
@@ -35,6 +40,7 @@ from raylog.actors.protocol.transaction_messages import (
 )
 from raylog.errors import (
     ConcurrentTransaction,
+    FrameInvalid,
     InvalidTransactionState,
     InvalidTransactionTimeout,
     ProducerFenced,
@@ -300,3 +306,35 @@ def _opened(known: TransactionRecord | None, request: AddPartition | AddGroup, n
     if known.phase == Phase.ONGOING:
         return known
     return replace(known, phase=int(Phase.ONGOING), partitions=(), groups=(), begun_ms=now_ms)
+
+
+# --- as records of `__transaction_state` ------------------------------------------------------------------------------
+
+TRANSACTION_PREFIX: Final = b"t"
+FAMILY_PREFIX: Final = b"f"
+_FIRST_KIND: Final = 120
+_M = TypeVar("_M", bound=Message)
+
+
+def transaction_key(name: str) -> bytes:
+    return TRANSACTION_PREFIX + name.encode()
+
+
+def transaction_entry(record: TransactionRecord) -> Entry:
+    return transaction_key(record.transactional_id), stored(record)
+
+
+def read_entry(kind: type[_M], prefix: bytes, key: bytes, value: bytes | None) -> tuple[str, _M | None]:
+    """The name in the key, and the record; None: it is no more.
+
+    FrameInvalid where no coordinator wrote this, MessageUnknown where one of a later version did.
+    """
+    record = None if value is None else read_stored(value, _FIRST_KIND)
+    if record is not None and not isinstance(record, kind):
+        raise FrameInvalid(f"A {type(record).__name__} is no record of this key.")
+    if not key.startswith(prefix):
+        raise FrameInvalid(f"A key that begins with {key[:1]!r} is none of a transaction coordinator.")
+    try:
+        return key[len(prefix) :].decode(), record
+    except UnicodeDecodeError as error:
+        raise FrameInvalid(f"The key holds no name: {error}.") from None

@@ -20,8 +20,7 @@ from raylog.actors.protocol.metadata_records import PartitionChanged
 from raylog.actors.protocol.topic_names import METADATA_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord
 from raylog.actors.protocol.transaction_messages import TransactionRecord
-from raylog.actors.transactions.rules.entries import FAMILY_PREFIX, transaction_entry
-from raylog.actors.transactions.rules.transaction import Phase
+from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, Phase, transaction_entry
 from raylog.api.cli.log_dump import dump_command
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.storage.directory.partition_directory import PartitionIdentity

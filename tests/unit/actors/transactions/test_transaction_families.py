@@ -11,8 +11,7 @@ import pytest
 from raylog.actors.protocol.messages import unpack
 from raylog.actors.protocol.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
 from raylog.actors.protocol.transaction_messages import AddPartition, EndTransaction, InitProducer, TransactionRecord
-from raylog.actors.transactions.rules.entries import FAMILY_PREFIX
-from raylog.actors.transactions.rules.transaction import Phase
+from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, Phase
 from raylog.errors import (
     CoordinatorStopped,
     FamilyFenced,
