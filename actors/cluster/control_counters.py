@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
-from raylog.actors.kernel.metric_definitions import (
+from raylog.actors.kernel.metrics import (
     BROKERS,
     BROKERS_ALIVE,
     ISR_EXPANDS,

@@ -29,7 +29,7 @@ from raylog.actors.controller.replica_launcher import ReplicaLauncher
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment, Server
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.writer import MetadataWriter, Recovered

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.environment import Environment, FindController
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.silence_watch import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.kernel.stream_interface import Answer, Request, Stream
 from raylog.actors.link.cluster_link import ClusterLink

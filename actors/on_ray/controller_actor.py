@@ -28,7 +28,7 @@ from raylog.actors.cluster.descriptions import ClusterDescription
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.actors.controller.admin_calls import carry_out
 from raylog.actors.controller.controller import Controller, ControllerSpec
-from raylog.actors.kernel.metric_definitions import CONTROLLER_SERVING, Reading
+from raylog.actors.kernel.metrics import CONTROLLER_SERVING, Reading
 from raylog.actors.link.delete_records import delete_records
 from raylog.actors.link.hanging_transactions import Hanging, end_hanging
 from raylog.actors.machine.actor_address import Address

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from raylog.actors.coordinators.process import CoordinatorProcess, MakeCore
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.machine.kept_memory import keep_memory
 from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.own_processes import outlive_others

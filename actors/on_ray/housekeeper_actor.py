@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.tls import RayTls

@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 
 from ray.util.metrics import Counter, Gauge
 
-from raylog.actors.kernel.metric_changes import MetricChanges
-from raylog.actors.kernel.metric_definitions import Metric, MetricKind, Reading
+from raylog.actors.kernel.metrics import Metric, MetricChanges, MetricKind, Reading
 from raylog.actors.machine.loop_thread import CoreThread
 
 PERIOD_SECONDS: Final = 5.0

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterable
 
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.machine.kept_memory import keep_memory
 from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.own_processes import outlive_others

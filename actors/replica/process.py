@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
 from raylog.actors.kernel.environment import Environment, Server
-from raylog.actors.kernel.metric_definitions import (
+from raylog.actors.kernel.metrics import (
     HIGH_WATERMARK,
     IS_LEADER,
     LOG_END_OFFSET,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
+from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
 from raylog.actors.link.cluster_link import ClusterLink, TopicView
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from raylog.actors.kernel.latency_counts import LatencyCounts
-from raylog.actors.kernel.metric_definitions import (
+from raylog.actors.kernel.metrics import (
     APPEND_SECONDS,
     BYTES_IN,
     BYTES_OUT,
     FETCH_SECONDS,
     RECORDS_IN,
     RECORDS_OUT,
+    LatencyCounts,
     Reading,
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.metric_definitions import Reading
+from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from raylog.actors.housekeeping.scrubber import PROGRESS_FILE, Scrubber
-from raylog.actors.kernel.metric_definitions import SCRUB_AGE_SECONDS, SCRUB_BYTES, SCRUB_SUSPECTS, Metric
+from raylog.actors.kernel.metrics import SCRUB_AGE_SECONDS, SCRUB_BYTES, SCRUB_SUSPECTS, Metric
 from raylog.config import DAY_MS, TopicConfig
 from raylog.errors import InspectionUnderWay, OnlyCopyDamaged
 from raylog.storage.directory.partition_directory import PartitionIdentity

@@ -12,10 +12,9 @@ import pytest
 
 from raylog.actors.cluster.control_counters import ControlCounters, cluster_readings
 from raylog.actors.cluster.partition import PartitionState
-from raylog.actors.kernel.latency_counts import BOUNDS, LatencyCounts
-from raylog.actors.kernel.metric_changes import MetricChanges
-from raylog.actors.kernel.metric_definitions import (
+from raylog.actors.kernel.metrics import (
     APPEND_SECONDS,
+    BOUNDS,
     BROKERS_ALIVE,
     BYTES_IN,
     BYTES_OUT,
@@ -31,7 +30,9 @@ from raylog.actors.kernel.metric_definitions import (
     RECORDS_OUT,
     UNDER_MIN_ISR_PARTITIONS,
     UNDER_REPLICATED_PARTITIONS,
+    LatencyCounts,
     Metric,
+    MetricChanges,
     MetricKind,
     Reading,
 )

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.kernel.metric_definitions import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET
+from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
 from raylog.actors.protocol.messages import Message
