@@ -18,7 +18,8 @@ from raylog.storage.dump.files import Replica
 from raylog.storage.dump.walk import FoundBatch, LostBytes
 from raylog.storage.format.control_records import MarkerType, decode_marker
 from raylog.storage.format.record_batch import NO_TIMESTAMP
-from raylog.storage.segment import leader_epochs, offset_index, time_index
+from raylog.storage.segment import leader_epochs
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.transaction_index import AbortedTransaction
 
 MADE_AGAIN: Final = "It is made again from the log when it is needed next."
@@ -166,9 +167,9 @@ class TransactionIndexCheck(IndexCheck):
 
 
 def index_check(path: str, kind: str, rows: Sequence[tuple[int, ...]]) -> IndexCheck:
-    if kind == offset_index.SUFFIX:
+    if kind == OffsetIndex.SUFFIX:
         return OffsetIndexCheck(path, rows)
-    if kind == time_index.SUFFIX:
+    if kind == TimeIndex.SUFFIX:
         return TimeIndexCheck(path, rows)
     return TransactionIndexCheck(path, rows)
 

@@ -35,12 +35,11 @@ from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from raylog.storage.disk.disk import disk_error
 from raylog.storage.disk.local_disk import LocalDisk, LocalFile
 from raylog.storage.format.record_batch import Bytes
-from raylog.storage.segment import leader_epochs, offset_index, time_index, transaction_index
+from raylog.storage.segment import leader_epochs, transaction_index
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
-from raylog.storage.segment.offset_index import OffsetIndex
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.segment.segment import LOG_SUFFIX, file_name
-from raylog.storage.segment.time_index import TimeIndex
 from raylog.storage.segment.transaction_index import TransactionIndex
 
 CHECKPOINTS: Final = {
@@ -56,8 +55,8 @@ _CHECKPOINT_VERSION: Final = 1  # of each of them
 
 KINDS: Final = {
     LOG_SUFFIX: "batches from offset {0} on",
-    offset_index.SUFFIX: "offset index",
-    time_index.SUFFIX: "time index",
+    OffsetIndex.SUFFIX: "offset index",
+    TimeIndex.SUFFIX: "time index",
     transaction_index.SUFFIX: "aborted transactions",
     SNAPSHOT_SUFFIX: "producers at offset {0}",
 }
@@ -236,9 +235,9 @@ class Replica:
     def _load_index(self, file: SegmentFile) -> SealedIndex:
         path, covers = self.path(file.name), self.seal_covers(file)
         rows: Sequence[tuple[int, ...]]
-        if file.kind == offset_index.SUFFIX:
+        if file.kind == OffsetIndex.SUFFIX:
             rows = OffsetIndex.load(self.disk, path, file.base_offset, covers).pairs()
-        elif file.kind == time_index.SUFFIX:
+        elif file.kind == TimeIndex.SUFFIX:
             rows = TimeIndex.load(self.disk, path, file.base_offset, covers).pairs()
         else:
             rows = TransactionIndex.load(self.disk, path, covers).aborted

@@ -18,8 +18,7 @@ from raylog.storage.dump.walk import FoundBatch, LogWalk, LostBytes
 from raylog.storage.format.batch_codec import DecodedBatch, decode_checked
 from raylog.storage.format.control_records import Marker, decode_marker
 from raylog.storage.format.record_batch import HEADER_BYTES, read_header
-from raylog.storage.segment import offset_index
-from raylog.storage.segment.offset_index import OffsetIndex
+from raylog.storage.segment.indexes import OffsetIndex
 
 _MAYBE_APPENDING = (
     "If the replica is running, look again: an append may be under way. If not, its next start tells tail from damage."
@@ -96,7 +95,7 @@ class LogDump:
         if self._options.from_offset <= file.base_offset:
             return beginning
         try:
-            path = replica.path(file.beside(offset_index.SUFFIX).name)
+            path = replica.path(file.beside(OffsetIndex.SUFFIX).name)
             index = OffsetIndex.load(replica.disk, path, file.base_offset, opened.size())
         except (SealBroken, RaylogError):
             return beginning

@@ -21,7 +21,8 @@ from raylog.storage.dump.events import (
     as_sentence,
 )
 from raylog.storage.dump.files import CHECKPOINTS, Replica, SealedIndex, SegmentFile, what_holds
-from raylog.storage.segment import leader_epochs, offset_index, time_index
+from raylog.storage.segment import leader_epochs
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from raylog.storage.segment.producer_state import ProducerStates
 
@@ -37,9 +38,9 @@ def index_events(replica: Replica, file: SegmentFile) -> Iterator[Event]:
     if index is None:
         return
     for row in index.rows:
-        if file.kind == offset_index.SUFFIX:
+        if file.kind == OffsetIndex.SUFFIX:
             yield OffsetEntrySeen(path, *row)
-        elif file.kind == time_index.SUFFIX:
+        elif file.kind == TimeIndex.SUFFIX:
             yield TimeEntrySeen(path, *row)
         else:
             yield AbortedSeen(path, *row)

@@ -28,7 +28,7 @@ from raylog.storage.format.record_batch import (
 )
 from raylog.storage.log.state import LogState
 from raylog.storage.log.truncation import restart
-from raylog.storage.segment.producer_replay import take_in
+from raylog.storage.segment.producer_state import take_in
 from raylog.storage.segment.segment import LOG_SUFFIX, Segment
 
 

@@ -46,8 +46,8 @@ from raylog.storage.segment.batch_scan import (
     scan_file,
 )
 from raylog.storage.segment.leader_epochs import EpochStart, LeaderEpochs
-from raylog.storage.segment.producer_replay import know_transactions, replay, states_before, take_in
-from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.segment.producer_replay import know_transactions, replay, states_before
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates, take_in
 from raylog.storage.segment.segment import INDEX_SUFFIXES, LOG_SUFFIX, Place, Reindexed, Segment, file_name
 from raylog.storage.segment.segment_list import SegmentList
 from raylog.storage.segment.transaction_index import TransactionIndex

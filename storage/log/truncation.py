@@ -19,8 +19,8 @@ from raylog.storage.log.recovery import finish_restart
 from raylog.storage.log.state import LogState, all_or_offline
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file
 from raylog.storage.segment.leader_epochs import LeaderEpochs
-from raylog.storage.segment.producer_replay import know_transactions, replay, states_before, take_in
-from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.segment.producer_replay import know_transactions, replay, states_before
+from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates, take_in
 from raylog.storage.segment.segment import LOG_SUFFIX, Place, Segment
 from raylog.storage.segment.segment_list import SegmentList
 

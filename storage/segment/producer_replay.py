@@ -1,4 +1,4 @@
-"""Rebuilding producer state from the log: the same steps for an append, for recovery and after a truncation."""
+"""Rebuilding producer state from the log: the same steps for recovery and after a truncation."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ import logging
 from collections.abc import Iterable
 
 from raylog.storage.disk.sealed_file import SealBroken
-from raylog.storage.format.control_records import decode_marker
-from raylog.storage.format.record_batch import BatchHeader, Bytes
 from raylog.storage.segment.batch_scan import ChainBroken
-from raylog.storage.segment.producer_state import ProducerStates
+from raylog.storage.segment.producer_state import ProducerStates, take_in
 from raylog.storage.segment.segment import Segment
 from raylog.storage.segment.segment_list import SegmentList
-from raylog.storage.segment.transaction_index import AbortedTransaction, TransactionIndex
+from raylog.storage.segment.transaction_index import TransactionIndex
 
 _log = logging.getLogger(__name__)
-
-
-def take_in(states: ProducerStates, header: BatchHeader, batch: Bytes, now_ms: int) -> AbortedTransaction | None:
-    """Let `states` know of a batch that is in the log; returns the transaction it aborts, if it does."""
-    if not header.has_producer:
-        return None
-    if header.is_control:
-        marker = decode_marker(header, batch)
-        return None if marker is None else states.apply_marker(header, marker, now_ms)
-    states.apply(header, now_ms)
-    return None
 
 
 def replay(states: ProducerStates, segments: Iterable[Segment], now_ms: int) -> None:

@@ -35,8 +35,8 @@ from raylog.errors import (
 )
 from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.sealed_file import SealBroken, map_sealed, write_sealed
-from raylog.storage.format.control_records import Marker, MarkerType
-from raylog.storage.format.record_batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from raylog.storage.format.control_records import Marker, MarkerType, decode_marker
+from raylog.storage.format.record_batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, Bytes
 from raylog.storage.segment.transaction_index import AbortedTransaction
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
@@ -276,3 +276,14 @@ class ProducerStates:
         states._ended = [EndedTransaction(*row) for row in ended]
         states._note_first_ended()
         return states
+
+
+def take_in(states: ProducerStates, header: BatchHeader, batch: Bytes, now_ms: int) -> AbortedTransaction | None:
+    """Let `states` know of a batch that is in the log; returns the transaction it aborts, if it does."""
+    if not header.has_producer:
+        return None
+    if header.is_control:
+        marker = decode_marker(header, batch)
+        return None if marker is None else states.apply_marker(header, marker, now_ms)
+    states.apply(header, now_ms)
+    return None

@@ -21,16 +21,15 @@ from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.disk.disk import Disk, DiskFile, copy_file
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
-from raylog.storage.segment import offset_index, time_index, transaction_index
+from raylog.storage.segment import transaction_index
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file, walk_chain
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
-from raylog.storage.segment.offset_index import OffsetIndex
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
-from raylog.storage.segment.time_index import TimeIndex
 from raylog.storage.segment.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIXES: Final = (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
+INDEX_SUFFIXES: Final = (OffsetIndex.SUFFIX, TimeIndex.SUFFIX, transaction_index.SUFFIX)
 _LOOKUP_BYTES: Final = 8192
 _MAX_LOADED: Final = 32  # sealed segments of this process whose indexes stay in memory
 
@@ -192,8 +191,8 @@ class Segment:
 
     def _save_places(self) -> None:
         self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
-        self.offset_index.save(self._disk, self.path(offset_index.SUFFIX), self.size)
-        self.time_index.save(self._disk, self.path(time_index.SUFFIX), self.size)
+        self.offset_index.save(self._disk, self.path(OffsetIndex.SUFFIX), self.size)
+        self.time_index.save(self._disk, self.path(TimeIndex.SUFFIX), self.size)
 
     def resume(self) -> None:
         """Turn a sealed segment into a growing one again: the last one, after a clean stop."""
@@ -294,10 +293,10 @@ class Segment:
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         try:
             self._offset_index = OffsetIndex.load(
-                self._disk, self.path(offset_index.SUFFIX), self.base_offset, self.size
+                self._disk, self.path(OffsetIndex.SUFFIX), self.base_offset, self.size
             )
             self._time_index = TimeIndex.load(
-                self._disk, self.path(time_index.SUFFIX), self.base_offset, self.size
+                self._disk, self.path(TimeIndex.SUFFIX), self.base_offset, self.size
             )
         except SealBroken as broken:
             _log.warning("%s; the indexes of %s are made again from it.", broken, self.path(LOG_SUFFIX))
@@ -367,7 +366,7 @@ class Segment:
         FileNotFoundError: the segment has gone meanwhile. LogDamaged: or it was cut, or it is damaged.
         """
         try:
-            path = self.path(time_index.SUFFIX)
+            path = self.path(TimeIndex.SUFFIX)
             return TimeIndex.load(self._disk, path, self.base_offset, self.size).largest_timestamp
         except SealBroken:
             file = self._disk.open(self.path(LOG_SUFFIX))

@@ -43,10 +43,9 @@ from raylog.storage.format.record_batch import HEADER_BYTES, Bytes, read_header,
 from raylog.storage.log.compaction import plan_compaction
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.segment.batch_scan import next_sound_batch
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.segment.leader_epochs import LeaderEpochs
-from raylog.storage.segment.offset_index import OffsetIndex
-from raylog.storage.segment.time_index import TimeIndex
 from raylog.storage.segment.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.batches import CODECS, Record, sealed, written_by_aiokafka
 from tests.unit.storage.compacted_log import compact

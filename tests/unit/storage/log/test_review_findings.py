@@ -12,10 +12,9 @@ from raylog.storage.disk.disk import disk_error
 from raylog.storage.disk.sealed_file import SealBroken, write_sealed
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.log.flushing import LogFlush
+from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import FILE_NAME, LeaderEpochs
-from raylog.storage.segment.offset_index import OffsetIndex
 from raylog.storage.segment.producer_state import ProducerStates
-from raylog.storage.segment.time_index import TimeIndex
 from raylog.storage.segment.transaction_index import TransactionIndex
 from tests.unit.storage.small_log import (
     EPOCH,

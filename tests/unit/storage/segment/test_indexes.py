@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import NO_TIMESTAMP
 from raylog.storage.segment import transaction_index
-from raylog.storage.segment.index_entries import IndexEntries
-from raylog.storage.segment.offset_index import ENTRY as OFFSET_ENTRY
-from raylog.storage.segment.offset_index import OffsetIndex
-from raylog.storage.segment.time_index import ENTRY as TIME_ENTRY
-from raylog.storage.segment.time_index import TimeIndex
+from raylog.storage.segment.indexes import IndexEntries, OffsetIndex, TimeIndex
 from raylog.storage.segment.transaction_index import AbortedRange, AbortedTransaction, TransactionIndex
 from tests.unit.storage.small_log import new_disk
 
@@ -49,7 +45,7 @@ def both(layout: struct.Struct, entries: list[tuple[int, int]]) -> list[IndexEnt
     return [memory, IndexEntries.over(layout, memoryview(memory.encoded()))]
 
 
-@pytest.mark.parametrize("layout", [OFFSET_ENTRY, TIME_ENTRY])
+@pytest.mark.parametrize("layout", [OffsetIndex.ENTRY, TimeIndex.ENTRY])
 @given(steps=pairs, asked=st.integers(-5, 50_000))
 def test_look_ups_agree_with_looking_at_every_entry(
     layout: struct.Struct, steps: list[tuple[int, int]], asked: int
@@ -63,7 +59,7 @@ def test_look_ups_agree_with_looking_at_every_entry(
         assert index.floor_by_second(asked) == max((each for each in entries if each[1] <= asked), default=None)
 
 
-@pytest.mark.parametrize("layout", [OFFSET_ENTRY, TIME_ENTRY])
+@pytest.mark.parametrize("layout", [OffsetIndex.ENTRY, TimeIndex.ENTRY])
 @given(steps=pairs, cut=st.integers(0, 40_000), more=pairs)
 def test_a_cut_index_grows_on(
     layout: struct.Struct, steps: list[tuple[int, int]], cut: int, more: list[tuple[int, int]]
@@ -82,9 +78,9 @@ def test_a_cut_index_grows_on(
 
 
 def test_the_layouts_are_kafkas() -> None:
-    assert (OFFSET_ENTRY.size, TIME_ENTRY.size) == (8, 12)
-    assert growing(OFFSET_ENTRY, [(1, 2)]).encoded() == b"\0\0\0\1\0\0\0\2"
-    assert growing(TIME_ENTRY, [(1, 2)]).encoded() == b"\0\0\0\0\0\0\0\1\0\0\0\2"
+    assert (OffsetIndex.ENTRY.size, TimeIndex.ENTRY.size) == (8, 12)
+    assert growing(OffsetIndex.ENTRY, [(1, 2)]).encoded() == b"\0\0\0\1\0\0\0\2"
+    assert growing(TimeIndex.ENTRY, [(1, 2)]).encoded() == b"\0\0\0\0\0\0\0\1\0\0\0\2"
 
 
 # --- offsets to places ------------------------------------------------------------------------------------------------

@@ -1,10 +1,19 @@
-"""Sparse sorted pairs of numbers, the stuff that offset and time indexes are made of.
+"""The sparse indexes of one segment: from an offset to a place in its file, and from a timestamp to an offset.
+
+    index     an entry is                                              it leads to
+    offset    8 bytes: the base offset of a batch, and its position    where to walk from to find an offset
+    time      12 bytes: the largest timestamp so far, and the base     an offset before which every batch is older
+              offset of the batch that has it
+
+Offsets in entries are relative to the segment's. An entry of the offset index names a base offset, so whoever lands at
+a position can tell at once whether it is the batch it should be. The last entry of a sealed segment's time index holds
+the segment's largest timestamp, which is what retention goes by.
 
 While its segment grows, an index lives in memory; when the segment is sealed or the log closed it is written once, as
 a sealed file, and from then on searched as it stands there. So there is no half-written index to repair: one on disk is
 whole, or is made again from the log.
 
-What must stay true: the first numbers strictly rise and the second ones do not fall.
+What must stay true: the first numbers of the entries strictly rise and the second ones do not fall.
 """
 
 from __future__ import annotations
@@ -14,7 +23,110 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, Final, NamedTuple, TypeVar
+
+from raylog.storage.disk.disk import Disk
+from raylog.storage.disk.sealed_file import map_sealed, write_sealed
+from raylog.storage.format.record_batch import NO_TIMESTAMP
+
+_VERSION: Final = 1
+_I = TypeVar("_I", bound="SparseIndex")
+
+
+class SparseIndex:
+    """What both indexes have in common; each is of the segment that begins at `base_offset`."""
+
+    SUFFIX: ClassVar[str]
+    ENTRY: ClassVar[struct.Struct]
+    _TAG: ClassVar[bytes]
+
+    def __init__(self, base_offset: int, entries: IndexEntries | None = None) -> None:
+        self._base = base_offset
+        self._entries = entries or IndexEntries(self.ENTRY)
+
+    @classmethod
+    def load(cls: type[_I], disk: Disk, path: str, base_offset: int, log_bytes: int) -> _I:
+        """Raises `SealBroken` where the index does not describe a log file of `log_bytes`."""
+        body = map_sealed(disk, path, cls._TAG, _VERSION, log_bytes, entry_bytes=cls.ENTRY.size)
+        return cls(base_offset, IndexEntries.over(cls.ENTRY, body))
+
+    def save(self, disk: Disk, path: str, log_bytes: int) -> None:
+        write_sealed(disk, path, self._TAG, _VERSION, log_bytes, self._entries.encoded())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def thaw(self) -> None:
+        self._entries.thaw()
+
+
+class OffsetIndex(SparseIndex):
+    """Offsets to positions."""
+
+    SUFFIX = ".index"
+    ENTRY = struct.Struct(">II")
+    _TAG = b"RLOI"
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._entries) * self.ENTRY.size
+
+    def add(self, base_offset: int, position: int) -> None:
+        self._entries.append(base_offset - self._base, position)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """(base offset, position) of an indexed batch at or before `offset`, or of the segment's first one."""
+        entry = self._entries.floor(offset - self._base)
+        return (self._base + entry.first, entry.second) if entry else (self._base, 0)
+
+    def place_before_position(self, position: int) -> tuple[int, int]:
+        """(base offset, position) of the last indexed batch that starts at or before `position`."""
+        entry = self._entries.floor_by_second(position)
+        return (self._base + entry.first, entry.second) if entry else (self._base, 0)
+
+    def offset_after_position(self, position: int) -> int | None:
+        """The base offset of the first indexed batch that starts after `position`."""
+        entry = self._entries.after_second(position)
+        return self._base + entry.first if entry else None
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Every (base offset, position), for the dump."""
+        return [(self._base + self._entries[at].first, self._entries[at].second) for at in range(len(self))]
+
+    def cut(self, position: int) -> None:
+        """Forget batches at `position` and after it."""
+        self._entries.cut(position)
+
+
+class TimeIndex(SparseIndex):
+    """Timestamps to offsets."""
+
+    SUFFIX = ".timeindex"
+    ENTRY = struct.Struct(">qI")
+    _TAG = b"RLTI"
+
+    @property
+    def largest_timestamp(self) -> int:
+        last = self._entries.last
+        return last.first if last else NO_TIMESTAMP
+
+    def add(self, timestamp: int, base_offset: int) -> None:
+        """Note that the batch at `base_offset` has the largest timestamp so far; one no larger is passed over."""
+        if timestamp > self.largest_timestamp:
+            self._entries.append(timestamp, base_offset - self._base)
+
+    def start_for(self, timestamp: int) -> int:
+        """An offset before which every record is older than `timestamp`."""
+        entry = self._entries.before(timestamp)
+        return self._base + entry.second if entry else self._base
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Every (timestamp, base offset), for the dump."""
+        return [(self._entries[at].first, self._base + self._entries[at].second) for at in range(len(self))]
+
+    def cut(self, offset: int) -> None:
+        """Forget batches at `offset` and after it."""
+        self._entries.cut(offset - self._base)
 
 
 class Entry(NamedTuple):
