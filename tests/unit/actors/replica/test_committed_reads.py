@@ -9,8 +9,7 @@ import pytest
 
 from raylog.actors.protocol.messages import pack
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Fetch, Fetched
-from raylog.actors.replica import committed_reads
-from raylog.actors.replica.committed_reads import MAX_ABORTED
+from raylog.actors.replica.reads import MAX_ABORTED
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.rules.fetched_chain import check_chain
 from raylog.api.consumer.rules.fetched_items import Chunk
@@ -85,7 +84,7 @@ def read_all(trio: Trio, node: str, max_bytes: int = 1 << 20) -> tuple[list[byte
 def test_an_answer_ends_where_it_would_name_too_many_aborted_transactions(
     trio: Trio, monkeypatch: pytest.MonkeyPatch, limit: int, node: str, size: int
 ) -> None:
-    monkeypatch.setattr(committed_reads, "MAX_ABORTED", limit)
+    monkeypatch.setattr(reads, "MAX_ABORTED", limit)
     log, committed = trio.log(1), []
     write(log, b"long" + bytes(size), 99)
     for number in range(30):
@@ -104,7 +103,7 @@ def test_an_answer_ends_where_it_would_name_too_many_aborted_transactions(
 def test_batches_of_more_open_transactions_than_an_answer_names_are_read_one_by_one(
     trio: Trio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed_reads, "MAX_ABORTED", 2)
+    monkeypatch.setattr(reads, "MAX_ABORTED", 2)
     log, committed = trio.log(1), []
     for sequence in range(3):
         for producer in range(8):
