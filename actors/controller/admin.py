@@ -29,7 +29,7 @@ from raylog.actors.cluster.descriptions import (
     describe_topic,
 )
 from raylog.actors.cluster.election.leader_election import elect_leaders
-from raylog.actors.cluster.election.leader_prospects import Prospects, prospects
+from raylog.actors.cluster.election.leaderless import Prospects, prospects
 from raylog.actors.cluster.placement.draining import drain_broker, is_drained, undrain_broker
 from raylog.actors.cluster.placement.reassignment import change_replication_factor, reassign_partitions
 from raylog.actors.cluster.producer_ids import BLOCK_SIZE, allocate_producer_ids
@@ -42,7 +42,7 @@ from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.messages import Message
-from raylog.actors.protocol.topic_names import is_internal
+from raylog.actors.protocol.names import is_internal
 from raylog.config import ConfigValue
 from raylog.errors import AdminTimedOut, RaylogError, TopicStillStarting
 

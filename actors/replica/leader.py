@@ -21,6 +21,7 @@ from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr, ReplicaId
 from raylog.actors.protocol.coordinator_claims import check_claimed
 from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import (
     Append,
     Appended,
@@ -30,7 +31,6 @@ from raylog.actors.protocol.replication_messages import (
     RecordsDeleted,
     WriteMarker,
 )
-from raylog.actors.protocol.topic_names import is_internal
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader_transactions import JoinCall, LeaderTransactions
 from raylog.actors.replica.payload_checks import PayloadChecks

@@ -16,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
+from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, pass_on
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
 from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.hosted_log import HostedLog
@@ -164,3 +168,32 @@ def _fail(parked: _Parked, error: RaylogError) -> None:
 def _refuse(owed: LaterAnswer, error: BaseException) -> None:
     if not owed.done():
         owed.fail(error)
+
+
+_FIND_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 5.0
+
+
+class TransactionJoins:
+    """How leaders reach the transaction coordinators: over a link of their process, made when it is needed first.
+
+    `broker` is the one beside it.
+    """
+
+    def __init__(self, env: Environment, broker: Endpoint, node_id: str) -> None:
+        self._env = env
+        self._broker = broker
+        self._node_id = node_id
+        self._link: ClusterLink | None = None
+
+    async def add(self, asked: AddPartition) -> None:
+        """Done: the partition is in the transaction. CoordinatorNotReady, StreamError, what the coordinator raises."""
+        if self._link is None:
+            self._link = ClusterLink(self._env, [self._broker], self._node_id)
+        hashed = coordinator_hash(asked.transactional_id)
+        place = await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _FIND_SECONDS)
+        await self._link.ask(place, asked, timeout=_ASK_SECONDS)
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.close()

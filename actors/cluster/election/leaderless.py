@@ -1,10 +1,16 @@
-"""Why a partition has no leader, in words for the person who has to do something about it."""
+"""Which partitions have no leader, why, and which of them will have one by themselves.
+
+    expected   a broker is there that holds a copy which may lead: the partition has a leader in a moment
+    stuck      all such copies are away or damaged; nothing changes before one returns, or a person decides (rule 7)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from raylog.actors.cluster.partition import PartitionState
+from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import NO_LEADER
 
 
@@ -29,3 +35,37 @@ def why_nobody_leads(partition: PartitionState, topic: str) -> str:
 def _brokers(brokers: Iterable[int]) -> str:
     numbers = sorted(brokers)
     return f"broker {numbers[0]}" if len(numbers) == 1 else "brokers " + ", ".join(map(str, numbers))
+
+
+class Prospects(NamedTuple):
+    expected: list[str]
+    stuck: list[str]  # with the reason
+
+
+def prospects(state: ClusterState, live: Liveness) -> Prospects:
+    """Of all partitions that nobody leads. `live` should hold no broker that is merely believed alive."""
+    found = Prospects([], [])
+    for partition in state.partitions.values():
+        if _is_led(state, live, partition):
+            continue
+        name = f"{state.name_of(partition)}-{partition.partition}"
+        candidates = _candidates(state, partition)
+        if live.brokers.isdisjoint(candidates):
+            found.stuck.append(f"{name} ({why_nobody_leads(partition, state.name_of(partition))})")
+        else:
+            found.expected.append(name)
+    return found
+
+
+def _is_led(state: ClusterState, live: Liveness, partition: PartitionState) -> bool:
+    leader = partition.leader
+    if leader == NO_LEADER or leader not in live.brokers:
+        return False
+    return live.replicas.get(ReplicaKey(*partition.id, leader)) == state.incarnation(*partition.id, leader)
+
+
+def _candidates(state: ClusterState, partition: PartitionState) -> tuple[int, ...]:
+    """The brokers whose copies may lead (`leader_election.py`)."""
+    if partition.never_led or state.config_of(partition).unclean_leader_election_enable:
+        return partition.replicas
+    return partition.last_members or partition.doubtful_brokers

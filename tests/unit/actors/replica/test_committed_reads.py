@@ -9,6 +9,7 @@ import pytest
 
 from raylog.actors.protocol.messages import pack
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Fetch, Fetched
+from raylog.actors.replica import reads
 from raylog.actors.replica.reads import MAX_ABORTED
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.rules.fetched_chain import check_chain

@@ -10,8 +10,8 @@ import pytest
 
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset
 from raylog.actors.replica import payload_checks
 from raylog.actors.replica.payload_checks import PayloadChecks
