@@ -28,8 +28,8 @@ from bench.group_members import Member
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.tls import RayTls
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.api.connection.client_access import link_address
 from raylog.api.connection.client_runtime import ClientEnvironment
 from raylog.storage.format.murmur2 import murmur2

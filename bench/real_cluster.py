@@ -13,7 +13,7 @@ import ray.util
 
 import raylog
 from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.api.admin.cluster import Cluster
 
 

@@ -36,9 +36,9 @@ from raylog.actors.kernel.stream_interface import Request, Response
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.machine.stream_server import StreamServer, connect
 from raylog.actors.protocol.cluster_secrets import Key, Standing
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Ping
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.transactions import coordinator as transaction_coordinator
 from raylog.api.connection.client_threads import SERVING_THREADS
 from raylog.api.connection.records import GroupMetadata, TopicPartition

@@ -13,7 +13,7 @@ import logging
 from typing import Final, NamedTuple
 
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
+from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.errors import DirectoryLocked, LogDamaged, UnsupportedFormat
 from raylog.storage.directory.data_directory import DataDirectory
 from raylog.storage.directory.partition_directory import PARTITION_FILE, QUARANTINE_FILE, may_precede_creation

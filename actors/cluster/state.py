@@ -39,7 +39,7 @@ from raylog.actors.protocol.metadata_records import (
     TopicRemoved,
     TopicSettings,
 )
-from raylog.actors.protocol.topic_names import collision_key, is_internal
+from raylog.actors.protocol.names import collision_key, is_internal
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import UnknownBroker, UnknownPartition, UnknownTopic
 

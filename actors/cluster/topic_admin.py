@@ -17,10 +17,9 @@ from raylog.actors.cluster.placement.placement_inputs import load_of, usable_sit
 from raylog.actors.cluster.placement.reassignment import check_replicas
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.cluster.topic_settings import check_min_insync, settings_of
-from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import TopicCreated, TopicDeleted, TopicRemoved
-from raylog.actors.protocol.topic_names import check_topic_name, is_internal
+from raylog.actors.protocol.names import COORDINATED_TOPICS, check_topic_name, is_internal
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import (
     InvalidPartitions,

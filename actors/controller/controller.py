@@ -49,11 +49,11 @@ from raylog.actors.protocol.coordinator_messages import (
     FindTopicById,
     TopicFoundById,
 )
-from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done, Message, pack
 from raylog.actors.protocol.metadata_records import BrokerIdsUsed, ClusterFormed
+from raylog.actors.protocol.names import COORDINATED_TOPICS
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.errors import (
     ControllerNotReady,

@@ -33,8 +33,8 @@ from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
-from raylog.actors.protocol.coordinator_names import COORDINATED_TOPICS, OFFSETS_TOPIC
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.names import COORDINATED_TOPICS, OFFSETS_TOPIC
 from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError, StreamError
 
 _LOOK_SECONDS: Final = 5.0

@@ -10,9 +10,8 @@ from typing import Final
 
 from raylog.actors.protocol import coordinator_records, metadata_quorum_records, metadata_records
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.messages import Message, unpack
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
+from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord
 from raylog.actors.protocol.transaction_messages import TransactionRecord
 from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, TRANSACTION_PREFIX, Phase

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import SCRUB_AGE_SECONDS, SCRUB_BYTES, SCRUB_SUSPECTS, Reading
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
+from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.config import MIB, NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, InspectionUnderWay, LogDamaged, RaylogError, RemoteFailed, UnsupportedFormat
 from raylog.storage.directory.data_directory import replica_names

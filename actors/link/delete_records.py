@@ -11,8 +11,8 @@ from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.protocol.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import DeleteRecords, RecordsDeleted
-from raylog.actors.protocol.topic_names import is_internal
 from raylog.config import TopicConfig
 from raylog.errors import (
     EligibleLeadersNotAvailable,

@@ -13,9 +13,9 @@ from typing import Final
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import ResolveStaged
 from raylog.errors import (

@@ -21,8 +21,8 @@ import logging
 from typing import Final, NamedTuple
 
 from raylog.actors.metadata_log.rules.tail import BLANK, LogTail, MetadataSnapshot, decode_batches
+from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.actors.protocol.replication_messages import NO_EPOCH
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
 from raylog.config import MIB, ConfigValue
 from raylog.errors import BatchError, DiskError, DiskFailed, LogDamaged, RaylogError
 from raylog.storage.directory.partition_directory import PartitionIdentity

@@ -27,8 +27,8 @@ from raylog.actors.kernel.stream_interface import Answer, Request, Response
 from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
-from raylog.actors.protocol.identifiers import check_transactional_id
 from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.names import check_transactional_id
 from raylog.actors.protocol.transaction_messages import (
     AbortTransaction,
     AddGroup,

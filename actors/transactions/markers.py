@@ -13,7 +13,7 @@ import logging
 from typing import Final
 
 from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, group_hash
+from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import ResolveStaged, TransactionPartition, TransactionRecord
 from raylog.actors.transactions.rules.transaction import Phase

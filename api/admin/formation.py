@@ -43,7 +43,7 @@ from raylog.actors.on_ray.runtime.join_ray import is_none_to_join, join_or_start
 from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes, nodes_for_brokers
 from raylog.actors.protocol.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.admin.cluster_shutdown import cluster_names, end_actors
 from raylog.api.connection.controller_calls import ControllerCalls, plain_error

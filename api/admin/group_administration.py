@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
 from raylog.api.admin.rules.group_descriptions import (
     GroupDescription,

@@ -23,8 +23,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.hanging_transactions import Hanging
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_hash, group_hash
 from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_hash, group_hash
 from raylog.actors.protocol.replication_messages import ListOpenTransactions, OpenTransactions
 from raylog.actors.protocol.transaction_messages import (
     AbortTransaction,

@@ -11,8 +11,8 @@ from typing import Final
 
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, group_hash
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.api.connection.records import OffsetAndMetadata
 from raylog.errors import (
     ClusterUnreachable,

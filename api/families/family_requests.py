@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.transaction_family_messages import (
     EndFamily,
     FamilyEnded,

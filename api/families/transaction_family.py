@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.identifiers import MAX_FAMILY_BYTES, check_transactional_id
+from raylog.actors.protocol.names import MAX_FAMILY_BYTES, check_transactional_id
 from raylog.actors.transactions.rules.family import FOR_EVER
 from raylog.api.connection.client_access import LinkAddress, link_address
 from raylog.api.connection.client_runtime import client_runtime

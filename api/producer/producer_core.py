@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import TopicView
-from raylog.actors.protocol.topic_names import is_internal
+from raylog.actors.protocol.names import is_internal
 from raylog.api.connection.client_access import LinkAddress, link_address, name_of
 from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.connection.client_threads import SERVING_THREADS

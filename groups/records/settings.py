@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.actors.protocol.identifiers import refused_character
+from raylog.actors.protocol.names import refused_character
 from raylog.errors import InvalidGroupId, InvalidMembership, RaylogError
 from raylog.groups.assignors.loading import check_assignor
 from raylog.groups.records.messages import GroupHeartbeat, Profile

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from tests.simulator.cluster import kept_numbers
 from tests.simulator.cluster.kept_numbers import NumberWriter
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster

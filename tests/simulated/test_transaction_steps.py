@@ -13,7 +13,7 @@ import pytest
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.replication_messages import AppendTransactional, WriteMarker
 from raylog.actors.protocol.transaction_messages import EndTransaction, TransactionEnded, TransactionRecord
 from raylog.actors.replica.leader_transactions import LeaderTransactions

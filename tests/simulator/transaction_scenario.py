@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from raylog.actors.coordinators.process import MakeCore
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.transactions import coordinator
 from raylog.actors.transactions.rules import transaction
 from raylog.actors.transactions.rules.transaction import LAST_EPOCH

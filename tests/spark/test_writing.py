@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import raylog
 from raylog import spark_bridge
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.connection.records import ConsumerRecord
 from raylog.api.families.family_member import FamilyMember

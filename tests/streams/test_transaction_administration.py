@@ -12,8 +12,8 @@ import pytest
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.hanging_transactions import end_over
 from raylog.actors.link.rules.topic_cache import PartitionLeader
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.replication_messages import ListOpenTransactions, OpenTransactions, WriteMarker
 from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.api.admin.rules.transaction_descriptions import HangingTransaction

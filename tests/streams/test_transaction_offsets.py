@@ -15,8 +15,8 @@ import pytest
 
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.transaction_messages import AddGroup, EndTransaction
 from raylog.actors.transactions.coordinator import TransactionCoordinator
 from raylog.api.connection.client_runtime import ClientRuntime

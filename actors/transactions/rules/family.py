@@ -14,7 +14,7 @@ What must stay true:
 - A batch is committed at most once, and only under the newest epoch; if one winner is not open any more, none counts.
 - A member's (producer id, epoch) is given out once: each end raises it, as everywhere (rule 20). So a task attempt that
   comes late finds its transaction ended, whoever uses its transactional id by then.
-- All members of a family have one coordinator: the hash goes by the family (`coordinator_state.coordinator_hash`).
+- All members of a family have one coordinator: the hash goes by the family (`names.coordinator_hash`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from raylog.actors.protocol.coordinator_names import FAMILY_SEPARATOR
+from raylog.actors.protocol.names import FAMILY_SEPARATOR
 from raylog.actors.protocol.transaction_family_messages import EndFamily, FamilyRecord, InitFamily
 from raylog.actors.protocol.transaction_messages import MAX_TIMEOUT_MS, TransactionRecord
 from raylog.actors.transactions.rules.transaction import LAST_EPOCH, Phase, ended_with_family, opened_for_family

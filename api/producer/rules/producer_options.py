@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from raylog.actors.protocol.identifiers import MAX_ID_BYTES, check_transactional_id
+from raylog.actors.protocol.names import MAX_ID_BYTES, check_transactional_id
 from raylog.actors.protocol.transaction_messages import MAX_TIMEOUT_MS
 from raylog.api.connection.client_options import (
     ClientOptions,

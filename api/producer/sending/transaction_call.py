@@ -6,8 +6,8 @@ import asyncio
 from typing import TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.api.connection.coordinator_calls import ask_coordinator
 from raylog.errors import ProducerError, RaylogError, TransactionPending
 

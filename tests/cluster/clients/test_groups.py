@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.errors import GroupNotEmpty
 from tests.cluster.clients.conftest import kill_coordinators
 from tests.cluster.conftest import StartProgram, until

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.families.family_member import FamilyMember
 from raylog.api.families.transaction_family import TransactionFamily

@@ -27,7 +27,7 @@ import ray
 import raylog
 from examples.read_process_write import copy
 from raylog.actors.machine.cluster_access import ClusterAccess
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.errors import RaylogError
 
 TOPICS: Final = ("in", "middle", "out")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.replication_messages import (
     LATEST,
     NO_EPOCH,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.actors.cluster.election.leader_prospects import Prospects
+from raylog.actors.cluster.election.leaderless import Prospects
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster

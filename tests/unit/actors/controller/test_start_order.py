@@ -10,7 +10,7 @@ import pytest
 
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.start_order import Rank, StartOrder, rank
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from tests.simulator.world.world import World
 from tests.unit.actors.small_cluster import SmallCluster
 from tests.unit.actors.transaction_stand_ins import OneProcess

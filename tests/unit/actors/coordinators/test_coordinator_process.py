@@ -9,9 +9,9 @@ import pytest
 
 from raylog.actors.coordinators.process import CoordinatorProcess
 from raylog.actors.kernel.stream_interface import Request, Response
-from raylog.actors.protocol.coordinator_names import OFFSETS_TOPIC
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.messages import Ping
+from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.errors import StreamNotOpen, UnknownPartition
 
 

@@ -13,11 +13,10 @@ from click.testing import CliRunner
 from raylog.actors.dump.record_text import describe_metadata_record, describe_transaction_record
 from raylog.actors.metadata_log.rules.tail import encode_change
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
-from raylog.actors.protocol.coordinator_names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.messages import Done, Message, pack
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.protocol.metadata_records import PartitionChanged
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
+from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord
 from raylog.actors.protocol.transaction_messages import TransactionRecord
 from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, Phase, transaction_entry

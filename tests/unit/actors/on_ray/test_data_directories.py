@@ -24,8 +24,8 @@ from raylog.actors.on_ray.data_directories import (
 )
 from raylog.actors.on_ray.directory_holder import sign
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets, KeyRing, Standing
+from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.actors.protocol.secret_messages import KeepSecrets
-from raylog.actors.protocol.topic_names import METADATA_TOPIC
 from raylog.errors import (
     BrokersLeftOut,
     DirectoryCopied,

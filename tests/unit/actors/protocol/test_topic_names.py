@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.actors.protocol.topic_names import MAX_NAME_LENGTH, check_topic_name, collision_key
+from raylog.actors.protocol.names import MAX_NAME_LENGTH, check_topic_name, collision_key
 from raylog.errors import InvalidTopicName
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.protocol.coordinator_names import coordinator_hash
+from raylog.actors.protocol.names import coordinator_hash
 from raylog.actors.protocol.transaction_family_messages import EndFamily, FamilyRecord, InitFamily
 from raylog.actors.protocol.transaction_messages import TransactionRecord
 from raylog.actors.transactions.rules.family import (

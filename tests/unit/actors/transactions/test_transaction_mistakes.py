@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raylog.actors.protocol.identifiers import MAX_ID_BYTES
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import MAX_ID_BYTES
 from raylog.actors.protocol.transaction_messages import (
     MAX_TIMEOUT_MS,
     AbortTransaction,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.protocol.topic_names import MAX_NAME_LENGTH
+from raylog.actors.protocol.names import MAX_NAME_LENGTH
 from raylog.errors import InvalidSubscription
 from raylog.groups.records.topic_patterns import check_pattern, matching
 

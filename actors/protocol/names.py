@@ -1,0 +1,93 @@
+"""Which names topics, groups, families and transactional ids may have, and which topics are raylog's own.
+
+Topics: Kafka's rules. Dots and underscores count as the same when names are compared: a metric's name cannot tell `a.b`
+from `a_b`. Internal topics begin with two underscores. Two of them have coordinators: a group or a transaction belongs
+to the partition that the hash of its name says.
+
+Ids, groups and families: no control characters, since one of them stands between a family and the number of its member
+(`rules/family.py`), and none is of use in a name that people read. No halves of surrogate pairs: no text on the wire
+has them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from raylog.errors import InvalidTopicName, InvalidTransactionalId
+from raylog.storage.format.murmur2 import murmur2
+
+MAX_NAME_LENGTH: Final = 249
+INTERNAL_PREFIX: Final = "__"
+METADATA_TOPIC: Final = "__cluster_metadata"  # the log of the cluster's state, beside the replicas
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_topic_name(name: str, *, internal: bool = False) -> None:
+    """InvalidTopicName where no topic may be called that; names that start with `__` are raylog's own."""
+    if not name:
+        raise InvalidTopicName(name, "it is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(name, "that is a directory")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicName(name, f"it has {len(name)} characters, of at most {MAX_NAME_LENGTH}")
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicName(name, "it holds other characters than letters, digits, '.', '_' and '-'")
+    if name.startswith(INTERNAL_PREFIX) and not internal:
+        raise InvalidTopicName(name, f"names that start with {INTERNAL_PREFIX!r} are raylog's own")
+
+
+def collision_key(name: str) -> str:
+    """The same for names that may not be there together."""
+    return name.replace(".", "_")
+
+
+def is_internal(name: str) -> bool:
+    return name.startswith(INTERNAL_PREFIX)
+
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's number, see `rules/family.py`
+
+
+@lru_cache(4096)
+def coordinator_hash(name: str) -> int:
+    """Of a transactional id: the remainder by the number of coordinators says whose it is.
+
+    Of a member of a family only the family counts, so that all of them have one coordinator.
+    """
+    return _hash(name.partition(FAMILY_SEPARATOR)[0])
+
+
+@lru_cache(4096)
+def group_hash(group: str) -> int:
+    """The same of a group, of whose name all counts. For whoever asks its coordinator, on whichever side."""
+    return _hash(group)
+
+
+def _hash(name: str) -> int:
+    return murmur2(name.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+
+
+MAX_ID_BYTES: Final = 1024
+MAX_FAMILY_BYTES: Final = MAX_ID_BYTES - 12  # room for a member's number in its transactional id
+
+_REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def refused_character(name: str) -> str:
+    """The first that no name may have; empty: there is none."""
+    found = _REFUSED.search(name)
+    return "" if found is None else found[0]
+
+
+def check_transactional_id(name: str, maximum: int = MAX_ID_BYTES) -> None:
+    """InvalidTransactionalId."""
+    size = len(name.encode(errors="replace"))
+    refused = refused_character(name)
+    if refused or not 0 < size <= maximum:
+        raise InvalidTransactionalId(size, maximum, ascii(refused) if refused else "")
