@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from raylog.actors.cluster.partition import PartitionId
-from raylog.actors.protocol.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
+from raylog.actors.protocol.metadata_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.config import MIB, ConfigValue
 
 COORDINATORS: Final = 3  # of each kind: partitions of a topic that is made because somebody asks for its coordinators

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from raylog.actors.cluster.coordinator_state import CoordinatorState
 from raylog.actors.cluster.partition import PartitionId, PartitionState
 from raylog.actors.protocol.control_messages import Setting
-from raylog.actors.protocol.coordinator_records import CoordinatorPlaced, CoordinatorServing
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.protocol.metadata_records import (
@@ -29,6 +28,8 @@ from raylog.actors.protocol.metadata_records import (
     BrokerRemoved,
     ClusterFormed,
     ClusterSettings,
+    CoordinatorPlaced,
+    CoordinatorServing,
     DirectoryMarked,
     PartitionChanged,
     ProducerIdBlock,

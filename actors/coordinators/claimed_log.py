@@ -28,8 +28,8 @@ from raylog.actors.cluster.coordinator_state import FENCING_EPOCH
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY, Entry, claim_entry
-from raylog.actors.protocol.coordinator_records import NO_RETIRED_ID
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import NO_RETIRED_ID
 from raylog.actors.protocol.replication_messages import (
     EARLIEST,
     NO_EPOCH,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from raylog.actors.protocol import coordinator_records, metadata_quorum_records, metadata_records
+from raylog.actors.protocol import metadata_quorum_records, metadata_records
 from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
 from raylog.actors.protocol.messages import Message, unpack
 from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
@@ -18,7 +18,7 @@ from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, TRANSACT
 from raylog.errors import FrameInvalid
 from raylog.storage.dump.formats import RECORD_FORMATS
 
-_OF_METADATA: Final = (coordinator_records, metadata_quorum_records, metadata_records)  # where its kinds register
+_OF_METADATA: Final = (metadata_quorum_records, metadata_records)  # where its kinds register
 _FRONT_BYTES: Final = 2  # kind, version
 _ID_BYTES_SHOWN: Final = 4
 

@@ -13,8 +13,8 @@ from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.producer_ids import allocate_producer_ids
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat
-from raylog.actors.protocol.coordinator_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.actors.protocol.names import COORDINATED_TOPICS
 from raylog.errors import BrokerNotAvailable, StaleCoordinator
 

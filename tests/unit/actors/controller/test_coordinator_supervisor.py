@@ -13,8 +13,8 @@ from raylog.actors.cluster.placement.coordinator_placement import place_coordina
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
-from raylog.actors.protocol.coordinator_records import CoordinatorPlaced
 from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.metadata_records import CoordinatorPlaced
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
 from tests.simulator.world.machines import SimEnvironment
