@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from raylog.api.consumer.fetching.fetcher import Fetcher
-from raylog.api.consumer.rules.fetched_items import Item
+from raylog.api.consumer.rules.fetched import Item
 
 MOST_WAITING: Final = 2
 _SLICE_SECONDS: Final = 0.5  # a signal that comes just before a thread goes to sleep does not wake it up

@@ -20,7 +20,7 @@ from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetch_collector import RecordHandout
-from raylog.api.consumer.rules.fetched_items import Failed, Item, Resized
+from raylog.api.consumer.rules.fetched import Failed, Item, Resized
 from raylog.api.consumer.rules.positions import UNKNOWN, Positions
 from raylog.errors import ConflictingSubscription
 

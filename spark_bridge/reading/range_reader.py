@@ -29,9 +29,8 @@ from raylog.api.connection.offset_lookup import look_up
 from raylog.api.connection.records import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
 from raylog.api.consumer.fetching.partition_fetcher import PartitionFetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.rules.fetched_items import Chunk, Failed, Item, PartitionMarks
+from raylog.api.consumer.rules.fetched import Batch, Chunk, Failed, Item, PartitionMarks, VisibleBatches
 from raylog.api.consumer.rules.positions import Start
-from raylog.api.consumer.rules.visible_batches import Batch, VisibleBatches
 from raylog.config import KIB, MIB
 from raylog.errors import (
     BatchError,

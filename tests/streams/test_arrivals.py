@@ -11,7 +11,7 @@ import pytest
 from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.consumer.fetch_buffer import MOST_WAITING, Arrivals
 from raylog.api.consumer.fetching.fetcher import Fetcher
-from raylog.api.consumer.rules.fetched_items import Item, Resized
+from raylog.api.consumer.rules.fetched import Item, Resized
 
 
 class Source:

@@ -24,7 +24,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.partition_fetcher import PartitionFetcher, waiting_for
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.rules.fetched_items import Chunk, Failed, Item, Located, PartitionMarks, Resized
+from raylog.api.consumer.rules.fetched import Chunk, Failed, Item, Located, PartitionMarks, Resized
 from raylog.api.consumer.rules.positions import Start
 from raylog.config import MIB
 

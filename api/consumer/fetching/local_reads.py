@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.protocol.replication_messages import FileSlice
-from raylog.api.consumer.rules.fetched_chain import ChainEnd, check_chain
+from raylog.api.consumer.rules.fetched import ChainEnd, check_chain
 from raylog.errors import BatchError, DiskError
 from raylog.storage.disk.disk import Disk
 from raylog.storage.format.record_batch import HEADER_BYTES, read_header

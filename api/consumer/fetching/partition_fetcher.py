@@ -29,8 +29,7 @@ from raylog.api.connection.offset_lookup import NO_OFFSET, ask_offset
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.local_reads import read_slice
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.rules.fetched_chain import ChainEnd, check_chain
-from raylog.api.consumer.rules.fetched_items import Chunk, Failed, Item, Located, PartitionMarks
+from raylog.api.consumer.rules.fetched import ChainEnd, Chunk, Failed, Item, Located, PartitionMarks, check_chain
 from raylog.api.consumer.rules.positions import UNKNOWN, Start
 from raylog.errors import (
     ClusterUnreachable,

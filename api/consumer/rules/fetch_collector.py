@@ -22,11 +22,10 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.rules.column_batches import ColumnBatch
 from raylog.api.consumer.rules.deserializers import Deserializer
-from raylog.api.consumer.rules.fetched_items import Chunk, Failed, Located
+from raylog.api.consumer.rules.fetched import Batch, Chunk, Failed, Located, VisibleBatches
 from raylog.api.consumer.rules.poll_errors import PollErrors
 from raylog.api.consumer.rules.positions import UNKNOWN, Positions
 from raylog.api.consumer.rules.record_decoding import Piece, RecordList, RecordRun, deserialize
-from raylog.api.consumer.rules.visible_batches import Batch, VisibleBatches
 from raylog.errors import BatchError, RecordUnreadable
 
 Interceptor: TypeAlias = Callable[[list[ConsumerRecord]], Sequence[ConsumerRecord]]

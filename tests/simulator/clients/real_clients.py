@@ -24,7 +24,7 @@ from raylog.actors.protocol.endpoint import Endpoint
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.rules.fetched_items import Item
+from raylog.api.consumer.rules.fetched import Item
 from raylog.api.consumer.subscription_state import ConsumerDesk
 from raylog.api.producer.buffer.buffer_pool import BufferRoom
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics

@@ -33,8 +33,7 @@ from raylog.actors.protocol.transaction_messages import (
     TransactionEnded,
 )
 from raylog.api.connection.records import TopicPartition
-from raylog.api.consumer.rules.fetched_items import Chunk
-from raylog.api.consumer.rules.visible_batches import VisibleBatches
+from raylog.api.consumer.rules.fetched import Chunk, VisibleBatches
 from raylog.errors import (
     FamilyFenced,
     InvalidTransactionState,

@@ -12,9 +12,7 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH, Fetch, Fetched
 from raylog.actors.replica import reads
 from raylog.actors.replica.reads import MAX_ABORTED
 from raylog.api.connection.records import TopicPartition
-from raylog.api.consumer.rules.fetched_chain import check_chain
-from raylog.api.consumer.rules.fetched_items import Chunk
-from raylog.api.consumer.rules.visible_batches import VisibleBatches
+from raylog.api.consumer.rules.fetched import Chunk, VisibleBatches, check_chain
 from raylog.storage.format.batch_codec import decode_batch
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.format.record_batch import filler, next_offset_of
