@@ -23,9 +23,9 @@ from typing import Any, Final
 from raylog.actors.cluster.broker_membership import mark_directory
 from raylog.actors.cluster.control_counters import cluster_readings
 from raylog.actors.controller.admin import ControllerAdmin
-from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
+from raylog.actors.controller.coordinator_starts import CoordinatorLauncher
 from raylog.actors.controller.reign import ControllerReign, ReignMeans
-from raylog.actors.controller.replica_launcher import ReplicaLauncher
+from raylog.actors.controller.replica_starts import ReplicaLauncher
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment, Server

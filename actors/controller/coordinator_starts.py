@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from raylog.actors.cluster.cluster_settings import allowed_assignors
 from raylog.actors.cluster.coordinator_state import CoordinatorState
@@ -26,7 +26,6 @@ from raylog.actors.cluster.placement.coordinator_placement import (
     place_coordinator,
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
-from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.silence_watch import SilenceWatch
 from raylog.actors.kernel.stream_interface import Stream
@@ -281,3 +280,13 @@ class CoordinatorSupervisor:
             assignors=allowed_assignors(state),
             brokers=(beside.endpoints[0], *(each.endpoints[-1] for each in others)),
         )
+
+
+class CoordinatorLauncher(Protocol):
+    """Whether the processes live, they tell the controller themselves."""
+
+    async def start(self, spec: CoordinatorSpec) -> None:
+        """Returns when the process was asked to start. CoordinatorNotStarted: it was not, and will not be."""
+
+    async def stop(self, spec: CoordinatorSpec) -> None:
+        """This process is not wanted any more: never start it, or end it. Nothing where there is none."""

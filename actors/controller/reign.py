@@ -14,12 +14,10 @@ from typing import NamedTuple
 
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
-from raylog.actors.controller.coordinator_launcher import CoordinatorLauncher
-from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
+from raylog.actors.controller.coordinator_starts import CoordinatorLauncher, CoordinatorSupervisor
 from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
-from raylog.actors.controller.replica_launcher import ReplicaLauncher
 from raylog.actors.controller.replica_removal import ReplicaRemoval
-from raylog.actors.controller.replica_starts import ReplicaSupervisor
+from raylog.actors.controller.replica_starts import ReplicaLauncher, ReplicaSupervisor
 from raylog.actors.controller.secret_rotation import SecretRotation
 from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.kernel.background_tasks import BackgroundTasks

@@ -17,11 +17,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
-from raylog.actors.controller.replica_launcher import ReplicaLauncher
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.controller.start_order import Rank, StartOrder, rank
 from raylog.actors.kernel.background_tasks import BackgroundTasks
@@ -265,3 +264,19 @@ class ReplicaSupervisor:
     def _stream(self, broker_id: int) -> Stream | None:
         session = None if self._sessions is None else self._sessions.get(broker_id)
         return None if session is None or session.stream.closed.done() else session.stream
+
+
+class ReplicaLauncher(Protocol):
+    """Starts replica processes on their brokers' nodes: the shell through Ray, the simulator by itself.
+
+    Whether they live is found out by their brokers.
+    """
+
+    async def start(self, spec: ReplicaSpec) -> None:
+        """Returns when the process was asked to start. ReplicaNotStarted: it was not, and will not be."""
+
+    def starts_at_once(self, node_id: str) -> int:
+        """How many processes are best under way on that node: what is asked for beyond that waits its turn unsorted."""
+
+    async def stop(self, spec: ReplicaSpec) -> None:
+        """This process is not wanted any more: never start it, or end it. Nothing where there is none."""
