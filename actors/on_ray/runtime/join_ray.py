@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import ray
-from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray.exceptions import AuthenticationError
 from ray.util.client import ray as ray_client
 
@@ -26,10 +25,12 @@ from raylog.actors.on_ray.runtime.control_store import PATIENCE, PATIENCE_SECOND
 from raylog.actors.on_ray.runtime.java_runtime import java_on_path
 from raylog.actors.on_ray.runtime.lasting_thread import on_a_lasting_thread
 from raylog.actors.on_ray.runtime.own_notes import open_lock, ray_folder, read_note, write_note
+from raylog.actors.on_ray.runtime.ray_lines import leave_out_worker_counts
 from raylog.actors.on_ray.runtime.ray_tokens import (
     AUTH_MODE,
     asks_for_token,
-    look_before_joining,
+    show_token_if_there_is_one,
+    takes_strangers,
     tell_if_tokens_are_off,
     turn_tokens_on,
 )
@@ -54,6 +55,7 @@ def join_or_start_ray(**settings: Any) -> str:
 
     RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused.
     """
+    leave_out_worker_counts()
     if not _is_connected():
         with one_process_at_a_time():
             address = named_address() or running_ray()
@@ -70,6 +72,7 @@ def is_none_to_join() -> bool:
 
 def join_ray(**settings: Any) -> str:
     """The same, but never start a new one."""
+    leave_out_worker_counts()
     if not _is_connected():
         address = named_address() or running_ray()
         if address is None:
@@ -125,9 +128,8 @@ def _init(address: str, settings: dict[str, Any]) -> None:
     if address != _START_NEW:
         os.environ.setdefault(PATIENCE, str(PATIENCE_SECONDS))  # or Ray ends this process, whatever else it does
         settings = {name: value for name, value in settings.items() if name not in _FOR_NEW_ONES}
-        if _HOST_AND_PORT.fullmatch(address):
-            look_before_joining(address)
-        _have_token(address)
+        if _HOST_AND_PORT.fullmatch(address) and not takes_strangers(address):
+            _have_token(address)
     try:
         # A node has Java for as long as it lives, or never: Spark's executors are Java workers of Ray.
         if address == _START_NEW:
@@ -147,23 +149,16 @@ def _init(address: str, settings: dict[str, Any]) -> None:
 
 
 def _have_token(address: str) -> None:
-    """RayNotAdmitted where Ray asks for a token and this process has none or another one.
+    """Of a Ray that asks for a token: RayNotAdmitted where this process has none, or another one.
 
     `ray start`, and a program that starts Ray, turn tokens on by themselves and keep one for this user; whoever joins
     has to turn them on by a variable. So where that is unset, the token that lies there is tried. `ray.init` would
     knock for 20 s and then say that it did not work.
     """
-    if not _asks_for_token(address):
-        return
     if AUTH_MODE not in os.environ:
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    if _asks_for_token(address):
+        show_token_if_there_is_one()
+    if asks_for_token(address):
         raise RayNotAdmitted(address)
-
-
-def _asks_for_token(address: str) -> bool:
-    """False also where that is no address."""
-    return bool(_HOST_AND_PORT.fullmatch(address)) and asks_for_token(address)
 
 
 def tell_if_open() -> None:

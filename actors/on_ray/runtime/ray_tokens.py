@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-from ray._raylet import Config, GcsClient  # type: ignore[attr-defined]  # they have no types
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]  # without types
 from ray.exceptions import AuthenticationError, RayError
+
+from raylog.actors.on_ray.runtime.ray_lines import strangers_left_out
 
 AUTH_MODE: Final = "RAY_AUTH_MODE"
 _ON: Final = "token"
@@ -39,10 +41,17 @@ def turn_tokens_on() -> None:
         ensure_token_if_auth_enabled(create_token_if_missing=True)
 
 
+def show_token_if_there_is_one() -> None:
+    """From now on. Ray would do the same, and warn of it."""
+    if AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
+        _set_mode(_ON)
+
+
 def asks_for_token(address: str) -> bool:
     """Whether the control store there refuses this process for want of its token."""
     try:
-        GcsClient(address=address)
+        with strangers_left_out():
+            GcsClient(address=address)
     except AuthenticationError:
         return True
     except RayError:
@@ -50,10 +59,11 @@ def asks_for_token(address: str) -> bool:
     return False
 
 
-def look_before_joining(address: str) -> None:
-    """Note whether the Ray there takes strangers: afterwards this process cannot come as one any more."""
+def takes_strangers(address: str) -> bool:
+    """Whether the Ray there does, noted before this process joins it: afterwards it cannot come as one any more."""
     with _without_token():
         _takes_strangers.append(not asks_for_token(address))
+    return _takes_strangers[-1]
 
 
 def tell_if_tokens_are_off(address: str) -> None:
