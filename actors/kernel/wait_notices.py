@@ -118,5 +118,7 @@ class Wait:
 
 def reason_of(why: RaylogError | str) -> str:
     """In one line."""
-    text = why if isinstance(why, str) else f"{type(why).__name__}: {why.describe()}"
+    text = why if isinstance(why, str) else why.describe()
+    if isinstance(why, RaylogError) and not type(why).__name__.startswith("_"):  # those are no names for people
+        text = f"{type(why).__name__}: {text}"
     return " ".join(text.split())

@@ -142,7 +142,7 @@ class _Start:
             return self._joined([node for node in places if node.node_id == here], here)
         found = self._search(places, here)
         try:
-            check_free(each for node, each in _each(places, found) if node.node_id == here)
+            self._check_directories(places, found, here)
         except DirectoryLocked:
             if not self._is_running():  # another start was quicker, and its brokers have them
                 raise
@@ -197,6 +197,15 @@ class _Start:
             raise plain_error(error) from error
         return [answers.get(node.node_id) or search_for_brokers(self._data_dir, self._brokers) for node in places]
 
+    def _check_directories(self, places: Sequence[RayNode], found: Sequence[Found], here: str) -> None:
+        named = [(f"{each.path} on {node.host}", each) for node, each in _each(places, found)]
+        check_runs_as(self._name, named)
+        cluster_id = cluster_of(tuple(each for _, each in named))
+        if cluster_id is not None:
+            self._check_has_no_other_name(cluster_id)
+        check_no_copies(named)
+        check_free(each for node, each in _each(places, found) if node.node_id == here)
+
     def _make_controller(
         self, nodes: Sequence[RayNode], places: Sequence[RayNode], found: Sequence[Found], form: bool | None
     ) -> None:
@@ -205,11 +214,6 @@ class _Start:
         cluster_id = cluster_of(directories)
         if cluster_id is None:
             self._check_may_form(form, nodes)
-        named = [(f"{each.path} on {node.host}", each) for node, each in _each(places, found)]
-        check_runs_as(self._name, named)
-        if cluster_id is not None:
-            self._check_has_no_other_name(cluster_id)
-        check_no_copies(named)
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
         planned = interrupted_formation(directories)
         if cluster_id is None or planned:

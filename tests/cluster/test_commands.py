@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
 from typing import Final
 
 import pytest
@@ -87,6 +88,7 @@ class Running:
 
     def line(self) -> str:
         assert self.process.stdout is not None
+        assert select([self.process.stdout], [], [], 60.0)[0], "it prints nothing"
         return self.process.stdout.readline().decode()
 
     def ended_by(self, number: signal.Signals) -> tuple[int, str]:
@@ -148,13 +150,11 @@ def test_a_signal_ends_a_command_with_what_was_done(
 ) -> None:
     topic = f"signals-{word}"
     raylog("topic", "create", topic)
-    producing = Running("produce", topic, "-v")
+    producing = Running("produce", topic)
     producing.write("one\ntwo\n")
-    assert producing.line() == f"{topic}\t0\t0\n"
-    assert producing.ended_by(number) == (code, f"2 records written to {topic}.\nraylog: {word}\n")
-
     consuming = Running("consume", topic, "-g", f"group-{word}")
     assert [consuming.line(), consuming.line()] == ["one\n", "two\n"]
+    assert producing.ended_by(number) == (code, f"2 records written to {topic}.\nraylog: {word}\n")
     assert consuming.ended_by(number) == (code, f"raylog: {word}\n")
     assert raylog("consume", topic, "-g", f"group-{word}", "-e").stdout == "", "what was printed is committed"
 
@@ -163,28 +163,30 @@ def test_who_waits_is_told_why(cluster: Path) -> None:
     raylog("topic", "create", "waits")
     controllers = processes_in(cluster, "ControllerActor")
     assert len(controllers) == 1
+    producing, consuming = Running("produce", "waits"), Running("consume", "waits")
+    producing.write("one\n")
+    assert consuming.line() == "one\n"
     with stopped(controllers):
         listing = Running("topic", "list")
-        producing = Running("produce", "waits")
-        time.sleep(4.0)  # until it has joined
-        (replica,) = (pid for pid in processes_in(cluster, "ReplicaActor") if "waits" in _name_of(pid))
-        os.kill(replica, signal.SIGKILL)  # and nobody makes another one
-        producing.write("one\n")
-        time.sleep(6.0)
+        for replica in processes_in(cluster, "ReplicaActor"):
+            os.kill(replica, signal.SIGKILL)  # and nobody makes others
+        producing.write("two\n")
+        time.sleep(8.0)
+    assert consuming.line() == "two\n"
     code, told = listing.end()
     assert code == OK
     assert told.startswith("raylog: Has waited 3 s for an answer of the controller of 'default' to ")
+    assert "there is no answer yet\n" in told
     assert all(line.startswith("raylog: Has waited ") for line in told.splitlines())
     code, told = producing.end()
     assert code == OK
     *waits, last = told.splitlines()
-    assert last == "1 record written to waits."
-    assert waits
-    assert all(line.startswith("raylog: Has waited ") for line in waits)
-
-
-def _name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    assert last == "2 records written to waits."
+    assert waits[0].startswith("raylog: Has waited 3 s for waits-0 to take records: ")
+    code, told = consuming.ended_by(signal.SIGTERM)
+    *waits, last = told.splitlines()
+    assert (code, last) == (TERMINATED, "raylog: terminated")
+    assert waits[0].startswith("raylog: Has waited 3 s for records of waits-0: ")
 
 
 def test_a_program_that_connects_hears_nothing_of_rays(cluster: Path) -> None:
