@@ -24,14 +24,14 @@ _STDERR: Final = 2
 
 
 def leave_out_worker_counts() -> None:
-    """In this process, from now on."""
-    if stdout_deduplicator.skip_re is None:
+    """Leave them out in this process, from now on."""
+    if "RAY_DEDUP_LOGS_SKIP_REGEX" not in os.environ:
         stdout_deduplicator.skip_re = _WORKER_COUNTS
 
 
 @contextmanager
 def strangers_left_out() -> Iterator[None]:
-    """For as long as an attempt without a token takes."""
+    """Leave out what Ray tells of an attempt without a token, for as long as that takes."""
     try:
         kept = os.dup(_STDERR)
     except OSError:  # this process has none
