@@ -2,4 +2,5 @@
 
 from raylog.groups.dump.command import dump_command
 
-dump_command()
+if __name__ == "__main__":
+    dump_command()
