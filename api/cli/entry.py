@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from raylog.api.cli.interrupts import exit_code_of, interrupts
+from raylog.api.cli.terminal.interrupts import exit_code_of, interrupts
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from raylog.api.cli.exit_codes import FAILED, USAGE
-from raylog.api.cli.session import Session
+from raylog.api.cli.session.session import Session
+from raylog.api.cli.terminal.exit_codes import FAILED, USAGE
 from raylog.errors import (
     ClusterNotFound,
     ConfigError,

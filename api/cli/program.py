@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, OK, USAGE
+from raylog.api.cli.arguments.lazy_group import LazyGroup
 from raylog.api.cli.failures import failure_of
-from raylog.api.cli.interrupts import Terminated, exit_code_of
-from raylog.api.cli.lazy_group import LazyGroup
-from raylog.api.cli.session import Session
+from raylog.api.cli.session.session import Session
+from raylog.api.cli.terminal.exit_codes import CLOSED_PIPE, FAILED, IN_WORDS, OK, USAGE
+from raylog.api.cli.terminal.interrupts import Terminated, exit_code_of
 
 TRACEBACK: Final = "RAYLOG_TRACEBACK"
 # A group of commands without one is its whole help; an older click prints it by itself.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.api.cli.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, OK
+from raylog.api.cli.terminal.exit_codes import CLOSED_PIPE, FAILED, INTERRUPTED, OK
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -127,7 +127,7 @@ def test_without_a_cluster_every_command_says_so(ray_folder: Path) -> None:
 
 def test_what_ray_tells_drivers_does_not_reach_stdout() -> None:
     program = """
-from raylog.api.cli.joining import keep_ray_off_stdout
+from raylog.api.cli.session.joining import keep_ray_off_stdout
 from ray._private.worker import print_to_stdstream
 {silence}
 print_to_stdstream({{"lines": ["a complaint"], "pid": "raylet", "is_err": False}}, ignore_prefix=False)

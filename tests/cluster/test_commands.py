@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from raylog.api.cli.exit_codes import FAILED, INTERRUPTED, OK, TERMINATED
+from raylog.api.cli.terminal.exit_codes import FAILED, INTERRUPTED, OK, TERMINATED
 from raylog.storage.directory.partition_directory import LOCK_FILE
 from tests.cluster.conftest import until
 

@@ -20,7 +20,7 @@ from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord
 from raylog.actors.protocol.transaction_messages import TransactionRecord
 from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, Phase, transaction_entry
-from raylog.api.cli.log_dump import dump_command
+from raylog.api.cli.commands.log_dump import dump_command
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.storage.directory.partition_directory import PartitionIdentity
 from raylog.storage.format.batch_codec import encode_batch

@@ -33,7 +33,7 @@ from raylog.api.admin.rules.transaction_descriptions import (
     TransactionListing,
 )
 from raylog.api.cli.program import program
-from raylog.api.cli.session import Session
+from raylog.api.cli.session.session import Session
 from raylog.api.connection.records import (
     ConsumerRecord,
     OffsetAndMetadata,

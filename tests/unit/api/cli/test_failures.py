@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-from raylog.api.cli.exit_codes import FAILED
 from raylog.api.cli.failures import failure_of
-from raylog.api.cli.session import Session, quieten_ray
+from raylog.api.cli.session.session import Session, quieten_ray
+from raylog.api.cli.terminal.exit_codes import FAILED
 from raylog.errors import ClusterNotReady, DirectoryLocked
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
-from raylog.api.cli.bench import _runs
+from raylog.api.cli.commands.bench import _runs
 from raylog.api.workloads.chart import page
 from raylog.api.workloads.driver import KAFKA, NATS, RAYLOG, REDIS, Target
 from raylog.api.workloads.report import document

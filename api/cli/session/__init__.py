@@ -1,0 +1,1 @@
+"""The cluster that a command means, and its way there: joining Ray, starting and stopping. `session.py` is its face."""
