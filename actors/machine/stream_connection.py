@@ -14,8 +14,7 @@ What must stay true:
   are still taken, or two sides that both cannot get rid of answers would wait for each other for ever.
 - No handler's error is lost: it goes back as the answer, or where nobody waits for one, to the log.
 
-Writing: the first frame in a turn of the event loop goes out at once, since somebody may wait for it; what follows in
-the same turn goes out together, and so do the answers to a burst of requests. Only small payloads are ever copied.
+`outgoing_frames.py` says when what is written goes out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, cast
 
@@ -33,6 +32,7 @@ from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.actors.machine.admission import Acceptor, Admission
 from raylog.actors.machine.frame_reader import FrameReader
+from raylog.actors.machine.outgoing_frames import OutgoingFrames
 from raylog.actors.machine.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
@@ -40,18 +40,14 @@ from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.frames import (
     CLIENT_MESSAGE_BYTES,
     ERROR,
-    HEADER_BYTES,
     LENGTH_BYTES,
     MAX_ADMISSION_FRAME_BYTES,
-    MAX_MESSAGE_BYTES,
     NO_PARTITION,
     NO_TOPIC,
     ONE_WAY,
     REQUEST,
     RESPONSE,
     Frame,
-    check_outgoing,
-    encode_header,
 )
 from raylog.actors.protocol.messages import Done, DoorFull, Failure, Message
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
@@ -72,8 +68,6 @@ from raylog.storage.format.record_batch import Bytes
 
 _RECEIVE_BUFFER_BYTES: Final = 128 * KIB
 _WRITE_HIGH_BYTES: Final = 4 * MIB
-_JOIN_BYTES: Final = 4 * KIB  # a payload up to here is copied into one piece with its header: three pieces cost more
-_FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
 
 _log = logging.getLogger(__name__)
 _of_strangers: Final = RareLog(_log)
@@ -114,7 +108,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]  # the loop calls it for every read
-        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._write)
+        self._outgoing = OutgoingFrames(self._loop, limits.max_frame_bytes)
+        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._outgoing.write)
         self._asked.peer = peer
         # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
         late = PeerNotAdmitted(peer, f"it did not prove itself within {limits.admission_seconds:g} s")
@@ -124,10 +119,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
         self._is_reading = True
         self._is_turned_away = False
-        self._max_message_bytes = MAX_MESSAGE_BYTES  # of what this side sends
-        self._outbox: list[Bytes] = []
-        self._outbox_bytes = 0
-        self._is_corked = False
 
     @property
     def peer(self) -> str:
@@ -148,7 +139,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     @property
     def bytes_unsent(self) -> int:
         """See `Stream.bytes_unsent`."""
-        return self._outbox_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        return self._outgoing.bytes_unsent
 
     def when_it_reads(self, call: Callable[[], None]) -> None:
         """See `Stream.when_it_reads`."""
@@ -214,7 +205,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         try:
             if self.state is not State.OPEN:
                 self._check_open()
-            parts, size = self._encode(message, payload, REQUEST, correlation_id, topic_id, partition)
+            parts, size = self._outgoing.encode(message, payload, REQUEST, correlation_id, topic_id, partition)
         except StreamError as error:
             fail(reply, error)
             return
@@ -226,10 +217,10 @@ class StreamConnection(asyncio.BufferedProtocol):
     ) -> None:
         """See `Stream.send`."""
         self._check_open()
-        parts, size = self._encode(message, payload, ONE_WAY, 0, topic_id, partition)
+        parts, size = self._outgoing.encode(message, payload, ONE_WAY, 0, topic_id, partition)
         if self._asked.is_congested:
             raise TooManyBytesInFlight(size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
-        self._write(parts)
+        self._outgoing.write(parts)
 
     async def close(self, timeout: float = 5.0) -> None:
         """See `Stream.close`. May be called again, and from a handler."""
@@ -242,7 +233,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         deadline = self._loop.time() + timeout
         await self._held.end(timeout)
         if self._transport is not None and not self.closed.done():
-            self._uncork()
+            self._outgoing.uncork()
             self._transport.close()
             await asyncio.wait([self.closed], timeout=max(0.0, deadline - self._loop.time()))
             if not self.closed.done():
@@ -255,7 +246,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         self._reason = error
         self.state = State.CLOSED
-        self._outbox.clear()
+        self._outgoing.end()
         self._asked.fail_all(str(error))
         if self._transport is not None:
             self._transport.abort()
@@ -270,56 +261,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         reason = self._reason
         return reason.reason if isinstance(reason, StreamNotOpen) else str(reason or "it is not admitted yet")
 
-    # --- writing --------------------------------------------------------------------------------------------------
-
-    def _encode(
-        self,
-        message: Message,
-        payload: Bytes,
-        flags: int,
-        correlation_id: int,
-        topic_id: bytes = NO_TOPIC,
-        partition: int = NO_PARTITION,
-    ) -> tuple[list[Bytes], int]:
-        """(the parts of the frame, its size). What cannot be sent fails here, before a byte of it is written."""
-        kind, version, packed = messages.pack(message)
-        if type(payload) is memoryview:
-            payload = payload.cast("B")
-        message_length, payload_length = len(packed), len(payload)
-        size = HEADER_BYTES + message_length + payload_length
-        if size > self._limits.max_frame_bytes or message_length > self._max_message_bytes:
-            check_outgoing(message_length, payload_length, self._limits.max_frame_bytes, self._max_message_bytes)
-        header = encode_header(
-            kind, version, flags, correlation_id, message_length, payload_length, topic_id, partition
-        )
-        if payload_length > _JOIN_BYTES:
-            return [header, packed, payload], size
-        return [b"".join((header, packed, payload))], size
-
-    def _write(self, parts: Sequence[Bytes]) -> None:
-        if self._transport is None or self.state is State.CLOSED:
-            return
-        if not self._is_corked:
-            self._is_corked = True
-            self._loop.call_soon(self._uncork)
-            self._transport.writelines(parts)
-            return
-        self._outbox += parts
-        self._outbox_bytes += sum(map(len, parts))
-        if self._outbox_bytes >= _FLUSH_BYTES:
-            self._flush()
-
-    def _uncork(self) -> None:
-        self._is_corked = False
-        if self._outbox:
-            self._flush()
-
-    def _flush(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        self._outbox_bytes = 0
-        if self._transport is not None and not self.closed.done():
-            self._transport.writelines(outbox)
-
     # --- what the event loop calls --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -327,6 +268,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.state is State.CLOSED:  # given up before it began
             self._transport.abort()
             return
+        self._outgoing.start(self._transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_HIGH_BYTES // 4)
         if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
@@ -350,16 +292,18 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.state is not State.ADMITTING or self._transport is None:  # then it is told with the first word
             return
         self._say(DoorFull())
-        self._uncork()
+        self._outgoing.uncork()
         self._reason = PeerNotAdmitted(self._address, "too many wait to prove themselves")
         self.state = State.CLOSED
+        self._outgoing.end()
         self._transport.close()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
         reader = self._reader
         reader.received(nbytes)
-        was_corked, self._is_corked = self._is_corked, True
+        outgoing = self._outgoing
+        was_corked, outgoing.is_corked = outgoing.is_corked, True
         self._held.begun_in_turn = 0
         try:
             while reader.is_midway and self.state is not State.CLOSED and (frame := reader.next_frame()) is not None:
@@ -372,9 +316,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
             self._break_off(error)
         if not was_corked:
-            self._is_corked = False
-            if self._outbox:
-                self._flush()
+            outgoing.uncork()
         if reader.is_midway and self._stall_timer is None:
             self._watch_for_stall()
 
@@ -389,6 +331,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = self._reason = self._reason or exc or StreamNotOpen(self.peer, "the other side closed it")
         self.state = State.CLOSED
+        self._outgoing.end()
         self._asked.fail_all(str(reason))
         self._held.stream_ended()
         self._admission_timer.cancel()
@@ -459,7 +402,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._held.most_bytes = limits.client_held_bytes
             self._reader.widen(min(limits.client_frame_bytes, limits.max_frame_bytes), _RECEIVE_BUFFER_BYTES)
         else:
-            self._max_message_bytes = CLIENT_MESSAGE_BYTES
+            self._outgoing.max_message_bytes = CLIENT_MESSAGE_BYTES
             self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
 
     def take_frames_of(self, size: int) -> None:
@@ -470,7 +413,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _say(self, message: Message | None) -> None:
         if message is not None:
-            self._write(self._encode(message, b"", ONE_WAY, 0)[0])
+            self._outgoing.write(self._outgoing.encode(message, b"", ONE_WAY, 0)[0])
 
     def _take_answer(self, frame: Frame) -> None:
         header = frame.header
@@ -515,11 +458,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         if failure is None:
             try:
                 sent = answer or Response(Done())
-                parts, size = self._encode(sent.message, sent.payload, RESPONSE, correlation_id)
+                parts, size = self._outgoing.encode(sent.message, sent.payload, RESPONSE, correlation_id)
             except Exception as error:  # noqa: BLE001 (an answer that cannot be sent is a failure of its handler)
                 failure = error
         if failure is not None:
-            parts, size = self._encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
-        self._write(parts)
+            parts, size = self._outgoing.encode(failure_of(failure), b"", RESPONSE | ERROR, correlation_id)
+        self._outgoing.write(parts)
         if self._room is not None and size >= COUNTED_BYTES:
             self._room.answered(self)

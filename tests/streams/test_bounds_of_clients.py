@@ -56,7 +56,7 @@ def test_a_client_is_refused_a_long_message_before_it_is_read_and_its_stream_goe
         long = Words("x" * CLIENT_MESSAGE_BYTES)
         with pytest.raises(FrameTooLarge):  # one of ours does not even send it
             await stream.request(long)
-        stream._max_message_bytes = 2 * CLIENT_MESSAGE_BYTES  # one that is not
+        stream._outgoing.max_message_bytes = 2 * CLIENT_MESSAGE_BYTES  # one that is not
         with pytest.raises(RemoteFailed) as caught:
             await stream.request(long)
         assert isinstance(caught.value.error, MessageTooLarge)
