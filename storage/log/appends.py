@@ -191,7 +191,9 @@ def _must_roll(log: LogState, header: BatchHeader, waiting: _Waiting = _NOTHING_
 
 def _is_old_for(log: LogState, header: BatchHeader, active: Segment, waiting: _Waiting) -> bool:
     """Whether the segment has been growing for `segment.ms` by the time of `header`. Fillers have no time."""
-    first = active.first_timestamp if active.first_timestamp != NO_TIMESTAMP else waiting.first_timestamp
+    first = active.first_timestamp
+    if first == NO_TIMESTAMP:
+        first = waiting.first_timestamp
     if first == NO_TIMESTAMP:
         return False
     config = log.config

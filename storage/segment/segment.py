@@ -1,7 +1,9 @@
 """One segment: a log file with its offset, time and transaction indexes.
 
-    growing   the last segment of a log; its indexes live in memory
-    sealed    no longer written to; its indexes are on disk and are read when asked for, and few stay in memory
+    growing   the last segment of a log
+    sealed    no longer written to
+
+`segment_indexes.py` says when the indexes of either are in memory.
 
 What must stay true: the batches of a segment form a chain from its base offset on (see `batch_scan.py`). What is read
 is checked against that chain; where it breaks the log is damaged and says so, and nothing is served (rule 14).
@@ -10,9 +12,6 @@ is checked against that chain; where it breaks the log is damaged and says so, a
 from __future__ import annotations
 
 import logging
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -26,12 +25,12 @@ from raylog.storage.segment.batch_scan import ChainBroken, scan_file, walk_chain
 from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
+from raylog.storage.segment.segment_indexes import SegmentIndexes
 from raylog.storage.segment.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (OffsetIndex.SUFFIX, TimeIndex.SUFFIX, transaction_index.SUFFIX)
 _LOOKUP_BYTES: Final = 8192
-_MAX_LOADED: Final = 32  # sealed segments of this process whose indexes stay in memory
 
 _log = logging.getLogger(__name__)
 
@@ -70,26 +69,16 @@ class Segment:
         self._disk = disk
         self._directory = directory
         self._suffix = suffix
-        self._index_interval = index_interval
         self._epochs = epochs
+        self._indexes = SegmentIndexes(base_offset, index_interval)
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
         self.file: DiskFile
         self.is_sealed = False
-        self.is_dated = False  # its largest timestamp is in memory
         self.written_ms = NO_TIMESTAMP  # when this process appended to it last
         self.transactions_known = False  # the transaction index is in memory and complete
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
         self.transactions = TransactionIndex()  # only meaningful once `transactions_known`
-        self._start_noting()
-
-    def _start_noting(self) -> None:
-        self._bytes_since_entry = 0
-        self._largest_timestamp = NO_TIMESTAMP
-        self._largest_timestamp_offset = self.base_offset
-        self.first_timestamp = NO_TIMESTAMP
 
     @classmethod
     def create(
@@ -105,10 +94,9 @@ class Segment:
         segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
         segment.file = disk.open(segment.path(LOG_SUFFIX), create=True)
         segment.file.truncate(0)
-        segment._offset_index = OffsetIndex(base_offset)
-        segment._time_index = TimeIndex(base_offset)
+        segment._indexes.start_anew()
+        segment._indexes.is_dated = True
         segment.transactions_known = True
-        segment.is_dated = True
         return segment
 
     @classmethod
@@ -151,7 +139,7 @@ class Segment:
         self.size = position + len(data)
         self.next_offset = headers[-1].next_offset
         for header in headers:
-            self._note(header, position)
+            self._indexes.note(header, position)
             position += header.size
 
     def _take_back(self, position: int) -> None:
@@ -162,26 +150,10 @@ class Segment:
             except DiskError as error:
                 raise DiskFailed(f"A part of a refused write stays: {error.describe()}") from error
 
-    def _note_timestamp(self, header: BatchHeader) -> None:
-        if header.max_timestamp > self._largest_timestamp:
-            self._largest_timestamp = header.max_timestamp
-            self._largest_timestamp_offset = header.base_offset
-
-    def _note(self, header: BatchHeader, position: int) -> None:
-        self._note_timestamp(header)
-        if self.first_timestamp == NO_TIMESTAMP:
-            self.first_timestamp = header.max_timestamp
-        if self._bytes_since_entry > self._index_interval:
-            self.offset_index.add(header.base_offset, position)
-            self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size
-
     def seal(self) -> None:
         """Write the indexes, let go of their memory, and take no more appends."""
         self.save_indexes()
-        self._offset_index = None
-        self._time_index = None
+        self._indexes.drop()
         self.is_sealed = True
 
     def save_indexes(self) -> None:
@@ -190,16 +162,14 @@ class Segment:
         self.transactions.save(self._disk, self.path(transaction_index.SUFFIX), self.size)
 
     def _save_places(self) -> None:
-        self.time_index.add(self._largest_timestamp, self._largest_timestamp_offset)
-        self.offset_index.save(self._disk, self.path(OffsetIndex.SUFFIX), self.size)
-        self.time_index.save(self._disk, self.path(TimeIndex.SUFFIX), self.size)
+        self._indexes.save(self._disk, self.path(OffsetIndex.SUFFIX), self.path(TimeIndex.SUFFIX), self.size)
 
     def resume(self) -> None:
         """Turn a sealed segment into a growing one again: the last one, after a clean stop."""
         offsets, times = self._keep_indexes()
         offsets.thaw()
         times.thaw()
-        self._resume_noting()
+        self._resume_noting(offsets, times)
 
     @property
     def end(self) -> Place:
@@ -223,7 +193,7 @@ class Segment:
         self.file.truncate(place.position)
         self.file.sync()
         self.size, self.next_offset = place
-        self._resume_noting()
+        self._resume_noting(offsets, times)
 
     def write_replacement(self, size: int) -> str:
         """A file of its own that begins like this one, for `truncate`. It takes long, and may be done on any thread."""
@@ -238,19 +208,15 @@ class Segment:
         self.file.close()
         self.file = file
 
-    def _resume_noting(self) -> None:
+    def _resume_noting(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         """Take up the index intervals where the last entries left them."""
-        self._start_noting()
-        self.is_sealed, self.is_dated = False, True
+        base_offset, position = self._indexes.resume_noting(offsets, times, self.size)
+        self.is_sealed = False
         if self.size == 0:
             return
-        self.first_timestamp = self.oldest_timestamp()
-        self._largest_timestamp = self.time_index.largest_timestamp
-        self._largest_timestamp_offset = self.time_index.start_for(self._largest_timestamp + 1)
-        base_offset, position = self.offset_index.place_before_position(self.size)
-        self._bytes_since_entry = self.size - position
+        self._indexes.first_timestamp = self.oldest_timestamp()
         for header in self._headers_from(Place(position, base_offset)):
-            self._note_timestamp(header)
+            self._indexes.note_timestamp(header)
 
     def _headers_from(self, place: Place) -> Iterator[BatchHeader]:
         position, offset = place
@@ -264,12 +230,12 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        index = self._offset_index
+        index = self._indexes.offsets
         return self._load_indexes()[0] if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
-        index = self._time_index
+        index = self._indexes.times
         return self._load_indexes()[1] if index is None else index
 
     def load_snapshot(self) -> ProducerStates:
@@ -291,13 +257,9 @@ class Segment:
         self.transactions_known = True
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        indexes = self._indexes
         try:
-            self._offset_index = OffsetIndex.load(
-                self._disk, self.path(OffsetIndex.SUFFIX), self.base_offset, self.size
-            )
-            self._time_index = TimeIndex.load(
-                self._disk, self.path(TimeIndex.SUFFIX), self.base_offset, self.size
-            )
+            indexes.load(self._disk, self.path(OffsetIndex.SUFFIX), self.path(TimeIndex.SUFFIX), self.size)
         except SealBroken as broken:
             _log.warning("%s; the indexes of %s are made again from it.", broken, self.path(LOG_SUFFIX))
             result = self.reindex()
@@ -305,11 +267,11 @@ class Segment:
                 raise self.damaged(result.broken.position, result.broken.reason) from broken
             if self.is_sealed:
                 self._save_made_again()
-        offsets, times = self._offset_index, self._time_index
+        offsets, times = indexes.offsets, indexes.times
         assert offsets is not None
         assert times is not None
         if self.is_sealed:
-            _loaded.add(self)
+            indexes.may_be_dropped()
         return offsets, times
 
     def _save_made_again(self) -> None:
@@ -320,45 +282,51 @@ class Segment:
             _log.warning("The indexes of %s stay in memory only: %s", self.path(LOG_SUFFIX), error)
 
     def _keep_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """The indexes, from now on out of reach of `_loaded`: the segment is about to grow."""
+        """The indexes, in memory to stay: the segment is about to grow."""
         offsets, times = self.offset_index, self.time_index
-        _loaded.discard(self)
-        self._offset_index, self._time_index = offsets, times
+        self._indexes.keep(offsets, times)
         return offsets, times
 
     def drop_indexes(self) -> None:
         """Let go of what can be read again."""
-        self._offset_index = None
-        self._time_index = None
+        self._indexes.drop()
 
     def reindex(self, visit: Callable[[BatchHeader, memoryview], None] | None = None) -> Reindexed:
         """Make the indexes again by scanning every batch, showing each to `visit`, as far as they are sound."""
-        _loaded.discard(self)
-        self._offset_index = OffsetIndex(self.base_offset)
-        self._time_index = TimeIndex(self.base_offset)
-        self._start_noting()
+        self._indexes.start_anew()
         valid_bytes, next_offset, broken = 0, self.base_offset, None
         try:
             for position, header, batch in self.scan():
-                self._note(header, position)
+                self._indexes.note(header, position)
                 if visit is not None:
                     visit(header, batch)
                 valid_bytes, next_offset = position + header.size, header.next_offset
         except ChainBroken as error:
             broken = error
-        self.is_dated = True
+        self._indexes.is_dated = True
         return Reindexed(valid_bytes, next_offset, broken)
+
+    # --- timestamps ---
+
+    @property
+    def first_timestamp(self) -> int:
+        """Of the first batch that has been noted and has one."""
+        return self._indexes.first_timestamp
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the largest timestamp is in memory."""
+        return self._indexes.is_dated
 
     @property
     def largest_timestamp(self) -> int:
-        if not self.is_dated:
+        if not self._indexes.is_dated:
             self.date(self.time_index.largest_timestamp)
-        return self._largest_timestamp
+        return self._indexes.largest_timestamp
 
     def date(self, largest_timestamp: int) -> None:
         """What `find_largest_timestamp` has found."""
-        self._largest_timestamp = largest_timestamp
-        self.is_dated = True
+        self._indexes.date(largest_timestamp)
 
     def find_largest_timestamp(self) -> int:
         """Of a sealed segment, from its files alone: it takes a while, and may be done on another thread.
@@ -509,27 +477,3 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
-
-
-class _LoadedIndexes:
-    """The sealed segments whose indexes are in memory, of every log of the process: the one loaded first goes first."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._segments: OrderedDict[weakref.ref[Segment], None] = OrderedDict()
-        self._lock = threading.RLock()  # logs may have owners on different threads
-
-    def add(self, segment: Segment) -> None:
-        with self._lock:
-            self._segments[weakref.ref(segment)] = None
-            while len(self._segments) > self._limit:
-                oldest = self._segments.popitem(last=False)[0]()
-                if oldest is not None and oldest is not segment:
-                    oldest.drop_indexes()
-
-    def discard(self, segment: Segment) -> None:
-        with self._lock:
-            self._segments.pop(weakref.ref(segment), None)
-
-
-_loaded: Final = _LoadedIndexes(_MAX_LOADED)
