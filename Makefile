@@ -45,10 +45,11 @@ $(STAMP): pyproject.toml constraints.txt
 	    $(PIP) install --quiet -c constraints.txt --build-constraint constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-lint: $(STAMP) ## ruff, mypy (strict), and the import contracts between the folders
+lint: $(STAMP) ## ruff, mypy (strict), the import contracts, and the figures of the house
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.house
 
 test: lint test-unit test-streams test-the-rest ## lint, then every test folder
 
