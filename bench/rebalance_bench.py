@@ -50,7 +50,7 @@ class _Phase:
 
 
 @dataclass
-class _Crew:
+class _Programs:
     folder: Path
     access: str
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -75,14 +75,14 @@ class _Crew:
 def run() -> Iterator[Figure]:
     with real_cluster() as cluster, tempfile.TemporaryDirectory(prefix="raylog-rebalance-") as folder:
         cluster.create_topic(TOPIC, PARTITIONS, _REPLICAS, timeout=_START_SECONDS)
-        crew = _Crew(Path(folder), base64.b64encode(pickle.dumps(cluster.access())).decode())
+        programs = _Programs(Path(folder), base64.b64encode(pickle.dumps(cluster.access())).decode())
         try:
-            phases, killed_at = _disturb(cluster, crew)
-            sent = _stop_sending(crew)
-            _until_delivered(crew, sent)
+            phases, killed_at = _disturb(cluster, programs)
+            sent = _stop_sending(programs)
+            _until_delivered(programs, sent)
         finally:
-            crew.end()
-        told = _told(crew)
+            programs.end()
+        told = _told(programs)
     for phase in phases:
         yield from _figures(phase, told)
     moved = moved_at(told, phases[2].begin, killed=0)
@@ -96,35 +96,35 @@ def run() -> Iterator[Figure]:
         raise RecordsMissing(f"No member was handed {len(lost)} of {sum(sent)} records: {lost[:_SHOWN]} …")
 
 
-def _stop_sending(crew: _Crew) -> list[int]:
+def _stop_sending(programs: _Programs) -> list[int]:
     """How many records of each partition were acknowledged."""
-    sender = crew.processes[0]
+    sender = programs.processes[0]
     sender.terminate()
     sender.wait(_SETTLE_SECONDS)
-    sent = sent_counts(crew.folder / "sent")
+    sent = sent_counts(programs.folder / "sent")
     if sent is None:
         raise RecordsMissing("The sender did not get all that it sent acknowledged.")
     return sent
 
 
-def _until_delivered(crew: _Crew, sent: list[int]) -> None:
+def _until_delivered(programs: _Programs, sent: list[int]) -> None:
     """Or until that takes too long: then it is missing."""
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while missing(_told(crew), sent) and time.monotonic() < deadline:
+    while missing(_told(programs), sent) and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
-def _disturb(cluster: Cluster, crew: _Crew) -> tuple[list[_Phase], float]:
-    crew.start("send", "sent")
-    crew.start("reader", "reader")
-    members = [crew.start("member", f"member-{number}") for number in range(4)]
+def _disturb(cluster: Cluster, programs: _Programs) -> tuple[list[_Phase], float]:
+    programs.start("send", "sent")
+    programs.start("reader", "reader")
+    members = [programs.start("member", f"member-{number}") for number in range(4)]
     _until_shared(cluster, 4)
     time.sleep(2.0)
     phases: list[_Phase] = []
     _begin(phases, "nothing happens")
     time.sleep(_CALM)
     _begin(phases, "two come")
-    members += [crew.start("member", f"member-{number}") for number in (4, 5)]
+    members += [programs.start("member", f"member-{number}") for number in (4, 5)]
     _until_shared(cluster, 6)
     time.sleep(2.0)
     _begin(phases, "one is killed")
@@ -172,17 +172,17 @@ def _until_shared(cluster: Cluster, members: int) -> None:
 # --- what is found ------------------------------------------------------------------------------------------------
 
 
-def _told(crew: _Crew) -> Told:
+def _told(programs: _Programs) -> Told:
     delivered: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
     events: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
-    for number, path in enumerate(crew.paths):
+    for number, path in enumerate(programs.paths):
         for each in deliveries(path):
             delivered[each.partition].append((number, each))
         for each in deliveries(path.with_name(path.name + EVENTS)):
             events[each.partition].append((number, each))
     for found in (*delivered, *events):
         found.sort(key=lambda each: each[1].handed_out)
-    return Told(delivered, events, list(deliveries(crew.folder / "reader")))
+    return Told(delivered, events, list(deliveries(programs.folder / "reader")))
 
 
 def _figures(phase: _Phase, told: Told) -> Iterator[Figure]:

@@ -51,7 +51,7 @@ from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.fake_streams import FakeStream
 from tests.simulator.world.machines import Process, SimEnvironment
-from tests.simulator.world.pipes import Parcel
+from tests.simulator.world.pipes import SimFrame
 from tests.simulator.world.scheduler import Event
 from tests.simulator.world.virtual_loop import VirtualHandle
 from tests.simulator.world.world import World
@@ -107,7 +107,7 @@ class Marks:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._parcels: set[Parcel] = set()
+        self._frames: set[SimFrame] = set()
         self.walk = Walk()
 
     @contextmanager
@@ -136,14 +136,14 @@ class Marks:
         def new_event(event: Event, scheduler: Any, callback: Any, args: Any) -> None:
             make_event(event, scheduler, self.run, (self._is_set, callback, args))
 
-        def put_marked(stream: FakeStream, parcel: Parcel) -> None:
+        def put_marked(stream: FakeStream, frame: SimFrame) -> None:
             if self._is_set:
-                self._parcels.add(parcel)
-            put(stream, parcel)
+                self._frames.add(frame)
+            put(stream, frame)
 
-        def take_marked(stream: FakeStream, parcel: Parcel) -> None:
-            with self.set(parcel in self._parcels):
-                take(stream, parcel)
+        def take_marked(stream: FakeStream, frame: SimFrame) -> None:
+            with self.set(frame in self._frames):
+                take(stream, frame)
 
         with ExitStack() as patches:
             for owner, name, made in (
@@ -164,7 +164,7 @@ class Marks:
             yield self.walk
         finally:
             sys.setprofile(None)
-            self._parcels.clear()
+            self._frames.clear()
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
         if self._is_set and event == "call":

@@ -15,7 +15,7 @@ from raylog.api.connection.process_bound import ProcessBound
 from raylog.api.connection.records import ConsumerRecord, OffsetAndMetadata, TopicPartition, as_partition
 from raylog.api.consumer.consumer_commits import ConsumerCommits
 from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name
-from raylog.api.consumer.consumer_queries import ConsumerQuestions, check_topics
+from raylog.api.consumer.consumer_queries import ConsumerQueries, check_topics
 from raylog.api.consumer.group.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.consumer.rules.column_batches import ColumnBatch
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions, ConsumerSettings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @lists_options(ConsumerSettings, ConsumerOptions)
-class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
+class Consumer(ConsumerCommits, ConsumerQueries, ProcessBound):
     """Reads records of topics, or of single partitions.
 
     >>> with raylog.Consumer("clicks", auto_offset_reset="earliest") as consumer:
@@ -109,7 +109,7 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         if pattern is not None or listener is not None:
             raise GroupRequired("subscribe(pattern=…)" if listener is None else "subscribe(listener=…)")
         views = [self._core.find_topic(name) for name in names]
-        self._core.desk.subscribe(views)
+        self._core.subscriptions.subscribe(views)
 
     def unsubscribe(self) -> None:
         """Stop reading everything, and leave the group."""
@@ -117,11 +117,11 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         if self._core.group is not None:
             self._core.group.unsubscribe(tell_listener=self._core.is_group_followed)
         else:
-            self._core.desk.unsubscribe()
+            self._core.subscriptions.unsubscribe()
 
     def subscription(self) -> set[str] | None:
         """Return the topics that `subscribe` was given; None: none."""
-        named = self._core.desk.subscription if self._core.group is None else self._core.group.topics
+        named = self._core.subscriptions.subscription if self._core.group is None else self._core.group.topics
         return set(named) or None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -136,12 +136,12 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         if self._core.group is not None:
             self._core.group.assign(wanted)
         else:
-            self._core.desk.assign(wanted)
+            self._core.subscriptions.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read at present."""
         self._core.receive()
-        return set(self._core.desk.positions)
+        return set(self._core.subscriptions.positions)
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         most = self._core.options.max_poll_records if max_records is None else max_records
         if type(most) is not int or most < 1:
             raise ValueError(f"max_records is a whole number from 1 on, and not {most!r}.")
-        handout = self._core.desk.handout
-        return self._core.poll_until(timeout_ms / 1000, lambda: handout.poll(most)) or {}
+        collector = self._core.subscriptions.collector
+        return self._core.poll_until(timeout_ms / 1000, lambda: collector.poll(most)) or {}
 
     def poll_batches(self, timeout_ms: float = 0, max_bytes: int | None = None) -> list[ColumnBatch]:
         """Return the next batches as columns: about `max_bytes` (max_partition_fetch_bytes by default), at least one.
@@ -172,8 +172,8 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         most = self._core.options.max_partition_fetch_bytes if max_bytes is None else max_bytes
         if type(most) is not int or most < 1:
             raise ValueError(f"max_bytes is a whole number from 1 on, and not {most!r}.")
-        handout = self._core.desk.handout
-        return self._core.poll_until(timeout_ms / 1000, lambda: handout.poll_batches(most)) or []
+        collector = self._core.subscriptions.collector
+        return self._core.poll_until(timeout_ms / 1000, lambda: collector.poll_batches(most)) or []
 
     def poll_arrow(
         self, timeout_ms: float = 0, max_bytes: int | None = None, *, include_headers: bool = False
@@ -208,11 +208,11 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         RequestTimedOut: it is not known within `timeout_ms` (request_timeout_ms by default).
         """
         partition = as_partition(partition)
-        handout = self._core.desk.handout
+        collector = self._core.subscriptions.collector
 
         def known() -> tuple[int] | None:
-            handout.check(partition)
-            offset = handout.position(partition)
+            collector.check(partition)
+            offset = collector.position(partition)
             return None if offset == UNKNOWN else (offset,)
 
         seconds = self._core.timeout if timeout_ms is None else timeout_ms / 1000
@@ -228,45 +228,46 @@ class Consumer(ConsumerCommits, ConsumerQuestions, ProcessBound):
         """
         self._core.check_open()
         if isinstance(offset, OffsetAndMetadata):
-            self._core.desk.seek(as_partition(partition), offset.offset, offset.leader_epoch)
+            self._core.subscriptions.seek(as_partition(partition), offset.offset, offset.leader_epoch)
         else:
-            self._core.desk.seek(as_partition(partition), offset, NO_EPOCH)
+            self._core.subscriptions.seek(as_partition(partition), offset, NO_EPOCH)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue these `partitions`, or all if none is named, at their first record. NotAssigned."""
         self._core.check_open()
-        self._core.desk.seek_to(list(map(as_partition, partitions)), EARLIEST)
+        self._core.subscriptions.seek_to(list(map(as_partition, partitions)), EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue these `partitions`, or all if none is named, after their last record. NotAssigned."""
         self._core.check_open()
-        self._core.desk.seek_to(list(map(as_partition, partitions)), LATEST)
+        self._core.subscriptions.seek_to(list(map(as_partition, partitions)), LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these `partitions` until they are resumed. What is fetched already is kept. NotAssigned."""
         self._core.check_open()
-        self._core.desk.pause(map(as_partition, partitions))
+        self._core.subscriptions.pause(map(as_partition, partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these `partitions` again, after `pause`. NotAssigned."""
         self._core.check_open()
-        self._core.desk.resume(map(as_partition, partitions))
+        self._core.subscriptions.resume(map(as_partition, partitions))
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
-        return self._core.desk.positions.paused()
+        return self._core.subscriptions.positions.paused()
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the consumer was made, and how many records it is behind the end of each partition."""
         self._core.receive()
         lags = {}
-        for partition in self._core.desk.positions:
-            marks, position = self._core.fetcher.marks.get(partition), self._core.desk.handout.position(partition)
+        collector = self._core.subscriptions.collector
+        for partition in self._core.subscriptions.positions:
+            marks, position = self._core.fetcher.marks.get(partition), collector.position(partition)
             if marks is not None and position != UNKNOWN:
                 end = marks.last_stable_offset if self._core.options.reads_committed else marks.high_watermark
                 lags[partition] = max(0, end - position)
         return {
-            "records_consumed": self._core.desk.handout.handed_out,
+            "records_consumed": collector.handed_out,
             "bytes_fetched": self._core.fetcher.fetched_bytes,
             "chunks_fetched": self._core.fetcher.fetched_chunks,
             "records_lag": lags,

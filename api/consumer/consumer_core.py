@@ -32,9 +32,9 @@ from raylog.api.consumer.consumer_connection import (
     open_link,
 )
 from raylog.api.consumer.fetching.fetcher import Fetcher
-from raylog.api.consumer.group_subscription import GroupDesk
+from raylog.api.consumer.group_subscription import GroupSubscription
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.subscription_state import ConsumerDesk
+from raylog.api.consumer.subscription_state import SubscriptionState
 from raylog.errors import ConsumerClosed, ConsumerInUse, GroupRequired, WakeupError
 from raylog.groups.records.settings import check_group_id
 
@@ -56,26 +56,26 @@ class ConsumerCore:
         self.timeout = options.request_timeout_ms / 1000
         self.runtime = runtime = client_runtime()
         self.link = link = open_link(runtime, options.cluster, self.timeout)
-        self.fetcher, self._arrivals = fetcher, arrivals = runtime.run(begin_fetching(link, options), self.timeout)
+        self.fetcher, self._buffer = fetcher, buffer = runtime.run(begin_fetching(link, options), self.timeout)
 
         def tell(order: Callable[[Fetcher], None]) -> None:
             runtime.loop.call_soon_threadsafe(order, fetcher)
 
-        self.desk = ConsumerDesk(options, tell)
-        self.group: GroupDesk | None = None
+        self.subscriptions = subscriptions = SubscriptionState(options, tell)
+        self.group: GroupSubscription | None = None
         self.is_group_followed = True  # by every poll; AsyncConsumer calls `follow_group` itself
         if options.group_id is not None:
-            self.group = runtime.run(join_group(runtime, link, options, self.desk, fetcher, arrivals), self.timeout)
+            self.group = runtime.run(join_group(runtime, link, options, subscriptions, fetcher, buffer), self.timeout)
         # A consumer that is dropped without `close` must not fetch for ever.
-        self._finalizer = weakref.finalize(self, let_go, runtime, fetcher, arrivals, link, self.group)
+        self._finalizer = weakref.finalize(self, let_go, runtime, fetcher, buffer, link, self.group)
         self._finalizer.atexit = False
 
     def describe(self, kind: str) -> str:
         """Return what `repr` of a consumer of this class shows."""
-        named = self.desk.subscription if self.group is None else self.group.topics
+        named = self.subscriptions.subscription if self.group is None else self.group.topics
         of = [repr(name_of(self.options.cluster)), *(f"topic {topic!r}" for topic in sorted(named))]
         of += [] if self.group is None else [f"group {self.group.group!r}"]
-        state = "closed" if self.is_closed else f"{len(self.desk.positions)} partitions"
+        state = "closed" if self.is_closed else f"{len(self.subscriptions.positions)} partitions"
         return f"<{kind} of {', '.join([*of, state])}>"
 
     def check_open(self) -> None:
@@ -105,9 +105,9 @@ class ConsumerCore:
 
     def _wait_until(self, seconds: float, get: Callable[[], _T | None]) -> _T | None:
         deadline = time.monotonic() + seconds
-        arrivals = self._arrivals
+        buffer = self._buffer
         while True:
-            arrivals.expect()
+            buffer.expect()
             if self._is_woken:
                 self._is_woken = False
                 raise WakeupError
@@ -118,33 +118,33 @@ class ConsumerCore:
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            arrivals.wait(left)
+            buffer.wait(left)
 
     def receive(self) -> None:
         """Take in what has arrived, unless there is plenty already."""
         self.check_open()
         if self.group is not None and self.is_group_followed:
             self.group.follow()
-        handout = self.desk.handout
-        while not handout.has_any or handout.held_bytes < self.fetcher.take_bytes:
-            item = self._arrivals.first()
+        collector = self.subscriptions.collector
+        while not collector.has_any or collector.held_bytes < self.fetcher.take_bytes:
+            item = self._buffer.first()
             if item is None:
                 return
-            self.desk.receive((item,))
-            self._arrivals.taken()
+            self.subscriptions.receive((item,))
+            self._buffer.taken()
 
     def next_piece(self, seconds: float) -> Iterator[ConsumerRecord] | None:
         """Return some records to iterate over; the position follows the iteration. None: none came in that time."""
-        piece = self.poll_until(seconds, self.desk.handout.next_piece)
+        piece = self.poll_until(seconds, self.subscriptions.collector.next_piece)
         return None if piece is None else piece.records
 
     def on_arrival(self, listener: Callable[[], object]) -> None:
         """Call this, on any thread, when a call that found nothing is worth repeating."""
-        self._arrivals.listener = listener
+        self._buffer.listener = listener
 
     # --- the group ------------------------------------------------------------------------------------------------
 
-    def in_group(self, call: str) -> GroupDesk:
+    def in_group(self, call: str) -> GroupSubscription:
         """Return the group. GroupRequired: this consumer has no group_id, which `call` needs."""
         self.check_open()
         if self.group is None:
@@ -183,11 +183,11 @@ class ConsumerCore:
                 self.group.close(seconds, commit=commit)
         finally:
             self._closing_thread = None
-            self.runtime.run(end_fetching(self.runtime, self.fetcher, self._arrivals, self.link), seconds)
+            self.runtime.run(end_fetching(self.runtime, self.fetcher, self._buffer, self.link), seconds)
 
     def _interrupt(self) -> None:
-        self.desk.handout.cut()
-        self._arrivals.wake()
+        self.subscriptions.collector.cut()
+        self._buffer.wake()
 
 
 def _thread_name(ident: int) -> str:

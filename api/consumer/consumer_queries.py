@@ -12,7 +12,7 @@ from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name
 from raylog.errors import UnknownTopic
 
 
-class ConsumerQuestions:
+class ConsumerQueries:
     """The methods of `Consumer` that ask the cluster about topics and offsets. They need no assignment."""
 
     _core: ConsumerCore

@@ -26,7 +26,7 @@ MOST_WAITING: Final = 2
 _SLICE_SECONDS: Final = 0.5  # a signal that comes just before a thread goes to sleep does not wake it up
 
 
-class Arrivals:
+class FetchBuffer:
     """Made on the loop. `listener` is called, on any thread, whenever a wait ends, for who waits in another way."""
 
     def __init__(self, fetcher: Fetcher) -> None:

@@ -1,6 +1,6 @@
 """The half of a consumer's group that belongs to whoever polls: what is read, the listener, and when to commit.
 
-    GroupClient (loop) ──events──► follow() ──► ConsumerDesk, listener, commits ──orders──► GroupClient
+    GroupClient (loop) ──events──► follow() ──► SubscriptionState, listener, commits ──orders──► GroupClient
 
 What must stay true:
 - What is committed was handed out before this poll began: the program is through with it, or has said so itself.
@@ -28,7 +28,7 @@ from raylog.api.consumer.group.rebalance_listener import ListensToRebalances
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.group_events import AskedBack, Committed, Ended, Granted, GroupEvent, Taken
 from raylog.api.consumer.rules.positions import UNKNOWN
-from raylog.api.consumer.subscription_state import ConsumerDesk
+from raylog.api.consumer.subscription_state import SubscriptionState
 from raylog.errors import ConflictingSubscription, ListenerFailed, RaylogError
 from raylog.groups.records.messages import JOINING, NO_EPOCH
 from raylog.groups.records.settings import check_group_id
@@ -41,11 +41,15 @@ _NOBODY: Final = ("", JOINING)
 _log = logging.getLogger(__name__)
 
 
-class GroupDesk:
+class GroupSubscription:
     """Of one consumer with a `group_id`. `begin` once, with what lives on the loop."""
 
     def __init__(
-        self, runtime: ClientRuntime, options: ConsumerOptions, desk: ConsumerDesk, wake: Callable[[], None]
+        self,
+        runtime: ClientRuntime,
+        options: ConsumerOptions,
+        subscriptions: SubscriptionState,
+        wake: Callable[[], None],
     ) -> None:
         assert options.group_id is not None
         check_group_id(options.group_id)
@@ -54,7 +58,7 @@ class GroupDesk:
         self.pattern = ""
         self._runtime = runtime
         self._options = options
-        self._desk = desk
+        self._subscriptions = subscriptions
         self._wake = wake
         self._client: GroupClient | None = None
         self.forget: Callable[[], None] = _nothing
@@ -89,10 +93,10 @@ class GroupDesk:
 
     def linger(self) -> None:
         """The program has not polled for a while: what it iterates over ends soon, so that it does."""
-        self._desk.handout.cut()
+        self._subscriptions.collector.cut()
 
     def _interrupt(self) -> None:
-        self._desk.handout.cut()
+        self._subscriptions.collector.cut()
         self._wake()
 
     # --- what is read ---------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ class GroupDesk:
     def subscribe(self, topics: Iterable[str], pattern: str, listener: ListensToRebalances | None) -> None:
         """InvalidSubscription, ConflictingSubscription."""
         check_pattern(self.group, pattern)
-        if self._desk.positions and not self.is_subscribed:
+        if self._subscriptions.positions and not self.is_subscribed:
             raise ConflictingSubscription("partitions were assigned, and now topics are named")
         self.topics, self.pattern, self._listener = frozenset(topics), pattern, listener
         self._polled_at, self._ended = time.monotonic(), None
@@ -116,19 +120,19 @@ class GroupDesk:
         if self.is_subscribed:
             raise ConflictingSubscription("topics were named, and now partitions are assigned")
         wanted = list(partitions)
-        self._desk.remove(set(self._desk.positions) - set(wanted))
+        self._subscriptions.remove(set(self._subscriptions.positions) - set(wanted))
         self._locate(wanted)
 
     def unsubscribe(self, *, tell_listener: bool = True) -> None:
         """Commit, where that is done by itself, and leave; nobody waits for that."""
         offsets = self._to_commit_at_end()
-        held = frozenset(self._desk.positions) if self.is_subscribed else frozenset()
+        held = frozenset(self._subscriptions.positions) if self.is_subscribed else frozenset()
         try:
             if tell_listener:
                 self._call_listener("on_partitions_revoked", held)
         finally:
             self.topics, self.pattern, self._ended = frozenset(), "", None
-            self._desk.remove(list(self._desk.positions))
+            self._subscriptions.remove(list(self._subscriptions.positions))
             self._events.clear()
             self._committed.clear()
             speaker, self._reads_as = self._speaker(), _NOBODY
@@ -138,7 +142,7 @@ class GroupDesk:
     def close(self, seconds: float, *, commit: bool) -> None:
         """Commit, where that is done by itself, tell the listener, leave."""
         offsets = self._to_commit_at_end() if commit else {}
-        held = frozenset(self._desk.positions) if self.is_subscribed else frozenset()
+        held = frozenset(self._subscriptions.positions) if self.is_subscribed else frozenset()
         self._is_following = True  # a listener that polls gets no more of it
         try:
             self._call_listener("on_partitions_revoked", held)
@@ -202,7 +206,7 @@ class GroupDesk:
 
     def _asked_back(self, event: AskedBack) -> None:
         """Nobody waits for the commit here: what is polled meanwhile are partitions that stay."""
-        held = frozenset(each for each in event.partitions if each in self._desk.positions)
+        held = frozenset(each for each in event.partitions if each in self._subscriptions.positions)
         _log.info("Group %s: gives up %s.", self.group, _shown(held))
         try:
             if self._options.enable_auto_commit:
@@ -213,28 +217,28 @@ class GroupDesk:
             self._order(lambda client: client.gave_up(event.number))
 
     def _taken(self, partitions: frozenset[TopicPartition]) -> None:
-        held = frozenset(each for each in partitions if each in self._desk.positions)
+        held = frozenset(each for each in partitions if each in self._subscriptions.positions)
         self._reads_as = _NOBODY
         _log.warning("Group %s: lost %s.", self.group, _shown(held))
         self._let_go(held)
         self._call_listener("on_partitions_lost", held)
 
     def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
-        self._desk.remove(partitions)
+        self._subscriptions.remove(partitions)
         for partition in partitions:
             self._committed.pop(partition, None)
 
     def _locate(self, partitions: Collection[TopicPartition]) -> None:
-        generations = self._desk.add(partitions)
+        generations = self._subscriptions.add(partitions)
         if generations:
             self._order(lambda client: client.locate(generations))
 
     def _begin_at(self, event: Committed) -> None:
         for partition, (generation, offset) in event.offsets.items():
             if offset is None:
-                self._desk.begin(partition, generation, UNKNOWN, -1)
+                self._subscriptions.begin(partition, generation, UNKNOWN, -1)
             else:
-                self._desk.begin(partition, generation, offset.offset, offset.leader_epoch)
+                self._subscriptions.begin(partition, generation, offset.offset, offset.leader_epoch)
 
     def _take_committed(self) -> None:
         """A listener may ask for positions, and these come as events too."""
@@ -263,12 +267,12 @@ class GroupDesk:
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where each partition's reading stands."""
-        handout = self._desk.handout
+        collector = self._subscriptions.collector
         found = {}
-        for partition in self._desk.positions:
-            offset = handout.position(partition)
+        for partition in self._subscriptions.positions:
+            offset = collector.position(partition)
             if offset != UNKNOWN:
-                found[partition] = OffsetAndMetadata(offset, "", handout.epoch(partition))
+                found[partition] = OffsetAndMetadata(offset, "", collector.epoch(partition))
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, seconds: float) -> None:

@@ -1,11 +1,12 @@
 """What every kind of consumer is made of: its positions, what is handed out, and its orders to the fetcher.
 
-    facade (threads, or asyncio) ──► ConsumerDesk ──orders──► Fetcher (on its loop)
-                                          ◄──items────────────┘
+    facade (threads, or asyncio) ──► SubscriptionState ──orders──► Fetcher (on its loop)
+                                            ◄──────items──────────────┘
 
-It belongs to whoever polls. Orders go to the fetcher through `tell`, which keeps their order and does not wait.
-What must stay true: the desk decides what is read and from where. Answers to older decisions, which are still on their
-way, are known by their generation and change nothing.
+It belongs to the thread that polls. Orders go to the fetcher through `tell`, which keeps their order and does not wait.
+
+What must stay true: `SubscriptionState` decides what is read and from where. Answers to older decisions, which are
+still on their way, are known by their generation and change nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raylog.actors.protocol.replication_messages import EARLIEST, NO_EPOCH
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.rules.fetch_collector import RecordHandout
+from raylog.api.consumer.rules.fetch_collector import FetchCollector
 from raylog.api.consumer.rules.fetched import Failed, Item, Resized
 from raylog.api.consumer.rules.positions import UNKNOWN, Positions
 from raylog.errors import ConflictingSubscription
@@ -28,7 +29,7 @@ Tell: TypeAlias = Callable[[Callable[[Fetcher], None]], None]
 _MAX_OFFSET: Final = 2**63 - 1
 
 
-class ConsumerDesk:
+class SubscriptionState:
     """Of one consumer."""
 
     def __init__(self, options: ConsumerOptions, tell: Tell) -> None:
@@ -36,7 +37,7 @@ class ConsumerDesk:
         self._tell = tell
         self._topics: dict[str, int] = {}  # subscribed, and how many partitions each has
         self.positions = Positions()
-        self.handout = RecordHandout(
+        self.collector = FetchCollector(
             self.positions, self, options.key_deserializer, options.value_deserializer, options.interceptors
         )
 
@@ -90,7 +91,7 @@ class ConsumerDesk:
         before = set(self.positions)
         wanted = dict.fromkeys(partitions)
         for partition in before - wanted.keys():
-            self.handout.drop(partition)
+            self.collector.drop(partition)
         new, gone = self.positions.assign(wanted, look_for)
         for partition in gone:
             self._tell(lambda fetcher, partition=partition: fetcher.remove(partition))  # type: ignore[misc]
@@ -125,7 +126,7 @@ class ConsumerDesk:
         chosen = list(partitions)
         for partition in chosen:
             self.positions[partition].is_paused = True
-            self.handout.pause(partition)
+            self.collector.pause(partition)
         self._tell(lambda fetcher: fetcher.pause(chosen))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -133,19 +134,19 @@ class ConsumerDesk:
         chosen = list(partitions)
         for partition in chosen:
             self.positions[partition].is_paused = False
-            self.handout.resume(partition)
+            self.collector.resume(partition)
         self._tell(lambda fetcher: fetcher.resume(chosen))
 
     def _drop(self, partition: TopicPartition) -> None:
         self.positions[partition]  # NotAssigned, before anything is changed
-        self.handout.drop(partition)
+        self.collector.drop(partition)
 
     def _restart(self, partition: TopicPartition) -> None:
         start = self.positions[partition].start()
         self._tell(lambda fetcher: fetcher.seek(partition, start))
 
     def refetch(self, partition: TopicPartition, suspicions: int = 0) -> None:
-        """See `record_handout.Fetching`."""
+        """See `fetch_collector.Fetching`."""
         start = replace(self.positions[partition].start(), suspicions=suspicions)
         self._tell(lambda fetcher: fetcher.seek(partition, start))
 
@@ -157,11 +158,11 @@ class ConsumerDesk:
     def receive(self, items: Iterable[Item]) -> None:
         for item in items:
             if isinstance(item, Failed):
-                self.handout.fail(item)
+                self.collector.fail(item)
             elif isinstance(item, Resized):
                 self._resized(item)
             else:
-                self.handout.accept(item)
+                self.collector.accept(item)
 
     def _resized(self, news: Resized) -> None:
         if news.topic not in self._topics:

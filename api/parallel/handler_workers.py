@@ -2,7 +2,7 @@
 
 What must stay true:
 - Whatever comes of a handler, its record ends as done, as delayed, or as what halts the consumer: nothing is swallowed.
-- No crew keeps its consumer alive: one that is dropped without `close` ends its crew too.
+- No worker keeps its consumer alive: one that is dropped without `close` ends its workers too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raylog.api.consumer.rules.deserializers import Deserializer
 from raylog.api.parallel.dead_letters import DeadLetters
 from raylog.api.parallel.rules.parallel_options import SKIP, ParallelOptions
 from raylog.api.parallel.rules.parallel_work import Task
-from raylog.api.parallel.shared_work import WorkFloor
+from raylog.api.parallel.shared_work import SharedWork
 from raylog.errors import DeadLetterFailed, HandlerFailed, RaylogError, RecordUnreadable
 
 _JOIN_SLICE_SECONDS: Final = 0.5
@@ -29,28 +29,28 @@ _JOIN_SLICE_SECONDS: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     def close(self, seconds: float) -> None: ...
 
     @property
     def has_this_thread(self) -> bool: ...
 
 
-def make_crew(floor: WorkFloor, options: ParallelOptions, dead_letters: DeadLetters | None) -> Crew:
-    attempts = Attempts(floor, options, dead_letters)
+def start_workers(work: SharedWork, options: ParallelOptions, dead_letters: DeadLetters | None) -> Workers:
+    attempts = Attempts(work, options, dead_letters)
     is_async = inspect.iscoroutinefunction(options.handler) or inspect.iscoroutinefunction(
         getattr(options.handler, "__call__", None)  # noqa: B004 (an object may have a coroutine function in its place)
     )
     if is_async:
-        return CoroutineCrew(floor, options.workers, attempts.run_coroutine)
-    return ThreadCrew(floor, options.workers, attempts.run)
+        return CoroutineWorkers(work, options.workers, attempts.run_coroutine)
+    return ThreadWorkers(work, options.workers, attempts.run)
 
 
 class Attempts:
     """What a worker does with one task."""
 
-    def __init__(self, floor: WorkFloor, options: ParallelOptions, dead_letters: DeadLetters | None) -> None:
-        self._floor = floor
+    def __init__(self, work: SharedWork, options: ParallelOptions, dead_letters: DeadLetters | None) -> None:
+        self._work = work
         self._handler = options.handler
         self._skips = options.when_exhausted == SKIP
         self._key = options.consumer.key_deserializer
@@ -67,10 +67,10 @@ class Attempts:
                 if self._failed(task, error):
                     return
             except BaseException as error:  # noqa: BLE001 (SystemExit, say: it ends the program, in `run`)
-                self._floor.halt(task, error)
+                self._work.halt(task, error)
                 return
             else:
-                self._floor.finish(task)
+                self._work.finish(task)
                 return
         self._put_aside(task)
 
@@ -83,10 +83,10 @@ class Attempts:
                 if self._failed(task, failure):
                     return
             except BaseException as error:  # noqa: BLE001 (as above)
-                self._floor.halt(task, error)
+                self._work.halt(task, error)
                 return
             else:
-                self._floor.finish(task)
+                self._work.finish(task)
                 return
         await asyncio.to_thread(self._put_aside, task)
 
@@ -107,7 +107,7 @@ class Attempts:
         """Whether it is tried again."""
         record = task.record
         is_final = isinstance(error, (RecordUnreadable, _HandlerUnusable))
-        is_tried_again = self._floor.fail(task, error, is_final=is_final)
+        is_tried_again = self._work.fail(task, error, is_final=is_final)
         _log.warning(
             "Attempt %d with offset %d of %s-%d failed%s: %r",
             task.attempts, record.offset, record.topic, record.partition,
@@ -121,25 +121,25 @@ class Attempts:
         assert error is not None
         place = record.topic, record.partition, record.offset
         if isinstance(error, _HandlerUnusable) or (self._dead_letters is None and not self._skips):
-            self._floor.halt(task, _caused(HandlerFailed(*place, task.attempts, repr(error)), error))
+            self._work.halt(task, _caused(HandlerFailed(*place, task.attempts, repr(error)), error))
             return
         if self._dead_letters is None:
             _log.error("Offset %d of %s-%d is skipped.", record.offset, record.topic, record.partition)
-            self._floor.finish(task)
+            self._work.finish(task)
             return
         try:
             self._dead_letters.write(record, error, task.attempts)
         except RaylogError as reason:
             if self._dead_letters.may_succeed_later(reason):
                 _log.warning("Offset %d of %s-%d is put aside later: %s", place[2], place[0], place[1], reason)
-                self._floor.delay(task)
+                self._work.delay(task)
             else:
                 failed = DeadLetterFailed(*place, self._dead_letters.topic, repr(reason))
-                self._floor.halt(task, _caused(failed, reason))
+                self._work.halt(task, _caused(failed, reason))
         except BaseException as reason:  # noqa: BLE001 (a mistake of ours: never a worker less without a word)
-            self._floor.halt(task, reason)
+            self._work.halt(task, reason)
         else:
-            self._floor.finish(task)
+            self._work.finish(task)
 
 
 class _HandlerUnusable(TypeError):
@@ -163,13 +163,13 @@ def _decoded(deserializer: Deserializer | None, record: ConsumerRecord, data: by
     return next(deserializer.over(record.topic, [record.headers], [data]))
 
 
-class ThreadCrew:
+class ThreadWorkers:
     """Each takes its next record by itself. A handler that never ends does not hold up the end of the process."""
 
-    def __init__(self, floor: WorkFloor, count: int, run: Callable[[Task], None]) -> None:
-        self._floor = floor
+    def __init__(self, work: SharedWork, count: int, run: Callable[[Task], None]) -> None:
+        self._work = work
         self._threads = [
-            threading.Thread(target=_work, args=(floor, run), name=f"raylog-handler-{number}", daemon=True)
+            threading.Thread(target=_run_tasks, args=(work, run), name=f"raylog-handler-{number}", daemon=True)
             for number in range(count)
         ]
         for thread in self._threads:
@@ -177,7 +177,7 @@ class ThreadCrew:
 
     def close(self, seconds: float) -> None:
         """Let them end; those that are still at a record after so long are left behind."""
-        self._floor.close()
+        self._work.close()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             _join(thread, deadline)
@@ -187,8 +187,8 @@ class ThreadCrew:
         return threading.current_thread() in self._threads
 
 
-def _work(floor: WorkFloor, run: Callable[[Task], None]) -> None:
-    while (task := floor.wait_for_task()) is not None:
+def _run_tasks(work: SharedWork, run: Callable[[Task], None]) -> None:
+    while (task := work.wait_for_task()) is not None:
         run(task)
         del task
 
@@ -198,11 +198,11 @@ def _join(thread: threading.Thread, deadline: float) -> None:
         thread.join(min(left, _JOIN_SLICE_SECONDS))
 
 
-class CoroutineCrew:
+class CoroutineWorkers:
     """On a loop and a thread of its own, so that neither the program's loop nor that of raylog's clients waits."""
 
-    def __init__(self, floor: WorkFloor, count: int, run: Callable[[Task], Coroutine[Any, Any, None]]) -> None:
-        self._floor = floor
+    def __init__(self, work: SharedWork, count: int, run: Callable[[Task], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
         self._count = count
         self._run = run
         self._loop = asyncio.new_event_loop()
@@ -210,7 +210,7 @@ class CoroutineCrew:
         self._timer: asyncio.TimerHandle | None = None
         self._over = self._loop.create_future()
         self._thread = threading.Thread(target=self._serve, name="raylog-handlers", daemon=True)
-        floor.on_work = self._wake
+        work.on_work = self._wake
         self._thread.start()
 
     def _serve(self) -> None:
@@ -221,19 +221,19 @@ class CoroutineCrew:
             self._loop.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the floor was before
+        with contextlib.suppress(RuntimeError):  # the loop is closed, after `SharedWork`
             self._loop.call_soon_threadsafe(self._fill)
 
     def _fill(self) -> None:
         while len(self._tasks) < self._count:
-            task, due = self._floor.start()
+            task, due = self._work.start()
             if task is None:
                 self._call_at(due)
                 break
             running = self._loop.create_task(self._run(task))
             self._tasks.add(running)
             running.add_done_callback(self._done)
-        if self._floor.is_closed and not self._tasks and not self._over.done():
+        if self._work.is_closed and not self._tasks and not self._over.done():
             self._call_at(None)
             self._over.set_result(None)
 
@@ -245,7 +245,7 @@ class CoroutineCrew:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._floor.halt(None, error)
+            self._work.halt(None, error)
         self._fill()
 
     def _cancel(self) -> None:
@@ -254,7 +254,7 @@ class CoroutineCrew:
 
     def close(self, seconds: float) -> None:
         """Let those that run end; what is still at a record after so long is cancelled."""
-        self._floor.close()
+        self._work.close()
         _join(self._thread, time.monotonic() + seconds)
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # it has just ended

@@ -1,6 +1,6 @@
 """A consumer that works on the records of a partition with many workers at once, and commits what is done.
 
-    Consumer ──poll──► WorkFloor (ParallelWork) ◄──► workers ──► handler
+    Consumer ──poll──► SharedWork (ParallelWork) ◄──► workers ──► handler
        ▲ commit, pause       │                          └─ failed for good ──► dead letter topic
        └─────────────────────┘
 
@@ -29,10 +29,10 @@ from raylog.api.consumer.consumer import Consumer, core_of
 from raylog.api.consumer.group.rebalance_listener import RebalanceListener
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.parallel.dead_letters import DeadLetters
-from raylog.api.parallel.handler_workers import make_crew
+from raylog.api.parallel.handler_workers import start_workers
 from raylog.api.parallel.rules.parallel_options import ParallelOptions, ParallelSettings, parse
 from raylog.api.parallel.rules.parallel_work import ParallelWork
-from raylog.api.parallel.shared_work import WorkFloor
+from raylog.api.parallel.shared_work import SharedWork
 from raylog.errors import (
     ConsumerClosed,
     HandlerTimedOut,
@@ -87,7 +87,7 @@ class ParallelConsumer(ProcessBound):
             options.retry_pause_ms / 1000,
             options.longest_retry_pause_ms / 1000,
         )
-        self._floor = WorkFloor(work)
+        self._work = SharedWork(work)
         self._is_stopping = False  # until `run` has seen it
         self._is_closing = False
         self._is_closed = False
@@ -99,14 +99,14 @@ class ParallelConsumer(ProcessBound):
         self._dead_letters: DeadLetters | None = None
         try:
             self._dead_letters = self._open_dead_letters(topics)
-            core_of(self._consumer).on_arrival(self._floor.progress.wake)
-            self._listener = _Listener(self._floor, self._consumer, options)
+            core_of(self._consumer).on_arrival(self._work.progress.wake)
+            self._listener = _Listener(self._work, self._consumer, options)
             self._consumer.subscribe(topics, options.pattern, self._listener)
         except BaseException:
             self._consumer.close()
             raise
-        self._crew = make_crew(self._floor, options, self._dead_letters)
-        weakref.finalize(self, self._floor.close).atexit = False  # one that is dropped lets its workers go
+        self._workers = start_workers(self._work, options, self._dead_letters)
+        weakref.finalize(self, self._work.close).atexit = False  # one that is dropped lets its workers go
 
     def _open_dead_letters(self, topics: tuple[str, ...]) -> DeadLetters | None:
         name = self._options.dead_letter_topic
@@ -129,7 +129,7 @@ class ParallelConsumer(ProcessBound):
         self.close(drain=error is None)
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"{self._floor.open_count} records held"
+        state = "closed" if self._is_closed else f"{self._work.open_count} records held"
         return f"ParallelConsumer({self._options.consumer.group_id!r}: {state})"
 
     # --- what programs call ---------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ParallelConsumer(ProcessBound):
     def stop(self) -> None:
         """Let `run` return. From any thread, also in a handler or for a signal. Records that are taken are kept."""
         self._is_stopping = True
-        self._floor.progress.wake()
+        self._work.progress.wake()
 
     def close(self, timeout_ms: float | None = None, *, drain: bool = True) -> None:
         """Take no more; finish what is taken, or what is being worked on (`drain=False`); commit; leave the group.
@@ -161,10 +161,10 @@ class ParallelConsumer(ProcessBound):
         What is not done in that time (30 s by default) is left to the group. Leaving a `with` block by an error is
         `close(drain=False)`. WaitRefused in a handler: that is for `stop`.
         """
-        if self._crew.has_this_thread:
+        if self._workers.has_this_thread:
             raise WaitRefused
         self._is_closing = True
-        self._floor.progress.wake()
+        self._work.progress.wake()
         deadline = time.monotonic() + (_CLOSE_SECONDS if timeout_ms is None else timeout_ms / 1000)
         if not self._running.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise ConsumerClosed("its run() goes on in another thread, which does not get to the end of it")
@@ -177,7 +177,7 @@ class ParallelConsumer(ProcessBound):
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the consumer was made, and what it holds now. From any thread."""
-        return self._floor.describe()
+        return self._work.describe()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
@@ -189,23 +189,23 @@ class ParallelConsumer(ProcessBound):
         if self._is_torn:
             raise ConsumerClosed("it was interrupted while it took records")
         while not (self._is_stopping or self._is_closing):
-            self._floor.progress.expect()
+            self._work.progress.expect()
             self._check()
             has_found = self._take()
             self._commit_when_due()
             now = time.monotonic()
-            if has_found or self._floor.open_count:
+            if has_found or self._work.open_count:
                 busy_at = now
             if (until is not None and now >= until) or now - busy_at >= idle_seconds:
                 return
             if not has_found:
                 end = min(self._commit_at, busy_at + idle_seconds, math.inf if until is None else until)
-                self._floor.progress.wait(min(self._look_seconds, end - now))
+                self._work.progress.wait(min(self._look_seconds, end - now))
         self._check()
 
     def _take(self) -> bool:
         """Whether there were records to be taken."""
-        room, pause, resume = self._floor.prepare(self._options.consumer.max_poll_records)
+        room, pause, resume = self._work.prepare(self._options.consumer.max_poll_records)
         if pause or resume:
             held = self._consumer.assignment()
             self._consumer.pause(*held.intersection(pause))
@@ -220,15 +220,15 @@ class ParallelConsumer(ProcessBound):
             self._is_torn = False  # it has handed out nothing
             raise
         if found:
-            self._floor.take(found)
+            self._work.take(found)
         self._is_torn = False
         return bool(found)
 
     def _check(self) -> None:
         """Raises why nothing is started any more; HandlerTimedOut."""
-        if self._floor.halted_by is not None:
-            raise self._floor.halted_by
-        oldest = self._floor.oldest()
+        if self._work.halted_by is not None:
+            raise self._work.halted_by
+        oldest = self._work.oldest()
         if oldest is None:
             return
         task, seconds = oldest
@@ -244,38 +244,38 @@ class ParallelConsumer(ProcessBound):
         if now < self._commit_at:
             return
         self._commit_at = now + self._options.consumer.auto_commit_interval_ms / 1000
-        positions = self._floor.to_commit()
+        positions = self._work.to_commit()
         if positions:
             self._consumer.commit_async(dict(positions), self._committed)
 
     def _committed(self, offsets: dict[TopicPartition, OffsetAndMetadata], error: Any) -> None:
         if error is not None:
-            self._floor.not_committed(offsets)
+            self._work.not_committed(offsets)
             _log.warning("%d partitions are not committed: %s", len(offsets), error)
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def _close(self, deadline: float, *, drain: bool) -> None:
         try:
-            if drain and self._floor.halted_by is None:
-                self._follow_until(deadline, lambda: not self._floor.open_count or self._floor.halted_by is not None)
-            self._floor.end()
-            self._follow_until(deadline, lambda: not self._floor.is_running())
+            if drain and self._work.halted_by is None:
+                self._follow_until(deadline, lambda: not self._work.open_count or self._work.halted_by is not None)
+            self._work.end()
+            self._follow_until(deadline, lambda: not self._work.is_running())
         finally:
             try:
                 self._listener.seconds, self._listener.commit_ms = 0.0, _LEAVE_SECONDS * 1000
                 self._consumer.close(_LEAVE_SECONDS * 1000)  # its listener commits
             finally:
-                self._crew.close(max(0.0, deadline - time.monotonic()))
+                self._workers.close(max(0.0, deadline - time.monotonic()))
                 if self._dead_letters is not None:
                     self._dead_letters.close(_LEAVE_SECONDS)
 
     def _follow_until(self, deadline: float, is_over: Callable[[], bool]) -> None:
         """Take no more, and be a member of the group meanwhile."""
-        floor = self._floor
-        floor.await_progress()
+        work = self._work
+        work.await_progress()
         while True:
-            floor.progress.expect()
+            work.progress.expect()
             if is_over() or time.monotonic() >= deadline:
                 return
             try:
@@ -283,29 +283,29 @@ class ParallelConsumer(ProcessBound):
             except RaylogError as error:
                 _log.warning("The group has ended before its records were done: %s", error)
                 return
-            floor.progress.wait(min(self._look_seconds, deadline - time.monotonic()))
+            work.progress.wait(min(self._look_seconds, deadline - time.monotonic()))
 
 
 class _Listener(RebalanceListener):
     """What becomes of the work when partitions go."""
 
-    def __init__(self, floor: WorkFloor, consumer: Consumer, options: ParallelOptions) -> None:
-        self._floor = floor
+    def __init__(self, work: SharedWork, consumer: Consumer, options: ParallelOptions) -> None:
+        self._work = work
         self._consumer = weakref.ref(consumer)  # which holds this listener
         self.seconds = options.revoke_seconds
         self.commit_ms: float = options.consumer.request_timeout_ms
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         """Finish what is being worked on, and commit it."""
-        floor = self._floor
-        floor.end(partitions)
+        work = self._work
+        work.end(partitions)
         deadline = time.monotonic() + self.seconds
         while True:
-            floor.progress.expect()
-            if not floor.is_running(partitions) or time.monotonic() >= deadline:
+            work.progress.expect()
+            if not work.is_running(partitions) or time.monotonic() >= deadline:
                 break
-            floor.progress.wait(deadline - time.monotonic())
-        positions = floor.to_commit(partitions)
+            work.progress.wait(deadline - time.monotonic())
+        positions = work.to_commit(partitions)
         consumer = self._consumer()
         try:
             if positions and consumer is not None:
@@ -319,7 +319,7 @@ class _Listener(RebalanceListener):
         self._drop(partitions)
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
-        running = self._floor.drop(partitions)
-        self._floor.progress.wake()  # for `run`: what has come meanwhile may have ended the wait here
+        running = self._work.drop(partitions)
+        self._work.progress.wake()  # for `run`: what has come meanwhile may have ended the wait here
         if running:
             _log.warning("%d records were still worked on when their partitions went: others do them again.", running)

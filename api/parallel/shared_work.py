@@ -39,7 +39,7 @@ class Signal:
             self._lock.release()
 
 
-class WorkFloor:
+class SharedWork:
     """`on_work` is called, on any thread and without the lock, when there may be something to start."""
 
     def __init__(self, work: ParallelWork) -> None:

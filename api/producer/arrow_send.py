@@ -93,7 +93,7 @@ def send_table(bulk: BulkSend, table: Any, partition: int | None, now_ms: int) -
         for number, rows in _by_partition(bulk, chunk, places, partition):
             for piece in _cut(rows, bulk.options.batch_size):
                 size = _bytes(piece)
-                _add(bulk, bulk.lane.next_partition(size) if number is None else number, piece, size)
+                _add(bulk, bulk.routes.next_partition(size) if number is None else number, piece, size)
 
 
 def _checked(table: Any, now_ms: int) -> pa.Table:
@@ -138,11 +138,11 @@ def _by_partition(
     rows = chunk.append_column("place", places)
     if partition is not None:
         return [(partition, rows)]
-    if bulk.lane.is_cached and "key" not in chunk.column_names:
+    if bulk.routes.is_cached and "key" not in chunk.column_names:
         return [(None, rows)]
     parts = _parts(bulk, chunk)
     found: list[tuple[int | None, pa.Table]] = []
-    for number in range(bulk.lane.partitions):
+    for number in range(bulk.routes.partitions):
         some = rows.filter(pc.equal(parts, number))
         if some.num_rows:
             found.append((number, some.combine_chunks()))
@@ -151,16 +151,16 @@ def _by_partition(
 
 def _parts(bulk: BulkSend, chunk: pa.Table) -> pa.Array:
     """The partition of each row."""
-    lane = bulk.lane
-    if not lane.is_cached:
+    routes = bulk.routes
+    if not routes.is_cached:
         keys = chunk["key"].to_pylist() if "key" in chunk.column_names else [None] * chunk.num_rows
-        return pa.array(map(lane.choose, keys), pa.int32())
+        return pa.array(map(routes.choose, keys), pa.int32())
     keys = chunk["key"].combine_chunks().dictionary_encode()
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     distinct = keys.dictionary.to_pylist()
-    numbers = pa.array(partitions_of(distinct, lane.partitions, lane.numbers), pa.int32())
+    numbers = pa.array(partitions_of(distinct, routes.partitions, routes.numbers), pa.int32())
     if keys.null_count:
-        sticky = lane.next_partition(bulk.options.batch_size)
+        sticky = routes.next_partition(bulk.options.batch_size)
         return pc.fill_null(numbers.take(keys.indices), pa.scalar(sticky, pa.int32()))
     return numbers.take(keys.indices)
 

@@ -21,9 +21,9 @@ from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from raylog.api.connection.serializers import check_headers, column
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator
+from raylog.api.producer.buffer.record_accumulator import RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture, told_on_this_loop, wait_for
-from raylog.api.producer.buffer.topic_routes import TopicLane
+from raylog.api.producer.buffer.topic_routes import TopicRoutes
 from raylog.api.producer.rules.bulk_partitioning import known_partitions, partitions_of, split
 from raylog.api.producer.rules.joined_columns import (
     WIRE_BYTES,
@@ -33,7 +33,7 @@ from raylog.api.producer.rules.joined_columns import (
     Positions,
     join_records,
 )
-from raylog.api.producer.rules.producer_batch import Columns, Encodable, Outcome, PendingBatch
+from raylog.api.producer.rules.producer_batch import Columns, Encodable, Outcome, ProducerBatch
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.errors import BufferFull, BulkSendFailed, RaylogError, RecordTooLarge
 
@@ -76,7 +76,7 @@ class BulkFailure(NamedTuple):
 class _Piece:
     """Records of one batch: all of it, or (with interceptors, which see one at a time) one record in `place`."""
 
-    batch: PendingBatch | None
+    batch: ProducerBatch | None
     count: int
     positions: Positions
     error: RaylogError | None = None  # why it was not taken
@@ -177,7 +177,7 @@ class BulkFuture:
             if piece.batch is not None and piece.batch.outcome is None:
                 wait_for(piece.batch, None if until is None else until - time.monotonic())
 
-    def add(self, batch: PendingBatch, positions: Positions) -> None:
+    def add(self, batch: ProducerBatch, positions: Positions) -> None:
         """Wait for this batch, which holds the records of these positions, too."""
         self._pieces.append(_Piece(batch, batch.count, positions))
 
@@ -197,28 +197,28 @@ class BulkSend:
     def __init__(
         self,
         future: BulkFuture,
-        lane: TopicLane,
-        accumulator: BatchAccumulator,
+        routes: TopicRoutes,
+        accumulator: RecordAccumulator,
         options: ProducerOptions,
         wait_for_room: Callable[[int], None],
     ) -> None:
         self.future = future
-        self.lane = lane
+        self.routes = routes
         self.options = options
         self._accumulator = accumulator
         self._wait_for_room = wait_for_room
         self._error: RaylogError | None = None
-        self._gathering = [Gathering() for _ in range(lane.partitions)]
+        self._gathering = [Gathering() for _ in range(routes.partitions)]
         self._split_joined: SplitCall | None = None
 
     def add(self, partition: int, content: Encodable, size: int, positions: Positions) -> None:
         """One batch, once there is room for it."""
         if size > self.options.max_request_size and len(content) == 1:
-            self.future.refuse(1, positions, RecordTooLarge(self.lane.topic, size, self.options.max_request_size))
+            self.future.refuse(1, positions, RecordTooLarge(self.routes.topic, size, self.options.max_request_size))
             return
         try:
             while self._error is None:
-                batch = self._accumulator.append_batch(self.lane.queues[partition], content, size)
+                batch = self._accumulator.append_batch(self.routes.queues[partition], content, size)
                 if batch is not None:
                     self.future.add(batch, positions)
                     return
@@ -232,9 +232,9 @@ class BulkSend:
 
     def columns(self, given: Columns, partition: int | None) -> None:
         """Columns whose values have been checked; keys are here, for those that were met before need no look."""
-        lane = self.lane
-        partition = 0 if lane.partitions == 1 else partition
-        if given.keys is not None and lane.is_cached and partition is None:
+        routes = self.routes
+        partition = 0 if routes.partitions == 1 else partition
+        if given.keys is not None and routes.is_cached and partition is None:
             if len(given) >= _WORTH_ARROW and given.headers is None and isinstance(given.timestamps, int):
                 self._split_joined = _arrow_split()
             keys, chunks = given.keys, self._chunks(given)
@@ -244,37 +244,37 @@ class BulkSend:
             self._end_gathering()
             return
         if given.keys is not None:
-            given = replace(given, keys=column("key", given.keys, lane.topic, None))
+            given = replace(given, keys=column("key", given.keys, routes.topic, None))
         if partition is not None:
             self._pieces(given, _always(partition), _same)
-        elif lane.is_cached:
-            self._pieces(given, lane.next_partition, _same)
+        elif routes.is_cached:
+            self._pieces(given, routes.next_partition, _same)
         else:
             for rows in self._chunks(given):
                 chunk = _part(given, rows.start, rows.stop)
-                self._split(chunk, [lane.choose(key) for key in chunk.keys or [None] * len(chunk)], rows.start)
+                self._split(chunk, [routes.choose(key) for key in chunk.keys or [None] * len(chunk)], rows.start)
             self._end_gathering()
 
     def _chunks(self, given: Columns) -> list[range]:
         """The chunks."""
         count = len(given)
-        step = max(_CHUNK, _CHUNK_PER_PARTITION * self.lane.partitions)
+        step = max(_CHUNK, _CHUNK_PER_PARTITION * self.routes.partitions)
         if self._split_joined is not None:
             step = max(step, _ARROW_CHUNK)
         return [range(start, min(start + step, count)) for start in range(0, count, step)]
 
     def _look_up(self, keys: Sequence[Any]) -> tuple[Sequence[int], Sequence[bytes | None]]:
         """The partition of each key, and the keys as bytes. TypeError."""
-        lane = self.lane
-        known = known_partitions(keys, lane.partitions, lane.numbers)
+        routes = self.routes
+        known = known_partitions(keys, routes.partitions, routes.numbers)
         if known is not None:
             return known, keys
-        keys = column("key", keys, lane.topic, None)
+        keys = column("key", keys, routes.topic, None)
         there = [key for key in keys if key is not None]
-        parts = partitions_of(there, lane.partitions, lane.numbers)
+        parts = partitions_of(there, routes.partitions, routes.numbers)
         if len(there) < len(keys):
             numbers = iter(parts)
-            sticky = lane.next_partition(WIRE_BYTES * len(keys))
+            sticky = routes.next_partition(WIRE_BYTES * len(keys))
             parts = [sticky if key is None else next(numbers) for key in keys]
         return parts, keys
 
@@ -282,7 +282,7 @@ class BulkSend:
         """The records of each partition together."""
         if self._split_joined is not None and self._split_by_arrow(self._split_joined, chunk, parts, start):
             return
-        count = self.lane.partitions
+        count = self.routes.partitions
         values = split(chunk.values, parts, count)
         none: list[None] = [None] * count
         keys: Sequence[Any] = none if chunk.keys is None else split(chunk.keys, parts, count)
@@ -297,7 +297,7 @@ class BulkSend:
 
     def _split_by_arrow(self, split_joined: SplitCall, chunk: Columns, parts: Sequence[int], start: int) -> bool:
         """The same for records that are small, of less than 257 partitions. False: they are not, nothing is done."""
-        most, count, stamp = self.options.batch_size, self.lane.partitions, chunk.timestamps
+        most, count, stamp = self.options.batch_size, self.routes.partitions, chunk.timestamps
         if not isinstance(parts, bytes) or not isinstance(stamp, int) or chunk.keys is None:
             return False
         if _record_size(chunk) * len(chunk) > most * count:

@@ -25,7 +25,7 @@ from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.bulk_send import BulkFuture, BulkSend, check_columns
 from raylog.api.producer.producer_core import ProducerCore
 from raylog.api.producer.rules.producer_options import ProducerOptions, ProducerSettings
-from raylog.api.producer.transactional_producer import ProducerTransactions
+from raylog.api.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
@@ -35,7 +35,7 @@ _now = time.time
 
 
 @lists_options(ProducerSettings, ProducerOptions)
-class Producer(ProducerTransactions, ProcessBound):
+class Producer(TransactionalProducer, ProcessBound):
     """Sends records to topics, from any thread.
 
         with raylog.Producer(acks="all", compression_type="lz4") as producer:
@@ -140,9 +140,9 @@ class Producer(ProducerTransactions, ProcessBound):
             self._send_one_by_one(future, values, keys, timestamps, headers, partition=partition)
             return future
         given = check_columns(topic, values, keys, timestamps, headers, self.options, int(time.time() * 1000))
-        lane = core.lane(topic, core.until())
-        partition = None if partition is None else lane.check(partition)
-        BulkSend(future, lane, core.accumulator, self.options, core.wait_for_room_now).columns(given, partition)
+        routes = core.topic_routes(topic, core.until())
+        partition = None if partition is None else routes.check(partition)
+        BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now).columns(given, partition)
         return future
 
     def _send_one_by_one(self, future: BulkFuture, *columns: Any, partition: int | None) -> None:
@@ -165,10 +165,10 @@ class Producer(ProducerTransactions, ProcessBound):
 
         core = self._core
         core.check_taking()
-        lane = core.lane(topic, core.until())
+        routes = core.topic_routes(topic, core.until())
         future = BulkFuture(topic, table.num_rows)
-        partition = None if partition is None else lane.check(partition)
-        bulk = BulkSend(future, lane, core.accumulator, self.options, core.wait_for_room_now)
+        partition = None if partition is None else routes.check(partition)
+        bulk = BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now)
         send_table(bulk, table, partition, int(time.time() * 1000))
         return future
 

@@ -1,6 +1,6 @@
 """What both producers are made of: the way of a record into the buffer, waiting for room, topics, and the end.
 
-    Producer, AsyncProducer ──► ProducerCore ──► BatchAccumulator ──► Sender (on the client loop)
+    Producer, AsyncProducer ──► ProducerCore ──► RecordAccumulator ──► Sender (on the client loop)
 
 It is for raylog's own clients; programs use `Producer` and `AsyncProducer`.
 
@@ -32,13 +32,13 @@ from raylog.api.connection.client_access import LinkAddress, link_address, name_
 from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.connection.client_threads import SERVING_THREADS
 from raylog.api.connection.serializers import check_headers, check_timestamp, to_bytes
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.interceptors import Interceptors, ProducerRecord
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import RECORD_BYTES, BatchAccumulator, Clocks, PartitionQueue
+from raylog.api.producer.buffer.record_accumulator import RECORD_BYTES, Clocks, PartitionQueue, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture, refuse_on_serving_thread, wait_for
-from raylog.api.producer.buffer.topic_routes import LONGEST_CACHED_KEY, TopicLane
-from raylog.api.producer.rules.producer_batch import PendingBatch
+from raylog.api.producer.buffer.topic_routes import LONGEST_CACHED_KEY, TopicRoutes
+from raylog.api.producer.rules.producer_batch import ProducerBatch
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.sending.sender import Sender
 from raylog.api.producer.sending.transaction_requests import TransactionRequests
@@ -84,19 +84,19 @@ class ProducerCore:
     ) -> None:
         self.options = options
         self.routes: dict[str, dict[bytes | None, PartitionQueue]] = {}  # by topic and key: the fast path's queues
-        self._lanes: dict[str, TopicLane] = {}
-        self._laning = threading.Lock()
+        self._topic_routes: dict[str, TopicRoutes] = {}
+        self._making_routes = threading.Lock()
         self._random = Random()
         self.interceptors = Interceptors(options.interceptors)
         self._closed: str | None = None
         self._closing = threading.Lock()
-        self._room = BufferRoom(options.buffer_memory)
-        self.metrics = ProducerMetrics(self._room)
+        self._pool = BufferPool(options.buffer_memory)
+        self.metrics = ProducerMetrics(self._pool)
         self._runtime = client_runtime()
         self._loop = self._runtime.loop
         clocks = Clocks(time.time, time.monotonic, time.sleep)
         seconds = options.delivery_timeout_ms / 1000
-        self.accumulator = BatchAccumulator(self._room, options.batch_size, seconds, clocks, self._wake)
+        self.accumulator = RecordAccumulator(self._pool, options.batch_size, seconds, clocks, self._wake)
         address = link_address(options.cluster, _CONNECT_SECONDS)
         self._link, self._sender = self._runtime.run(self._open(address), _CONNECT_SECONDS)
         self._transaction = self._sender.transaction
@@ -122,8 +122,8 @@ class ProducerCore:
         """Take a record of a topic in `routes`, without waiting. None: it has to be prepared, or there is no room."""
         if len(value) + len(key or b"") > self.accumulator.portion:
             return None
-        lane = self._lanes[topic]
-        return self.accumulator.append(lane.routes.get(key) or lane.route(key, None), key, value)
+        routes = self._topic_routes[topic]
+        return self.accumulator.append(routes.by_key.get(key) or routes.route(key, None), key, value)
 
     def prepare(self, record: ProducerRecord, until: float) -> PreparedRecord:
         """Check and serialize a record, and choose its partition. Waits only for the metadata of an unknown topic."""
@@ -144,7 +144,7 @@ class ProducerCore:
         size = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_BYTES + _size_of(headers)
         if size > options.max_request_size:
             raise RecordTooLarge(topic, size, options.max_request_size)
-        queue = self.lane(topic, until).route(key, record.partition)
+        queue = self.topic_routes(topic, until).route(key, record.partition)
         return PreparedRecord(queue, key, value, headers, record.timestamp_ms, size)
 
     def append(self, prepared: PreparedRecord) -> RecordFuture | None:
@@ -180,12 +180,12 @@ class ProducerCore:
 
     def wait_for_room(self, size: int, until: float) -> None:
         """Block until the buffer has room for `size` bytes. BufferFull when `until` is over."""
-        room = self._room
+        pool = self._pool
         if threading.get_ident() in SERVING_THREADS:
-            raise BufferFull(size, room.limit, 0)  # a callback may send, but it must not wait
+            raise BufferFull(size, pool.limit, 0)  # a callback may send, but it must not wait
         self._wake()
-        if not room.wait(size, until):
-            raise BufferFull(size, room.limit, self.options.max_block_ms)
+        if not pool.wait(size, until):
+            raise BufferFull(size, pool.limit, self.options.max_block_ms)
         self.check_taking()
 
     def wait_for_room_now(self, size: int) -> None:
@@ -195,22 +195,22 @@ class ProducerCore:
     @contextmanager
     def room_wanted(self, size: int) -> Iterator[Callable[[Callable[[], object]], None]]:
         """Announce a wait for room that does not block: yields a function, which takes the listener to be called."""
-        with self._room.wanted():
+        with self._pool.wanted():
             self._wake()
 
             def listen(listener: Callable[[], object]) -> None:
-                self._room.when_returned(listener)
-                if self._room.free >= size:
+                self._pool.when_returned(listener)
+                if self._pool.free >= size:
                     listener()
 
             yield listen
 
-    def begin_flush(self) -> list[PendingBatch]:
+    def begin_flush(self) -> list[ProducerBatch]:
         """Have all records that were taken sent without lingering. Returns their batches."""
         self._runtime.check("producer")
         return self.accumulator.flush()
 
-    def wait_for_all(self, batches: Sequence[PendingBatch], timeout: float | None) -> None:
+    def wait_for_all(self, batches: Sequence[ProducerBatch], timeout: float | None) -> None:
         """Block until all these are delivered or have failed. ResultNotReady."""
         refuse_on_serving_thread()
         until = None if timeout is None else time.monotonic() + timeout
@@ -225,7 +225,7 @@ class ProducerCore:
 
     def knows(self, topic: str) -> bool:
         """Whether `prepare` needs no request: the topic's metadata is known, or nobody may send to it."""
-        return topic in self._lanes or self._link.topic(topic) is not None or _is_refused(topic)
+        return topic in self._topic_routes or self._link.topic(topic) is not None or _is_refused(topic)
 
     def find_topic(self, topic: str) -> TopicView:
         """Block until the topic's metadata is known. UnknownTopic, ClusterUnreachable."""
@@ -234,11 +234,11 @@ class ProducerCore:
         timeout = self.options.max_block_ms / 1000
         return self._runtime.run(self._link.find_topic(topic, timeout), timeout + 1)
 
-    def lane(self, topic: str, until: float) -> TopicLane:
+    def topic_routes(self, topic: str, until: float) -> TopicRoutes:
         """Return the queues of a topic. Waits for its metadata if nobody has asked for it yet."""
-        lane = self._lanes.get(topic)
-        if lane is not None:
-            return lane
+        routes = self._topic_routes.get(topic)
+        if routes is not None:
+            return routes
         if not isinstance(topic, str):
             raise TypeError(f"The name of a topic is text, not a {type(topic).__name__}.")
         if is_internal(topic):
@@ -249,13 +249,13 @@ class ProducerCore:
                 raise WaitRefused
             left = max(0.0, until - time.monotonic())
             view = self._runtime.run(self._link.find_topic(topic, left), left + 1)
-        with self._laning:
-            return self._lanes.get(topic) or self._make_lane(view)
+        with self._making_routes:
+            return self._topic_routes.get(topic) or self._make_topic_routes(view)
 
-    def _make_lane(self, view: TopicView) -> TopicLane:
+    def _make_topic_routes(self, view: TopicView) -> TopicRoutes:
         topic = view.name
         source = f"{self.options.client_id}@{socket.gethostname()}".encode()
-        lane = TopicLane(
+        routes = TopicRoutes(
             topic,
             len(view.partitions),
             self.accumulator,
@@ -264,31 +264,31 @@ class ProducerCore:
             self._random,
             partial(_led, self._link, topic),
         )
-        self._lanes[topic] = lane
+        self._topic_routes[topic] = routes
         if self._transaction is None or self._transaction.is_taking:
-            self._lay_route(lane)
-        return lane
+            self._lay_route(routes)
+        return routes
 
-    def _lay_route(self, lane: TopicLane) -> None:
-        if lane.is_cached and self._is_plain and self._closed is None:
-            self.routes[lane.topic] = lane.routes
+    def _lay_route(self, routes: TopicRoutes) -> None:
+        if routes.is_cached and self._is_plain and self._closed is None:
+            self.routes[routes.topic] = routes.by_key
 
     def lay_routes(self) -> None:
         """Let records of all known topics take the fast path: a transaction has begun."""
-        with self._laning:
-            for lane in self._lanes.values():
-                self._lay_route(lane)
+        with self._making_routes:
+            for routes in self._topic_routes.values():
+                self._lay_route(routes)
 
     def _forget_routes(self) -> None:
         self.routes.clear()
 
     def _topics_changed(self) -> None:
         """Replace the queues of each topic that has more partitions than before. Called on the client loop."""
-        for topic, lane in list(self._lanes.items()):
+        for topic, routes in list(self._topic_routes.items()):
             view = self._link.topic(topic)
-            if view is not None and len(view.partitions) != lane.partitions:
-                with self._laning:
-                    self._make_lane(view)
+            if view is not None and len(view.partitions) != routes.partitions:
+                with self._making_routes:
+                    self._make_topic_routes(view)
 
     # --- transactions ---------------------------------------------------------------------------------------------
 

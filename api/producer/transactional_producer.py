@@ -20,7 +20,7 @@ from raylog.api.producer.sending.transaction_offsets import GivenOffsets, Offset
 from raylog.errors import RaylogError
 
 
-class ProducerTransactions:
+class TransactionalProducer:
     """The transactional methods of `Producer`; for producers with a `transactional_id`.
 
     Errors say what helps: `error.retriable`, the same call again; `error.abortable`, abort_transaction, and then the

@@ -110,14 +110,14 @@ async def _publish_at_full_speed(publisher: Publisher, workload: Workload) -> tu
     await publisher.publish(group)
     begin = time.monotonic()
 
-    async def lane() -> int:
+    async def worker() -> int:
         sent = 0
         while time.monotonic() - begin < workload.seconds:
             await publisher.publish(group)
             sent += len(group)
         return sent
 
-    sent = sum(await asyncio.gather(*(lane() for _ in range(workload.in_flight))))
+    sent = sum(await asyncio.gather(*(worker() for _ in range(workload.in_flight))))
     return len(group) + sent, sent / (time.monotonic() - begin)
 
 

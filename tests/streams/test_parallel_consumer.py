@@ -381,7 +381,7 @@ def test_one_that_was_interrupted_while_it_took_records_only_closes(
     cluster.fill(5)
     with parallel(Seen()) as consumer:
         with monkeypatch.context() as patch:
-            patch.setattr(consumer._floor, "take", _interrupt)
+            patch.setattr(consumer._work, "take", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 consumer.run(timeout_ms=5000)
         with pytest.raises(ConsumerClosed):

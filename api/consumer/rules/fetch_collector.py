@@ -61,7 +61,7 @@ class _Held:
         return not self.chunks and self.walk is None and self.batch is None
 
 
-class RecordHandout:
+class FetchCollector:
     """Positions are those of the same consumer."""
 
     def __init__(

@@ -1,18 +1,18 @@
 """What many workers do next with the records of some partitions, and what of it may be committed. No clock, no thread.
 
-A record belongs to a *lane*: that of its key, of its partition, or one of its own. Of each lane one record at a time is
-being worked on; the others wait behind it.
+A record belongs to a *queue*: that of its key, of its partition, or one of its own. One record of each queue is worked
+on at a time; the others wait behind it.
 
-    waiting   first of its lane, or behind another
+    waiting   first of its queue, or behind another
     running   a worker has it
-    delayed   it has failed, and waits to be tried again; what is behind it in its lane waits too
+    delayed   it has failed, and waits to be tried again; what is behind it in its queue waits too
     done
-    stuck     it has failed for good, and nobody may pass over it: its lane ends here
+    stuck     it has failed for good, and nobody may pass over it: its queue ends here
 
     waiting → running     running → done, delayed, stuck     delayed → running
 
 What must stay true:
-- Records of a lane are started in the order of their offsets, each only when the one before is done.
+- Records of a queue are started in the order of their offsets, each only when the one before is done.
 - What may be committed lies below every record that was taken and is not done (`offset_window.py`).
 - Of a partition that is being given up nothing more is started. What comes of records of one that was dropped
   changes nothing, whatever was granted since: a task belongs to the `_PartitionWork` under which it was taken.
@@ -42,11 +42,11 @@ _LONGEST_SHIFT: Final = 40
 class Task:
     """One record, on its way through a handler."""
 
-    __slots__ = ("attempts", "error", "is_given_up", "lane", "record", "size", "started_at")
+    __slots__ = ("attempts", "error", "is_given_up", "queue", "record", "size", "started_at")
 
-    def __init__(self, record: ConsumerRecord, lane: _Lane, size: int) -> None:
+    def __init__(self, record: ConsumerRecord, queue: _Queue, size: int) -> None:
         self.record = record
-        self.lane = lane
+        self.queue = queue
         self.size = size
         self.attempts = 0  # begun
         self.started_at = 0.0
@@ -54,7 +54,7 @@ class Task:
         self.is_given_up = False  # the handler has had its attempts; what is left to do is to put the record aside
 
 
-class _Lane:
+class _Queue:
     __slots__ = ("key", "partition", "tasks")
 
     def __init__(self, key: object, partition: _PartitionWork) -> None:
@@ -67,7 +67,7 @@ class _PartitionWork:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.window = OffsetWindow()
-        self.lanes: dict[object, _Lane] = {}
+        self.queues: dict[object, _Queue] = {}
         self.running: set[Task] = set()
         self.committed = NOTHING_TAKEN
         self.is_ending = False  # nothing more of it is started
@@ -98,8 +98,8 @@ class ParallelWork:
         self._backoff = backoff
         self._longest_backoff = longest_backoff
         self._partitions: dict[TopicPartition, _PartitionWork] = {}
-        self._ready: deque[_Lane] = deque()
-        self._delayed: list[tuple[float, int, _Lane]] = []
+        self._ready: deque[_Queue] = deque()
+        self._delayed: list[tuple[float, int, _Queue]] = []
         self._numbers = itertools.count()
         self._running: dict[Task, None] = {}  # in the order of their starts
         self.held_bytes = 0
@@ -143,14 +143,14 @@ class ParallelWork:
             work.window.take(record.offset)
             size = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
             self.held_bytes += size
-            key = self._lane_of(record)
-            lane = work.lanes.get(key)
-            if lane is None:
-                lane = work.lanes[key] = _Lane(key, work)
-                self._ready.append(lane)
-            lane.tasks.append(Task(record, lane, size))
+            key = self._queue_of(record)
+            queue = work.queues.get(key)
+            if queue is None:
+                queue = work.queues[key] = _Queue(key, work)
+                self._ready.append(queue)
+            queue.tasks.append(Task(record, queue, size))
 
-    def _lane_of(self, record: ConsumerRecord) -> object:
+    def _queue_of(self, record: ConsumerRecord) -> object:
         if self._order == BY_PARTITION:
             return None
         if self._order == UNORDERED or record.key is None:
@@ -164,14 +164,14 @@ class ParallelWork:
         while self._delayed and self._delayed[0][0] <= now:
             self._ready.append(heapq.heappop(self._delayed)[2])
         while self._ready:
-            lane = self._ready.popleft()
-            if not lane.tasks:
+            queue = self._ready.popleft()
+            if not queue.tasks:
                 continue  # its partition is being given up
-            task = lane.tasks[0]
+            task = queue.tasks[0]
             task.started_at = now
             if not task.is_given_up:
                 task.attempts += 1
-            lane.partition.running.add(task)
+            queue.partition.running.add(task)
             self._running[task] = None
             return task
         return None
@@ -186,12 +186,12 @@ class ParallelWork:
             return
         self.done_count += 1
         self._remove(task)
-        lane = task.lane
-        lane.tasks.popleft()
-        if lane.tasks:
-            self._ready.append(lane)
+        queue = task.queue
+        queue.tasks.popleft()
+        if queue.tasks:
+            self._ready.append(queue)
         else:
-            del lane.partition.lanes[lane.key]
+            del queue.partition.queues[queue.key]
 
     def fail(self, task: Task, error: BaseException, now: float, *, is_final: bool = False) -> bool:
         """Whether it is tried again; else it is still running, and is to be put aside, or `stick`.
@@ -201,7 +201,7 @@ class ParallelWork:
         task.error = error
         self.failed_count += 1
         has_more = self._retries is None or task.attempts <= self._retries
-        if task.lane.partition.is_gone or (has_more and not is_final):
+        if task.queue.partition.is_gone or (has_more and not is_final):
             self.delay(task, now)
             return True
         task.is_given_up = True
@@ -212,26 +212,26 @@ class ParallelWork:
         """Start it again after a while."""
         if not self._stop_running(task):
             return
-        if task.lane.partition.is_ending:
+        if task.queue.partition.is_ending:
             return  # whoever gets the partition begins with it
         pause = min(self._backoff * 2 ** min(task.attempts - 1, _LONGEST_SHIFT), self._longest_backoff)
-        heapq.heappush(self._delayed, (now + pause, next(self._numbers), task.lane))
+        heapq.heappush(self._delayed, (now + pause, next(self._numbers), task.queue))
 
     def stick(self, task: Task) -> None:
-        """It stays as it is: nothing behind it in its lane is started, nothing from it on committed."""
+        """It stays as it is: nothing behind it in its queue is started, nothing from it on committed."""
         self._stop_running(task)
 
     def _stop_running(self, task: Task) -> bool:
         """Whether what has come of it counts."""
         del self._running[task]
-        task.lane.partition.running.discard(task)
-        if task.lane.partition.is_gone:
+        task.queue.partition.running.discard(task)
+        if task.queue.partition.is_gone:
             self.thrown_away_count += 1
             return False
         return True
 
     def _remove(self, task: Task) -> None:
-        task.lane.partition.window.finish(task.record.offset)
+        task.queue.partition.window.finish(task.record.offset)
         self.held_bytes -= task.size
 
     # --- partitions that go ---------------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ class ParallelWork:
         """Start nothing more of these (None: of all); what is running may still be finished."""
         for work in self._known(partitions):
             work.is_ending = True
-            for lane in work.lanes.values():
-                kept = deque(task for task in lane.tasks if task in work.running)
-                self.held_bytes -= sum(task.size for task in lane.tasks if task not in work.running)
-                lane.tasks = kept
+            for queue in work.queues.values():
+                kept = deque(task for task in queue.tasks if task in work.running)
+                self.held_bytes -= sum(task.size for task in queue.tasks if task not in work.running)
+                queue.tasks = kept
 
     def is_running(self, partitions: Iterable[TopicPartition] | None = None) -> bool:
         """Whether any record of these (None: of all) is being worked on."""

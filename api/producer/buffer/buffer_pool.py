@@ -29,7 +29,7 @@ class Holder(Protocol):
     size: int
 
 
-class BufferRoom:
+class BufferPool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._free = limit

@@ -5,13 +5,13 @@ Names are those of Kafka's producer metrics. Everything is counted on the event 
 
 from __future__ import annotations
 
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
-from raylog.api.producer.rules.producer_batch import PendingBatch
+from raylog.api.producer.buffer.buffer_pool import BufferPool
+from raylog.api.producer.rules.producer_batch import ProducerBatch
 
 
 class ProducerMetrics:
-    def __init__(self, room: BufferRoom) -> None:
-        self._room = room
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
         self._in_flight = 0
         self._records_sent = 0
         self._records_failed = 0
@@ -24,7 +24,7 @@ class ProducerMetrics:
         self._longest_seconds = 0.0
         self._queued_seconds = 0.0
 
-    def sent(self, batch: PendingBatch, size: int, now: float, is_retry: bool) -> None:
+    def sent(self, batch: ProducerBatch, size: int, now: float, is_retry: bool) -> None:
         """A request was sent."""
         self._batches += 1
         self._retries += is_retry
@@ -38,7 +38,7 @@ class ProducerMetrics:
         self._seconds += seconds
         self._longest_seconds = max(self._longest_seconds, seconds)
 
-    def resolved(self, batch: PendingBatch) -> None:
+    def resolved(self, batch: ProducerBatch) -> None:
         if batch.outcome is not None and batch.outcome.error is not None:
             parts = [count for _, count, outcome in batch.parts if outcome.error is not None]
             self._records_failed += sum(parts) if parts else batch.count
@@ -57,7 +57,7 @@ class ProducerMetrics:
             "record-queue-time-avg": 1000 * self._queued_seconds / requests,
             "request-latency-avg": 1000 * self._seconds / max(1, self._requests_answered),
             "request-latency-max": 1000 * self._longest_seconds,
-            "buffer-total-bytes": self._room.limit,
-            "buffer-available-bytes": self._room.free,
-            "waiting-threads": self._room.waiting,
+            "buffer-total-bytes": self._pool.limit,
+            "buffer-available-bytes": self._pool.free,
+            "waiting-threads": self._pool.waiting,
         }

@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.record_future import RecordFuture
-from raylog.api.producer.rules.producer_batch import Columns, Encodable, Outcome, PendingBatch
+from raylog.api.producer.rules.producer_batch import Columns, Encodable, Outcome, ProducerBatch
 from raylog.config import KIB
 from raylog.storage.format.columns import Headers
 
@@ -82,13 +82,13 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.gate: dict[int, None] = {OPEN: None}
-        self.batch: PendingBatch | None = None
+        self.batch: ProducerBatch | None = None
         self.records: list[bytes | None] = []  # key, value, key, value: one step adds a record
         self.headers: dict[int, Headers] = {}  # by place in the batch; most records have none
         self.runs: list[tuple[int, int]] = []  # (place of the first record, its timestamp)
         self.room = _NO_ROOM
         self.tick = 0.0
-        self.sealed: deque[PendingBatch] = deque()
+        self.sealed: deque[ProducerBatch] = deque()
         self.unsent_bytes = 0
         self.sealed_bytes = 0  # ever
         self.wants_flush = False
@@ -105,15 +105,15 @@ class PartitionQueue:
         return 0 if batch is None else batch.size - max(0, self.room)
 
 
-class BatchAccumulator:
+class RecordAccumulator:
     """`wake` is called, from any thread, when there is something in `told`."""
 
     def __init__(
-        self, room: BufferRoom, batch_size: int, delivery_seconds: float, clocks: Clocks, wake: Callable[[], object]
+        self, pool: BufferPool, batch_size: int, delivery_seconds: float, clocks: Clocks, wake: Callable[[], object]
     ) -> None:
-        self.room = room
+        self.pool = pool
         self.told: deque[PartitionQueue] = deque()
-        self.unresolved: dict[PendingBatch, None] = {}  # in the order in which they were opened
+        self.unresolved: dict[ProducerBatch, None] = {}  # in the order in which they were opened
         self._batch_size = batch_size
         self.portion = min(PORTION, batch_size)
         self._delivery_seconds = delivery_seconds
@@ -162,12 +162,12 @@ class BatchAccumulator:
             except KeyError:
                 self._clocks.pause(_GATE_PAUSE)
 
-    def append_batch(self, queue: PartitionQueue, content: Encodable, size: int) -> PendingBatch | None:
+    def append_batch(self, queue: PartitionQueue, content: Encodable, size: int) -> ProducerBatch | None:
         """A batch of its own, behind what was added before. None: there is no room now."""
         batch = self._new_batch(queue)
         try:
             self.unresolved[batch] = None
-            if not self.room.take(batch, size):
+            if not self.pool.take(batch, size):
                 self.let_go(batch)
                 return None
             batch.seal(content)
@@ -181,7 +181,7 @@ class BatchAccumulator:
             raise
         return batch
 
-    def _put_behind(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+    def _put_behind(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         while True:
             try:
                 del queue.gate[OPEN]
@@ -231,7 +231,7 @@ class BatchAccumulator:
         if batch is None:
             batch = queue.batch = self._new_batch(queue)
         self.unresolved[batch] = None
-        granted = self.room.take(batch, size, min(self.portion, self._batch_size - used))
+        granted = self.pool.take(batch, size, min(self.portion, self._batch_size - used))
         if not granted:
             if not queue.records:
                 self._seal(queue)  # an empty one
@@ -246,9 +246,9 @@ class BatchAccumulator:
             queue.filled(queue)
         return True
 
-    def _new_batch(self, queue: PartitionQueue) -> PendingBatch:
+    def _new_batch(self, queue: PartitionQueue) -> ProducerBatch:
         now = self._clocks.monotonic()
-        return PendingBatch(queue.topic, queue.partition, now, now + self._delivery_seconds)
+        return ProducerBatch(queue.topic, queue.partition, now, now + self._delivery_seconds)
 
     def _stamp(self, queue: PartitionQueue, place: int, timestamp_ms: int | None) -> None:
         """Begin a run of records of one timestamp, unless the last one goes on."""
@@ -268,7 +268,7 @@ class BatchAccumulator:
         if batch is None:
             return
         unused, queue.room = max(0, queue.room), _NO_ROOM  # from here on nothing is added to it
-        self.room.give_back(batch, unused)
+        self.pool.give_back(batch, unused)
         if not batch.count and queue.records:
             batch.seal(_columns(queue.records, queue.headers, queue.runs))
         if not batch.count:
@@ -303,7 +303,7 @@ class BatchAccumulator:
             return False
         return True
 
-    def take(self, queue: PartitionQueue) -> PendingBatch:
+    def take(self, queue: PartitionQueue) -> ProducerBatch:
         """The next sealed batch. It stays unresolved until `let_go`."""
         batch = queue.sealed[0]
         batch.is_taken = True
@@ -311,10 +311,10 @@ class BatchAccumulator:
         queue.unsent_bytes -= batch.size
         return batch
 
-    def let_go(self, batch: PendingBatch) -> None:
+    def let_go(self, batch: ProducerBatch) -> None:
         """It is resolved: give its room back."""
         if batch in self.unresolved:
-            self.room.give_back(batch, batch.size)
+            self.pool.give_back(batch, batch.size)
             self.unresolved.pop(batch, None)
 
     def _tell_of_sealed(self, queue: PartitionQueue) -> None:
@@ -326,7 +326,7 @@ class BatchAccumulator:
         self.told.append(queue)
         self._wake()
 
-    def flush(self) -> list[PendingBatch]:
+    def flush(self) -> list[ProducerBatch]:
         """Have everything sent that was taken until now; what that is."""
         batches = list(self.unresolved)
         open_ones = set()

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 
 from raylog.api.connection.client_threads import SERVING_THREADS
 from raylog.api.connection.records import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
-from raylog.api.producer.rules.producer_batch import PendingBatch
+from raylog.api.producer.rules.producer_batch import ProducerBatch
 from raylog.errors import ResultNotReady, WaitRefused
 
 _SLICE_SECONDS: Final = 0.5  # a Ctrl-C that comes just before a thread goes to sleep does not wake it up
@@ -37,7 +37,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
 
     def done(self) -> bool:
         """Whether the record is delivered or has failed."""
-        batch: PendingBatch = self[0]
+        batch: ProducerBatch = self[0]
         return batch.outcome is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -99,7 +99,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call `callback(future)` in either case, as `concurrent.futures` does it."""
-        batch: PendingBatch = self[0]
+        batch: ProducerBatch = self[0]
         batch.listen(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -125,7 +125,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
         raise TypeError("The future of a record belongs to its process: send what result() returns.")
 
 
-def _metadata(batch: PendingBatch, index: int) -> RecordMetadata:
+def _metadata(batch: ProducerBatch, index: int) -> RecordMetadata:
     outcome, place = batch.outcome_of(index)
     if outcome.error is not None:
         raise outcome.error
@@ -143,7 +143,7 @@ def _metadata(batch: PendingBatch, index: int) -> RecordMetadata:
     )
 
 
-def wait_for(batch: PendingBatch, timeout: float | None) -> None:
+def wait_for(batch: ProducerBatch, timeout: float | None) -> None:
     """Block until the batch has an outcome. ResultNotReady; WaitRefused on the thread that would bring it about."""
     refuse_on_serving_thread()
     told = threading.Lock()

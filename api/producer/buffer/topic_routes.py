@@ -1,12 +1,11 @@
 """A producer's view of one topic: its queues, and which of them a key goes to.
 
-    routes     key → queue, None → the partition of records without a key; what `Producer.send` looks up
+    by_key     key → queue, None → the partition of records without a key; what `Producer.send` looks up
     numbers    key → partition, for bulk sends
 
 What must stay true:
 - Both are caches: they hold what murmur2 says for this number of partitions, no key that is long, and not too many.
-- When the topic gets more partitions, there is a new lane; nobody adds to the routes of the new one what the old
-  one says.
+- When the topic gets more partitions, there are new `TopicRoutes`; nothing that the old ones say is added to them.
 - A record without a key goes to the partition of the one before it, until so many bytes went there; then to another
   one, each as likely (KIP-794). Bytes are counted, not batches, so that a slow leader does not get more than its
   share.
@@ -18,7 +17,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator, PartitionQueue
+from raylog.api.producer.buffer.record_accumulator import PartitionQueue, RecordAccumulator
 from raylog.api.producer.rules.partitioners import Partitioner, make_partitioner, next_sticky, partition_of_key
 from raylog.config import KIB
 from raylog.errors import UnknownPartition
@@ -28,14 +27,14 @@ _MOST_ROUTES: Final = 50_000
 LONGEST_CACHED_KEY: Final = 64  # a cached key counts as so short in `room` (RECORD_BYTES)
 
 
-class TopicLane:
+class TopicRoutes:
     """`available` tells the partitions that have a leader now."""
 
     def __init__(
         self,
         topic: str,
         partitions: int,
-        accumulator: BatchAccumulator,
+        accumulator: RecordAccumulator,
         partitioner: str | Partitioner,
         source: bytes,
         random: Random,
@@ -44,7 +43,7 @@ class TopicLane:
         self.topic = topic
         self.partitions = partitions
         self.queues = [accumulator.queue(topic, partition) for partition in range(partitions)]
-        self.routes: dict[bytes | None, PartitionQueue] = {}
+        self.by_key: dict[bytes | None, PartitionQueue] = {}
         self.numbers: dict[bytes, int] = {}
         self._every = range(partitions)
         self._available = available
@@ -72,10 +71,10 @@ class TopicLane:
             return self.queues[self._sticky]
         queue = self.queues[partition_of_key(key, self.partitions)]
         if len(key) <= LONGEST_CACHED_KEY:
-            if len(self.routes) > _MOST_ROUTES:
-                self.routes.clear()
-                self.routes[None] = self.queues[self._sticky]
-            self.routes[key] = queue
+            if len(self.by_key) > _MOST_ROUTES:
+                self.by_key.clear()
+                self.by_key[None] = self.queues[self._sticky]
+            self.by_key[key] = queue
         return queue
 
     def check(self, partition: int) -> int:
@@ -110,4 +109,4 @@ class TopicLane:
         queue = self.queues[partition]
         self._sticky = partition
         self._visit_began = queue.taken_bytes()
-        self.routes[None] = queue
+        self.by_key[None] = queue

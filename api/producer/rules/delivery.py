@@ -1,24 +1,24 @@
 """Which batch of a partition goes next, under which sequence, and what each answer means. Decides, and touches
 nothing.
 
-    a parcel          a batch, or a part of one that was too large, with the sequence it got when it was sent first
+    part              a batch, or a part of one that was too large, with the sequence it got when it was sent first
     settling          something was refused, or its outcome is unknown: nothing is sent until all that is in flight has
-                      been answered or given up. Then the unresolved parcels go again, unchanged, in their order.
-    confirmed leader  the one that has taken a parcel since; only there more than one may be in flight
+                      been answered or given up. Then the unresolved parts go again, unchanged, in their order.
+    confirmed leader  the one that has taken a part since; only there more than one may be in flight
 
 What must stay true:
-- Parcels go in their order, and a parcel that may be in the log keeps its sequence (rules 18 and 19).
-- The first parcel of an identity, or for a leader, or after a failure goes alone. A leader takes the first batch of
+- Parts go in their order, and a part that may be in the log keeps its sequence (rules 18 and 19).
+- The first part of an identity, or for a leader, or after a failure goes alone. A leader takes the first batch of
   a producer id that it does not know at any sequence (KIP-360): were it refused for a moment with another one
-  behind it, the second would take its place. A transaction's parcels go together until one of them has failed: there
+  behind it, the second would take its place. A transaction's parts go together until one of them has failed: there
   a leader takes nothing before sequence 0. After a failure more than it can recognize might get past one in doubt.
-- A parcel that has failed for good leaves a gap that the leader will not pass. The parcels that were sent behind it
+- A part that has failed for good leaves a gap that the leader will not pass. The parts that were sent behind it
   may be in the log all the same, so they are asked for under their old sequences first; what the leader then
   refuses as out of order is not in its log. From there on the partition goes on under a new producer id. The same
   mends a leader's log that has lost acknowledged records in an unclean election.
 - A new producer id is only taken when nothing is in flight under the old one.
 - Of a transaction nothing goes on under another identity: what fails for good is dropped, and the transaction with it.
-- A parcel whose time is over while it is in flight has failed for its sender; it stays here until it is answered.
+- A part whose time is over while it is in flight has failed for its sender; it stays here until it is answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from raylog.api.connection.retry_policy import Verdict, judge
-from raylog.api.producer.rules.producer_batch import NOBODY, Outcome, PendingBatch, Writer, split_encoded
+from raylog.api.producer.rules.producer_batch import NOBODY, Outcome, ProducerBatch, Writer, split_encoded
 from raylog.errors import OutOfOrderSequence, RaylogError
 from raylog.storage.format.record_batch import NO_SEQUENCE, with_producer
 
@@ -37,7 +37,7 @@ _HALF_OF_SEQUENCES: Final = 2**30
 Leader: TypeAlias = "tuple[bytes, int]"  # topic id, leader epoch
 
 
-class Parcel:
+class BatchPart:
     """What goes over the wire at once."""
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Parcel:
         "stamped",
     )
 
-    def __init__(self, batch: PendingBatch, first: int, count: int, sequence: int) -> None:
+    def __init__(self, batch: ProducerBatch, first: int, count: int, sequence: int) -> None:
         self.batch = batch
         self.first = first  # place in the batch of its first record
         self.count = count
@@ -77,7 +77,7 @@ class Parcel:
 
 
 class Delivery:
-    """Of one partition. `window`: how many parcels may be in flight."""
+    """Of one partition. `window`: how many parts may be in flight."""
 
     def __init__(self, window: int, is_idempotent: bool, codec: int, *, is_transactional: bool = False) -> None:
         self.in_flight = 0
@@ -88,14 +88,14 @@ class Delivery:
         self._is_idempotent = is_idempotent
         self._is_transactional = is_transactional
         self._codec = codec
-        self._parcels: list[Parcel] = []  # unresolved, in order: first those in flight
+        self._parts: list[BatchPart] = []  # unresolved, in order: first those in flight
         self._next_sequence = 0
         self._has_gap = False
         self._is_beginning = False  # a transaction, of which nothing has failed or was taken yet
         self._confirmed: Leader | None = None
 
     def __len__(self) -> int:
-        return len(self._parcels)
+        return len(self._parts)
 
     # --- what to send ---
 
@@ -108,39 +108,39 @@ class Delivery:
         self._has_gap = False
         self._is_beginning = self._is_transactional
         self._confirmed = None
-        for parcel in self._parcels:
-            parcel.sequence = self._take_sequences(parcel.count)
+        for part in self._parts:
+            part.sequence = self._take_sequences(part.count)
 
     def ready(self, leader: Leader) -> bool:
-        """Whether something may be sent to this leader, be it a parcel again or a new batch."""
+        """Whether something may be sent to this leader, be it a part again or a new batch."""
         if self.is_settling:
             if self.in_flight:
                 return False
             self.is_settling = False
-        if self._has_gap and not self._parcels:
+        if self._has_gap and not self._parts:
             self._give_up_identity()
         goes_alone = leader != self._confirmed and not self._is_beginning
         return self.in_flight < (1 if goes_alone else self._window)
 
-    def next_again(self) -> Parcel | None:
-        """The first parcel that has to go again."""
-        if self.in_flight == len(self._parcels):
+    def next_again(self) -> BatchPart | None:
+        """The first part that has to go again."""
+        if self.in_flight == len(self._parts):
             return None
-        return next(parcel for parcel in self._parcels if not parcel.is_in_flight)
+        return next(part for part in self._parts if not part.is_in_flight)
 
-    def add(self, batch: PendingBatch) -> Parcel:
+    def add(self, batch: ProducerBatch) -> BatchPart:
         """A new batch, behind all others. Its sequence is fixed from here on."""
-        parcel = Parcel(batch, 0, batch.count, self._take_sequences(batch.count))
-        self._parcels.append(parcel)
-        return parcel
+        part = BatchPart(batch, 0, batch.count, self._take_sequences(batch.count))
+        self._parts.append(part)
+        return part
 
-    def payload(self, parcel: Parcel) -> bytearray:
+    def payload(self, part: BatchPart) -> bytearray:
         assert self.writer is not None
-        return parcel.payload(self._codec, self.writer)
+        return part.payload(self._codec, self.writer)
 
-    def start(self, parcel: Parcel) -> None:
-        parcel.is_in_flight = True
-        parcel.attempts += 1
+    def start(self, part: BatchPart) -> None:
+        part.is_in_flight = True
+        part.attempts += 1
         self.in_flight += 1
 
     def _take_sequences(self, count: int) -> int:
@@ -152,57 +152,57 @@ class Delivery:
 
     # --- what came of it ---
 
-    def delivered(self, parcel: Parcel, leader: Leader, outcome: Outcome) -> None:
-        self._landed(parcel)
-        self._parcels.remove(parcel)
+    def delivered(self, part: BatchPart, leader: Leader, outcome: Outcome) -> None:
+        self._landed(part)
+        self._parts.remove(part)
         self._is_beginning = False
         if not self.is_settling:
             self._confirmed = leader
-        self._resolve(parcel, outcome)
+        self._resolve(part, outcome)
 
-    def failed(self, parcel: Parcel, error: RaylogError) -> None:
-        self._landed(parcel)
+    def failed(self, part: BatchPart, error: RaylogError) -> None:
+        self._landed(part)
         self.is_settling = True
         self._is_beginning = False
         self._confirmed = None
         verdict = judge(error)
         if verdict is Verdict.DOUBT:
-            parcel.is_doubtful = True
+            part.is_doubtful = True
         elif verdict is Verdict.OUT_OF_ORDER:
-            self._out_of_order(parcel, error)
-        elif verdict is Verdict.TOO_LARGE and parcel.count > 1 and not parcel.is_abandoned:
-            self._halve(parcel)
+            self._out_of_order(part, error)
+        elif verdict is Verdict.TOO_LARGE and part.count > 1 and not part.is_abandoned:
+            self._halve(part)
         elif verdict in (Verdict.TOO_LARGE, Verdict.FINAL):
-            self._drop(parcel, error)
-        if parcel.is_abandoned:
-            self._drop(parcel, error)
+            self._drop(part, error)
+        if part.is_abandoned:
+            self._drop(part, error)
 
-    def expired(self, now: float) -> Iterator[Parcel]:
-        """Parcels whose time is over, which the caller has to `abandon`."""
-        return (parcel for parcel in list(self._parcels) if parcel.batch.deadline <= now and not parcel.is_abandoned)
+    def expired(self, now: float) -> Iterator[BatchPart]:
+        """Parts whose time is over, which the caller has to `abandon`."""
+        return (part for part in list(self._parts) if part.batch.deadline <= now and not part.is_abandoned)
 
-    def abandon(self, parcel: Parcel, error: RaylogError) -> None:
+    def abandon(self, part: BatchPart, error: RaylogError) -> None:
         """Its sender is told that it failed."""
-        if not parcel.is_in_flight:
-            self._drop(parcel, error)
+        if not part.is_in_flight:
+            self._drop(part, error)
             return
-        self._resolve(parcel, Outcome(error=error))
-        parcel.is_abandoned = True
+        self._resolve(part, Outcome(error=error))
+        part.is_abandoned = True
 
-    def unresolved(self) -> Iterator[Parcel]:
-        return (parcel for parcel in list(self._parcels) if not parcel.is_abandoned)
+    def unresolved(self) -> Iterator[BatchPart]:
+        return (part for part in list(self._parts) if not part.is_abandoned)
 
-    def _landed(self, parcel: Parcel) -> None:
-        parcel.is_in_flight = False
+    def _landed(self, part: BatchPart) -> None:
+        part.is_in_flight = False
         self.in_flight -= 1
 
-    def _out_of_order(self, parcel: Parcel, error: RaylogError) -> None:
-        """Only the first parcel, with nothing else in flight, learns something from it; others wait their turn."""
-        if self.in_flight or parcel is not self._parcels[0] or not self._is_idempotent:
+    def _out_of_order(self, part: BatchPart, error: RaylogError) -> None:
+        """Only the first part, with nothing else in flight, learns something from it; others wait their turn."""
+        if self.in_flight or part is not self._parts[0] or not self._is_idempotent:
             return
         expected = error.expected if isinstance(error, OutOfOrderSequence) else 0
-        if self._is_transactional or 0 < (expected - parcel.sequence) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES:
-            self._drop(parcel, error)  # the log holds something else of these sequences: nobody knows what
+        if self._is_transactional or 0 < (expected - part.sequence) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES:
+            self._drop(part, error)  # the log holds something else of these sequences: nobody knows what
         else:
             self._give_up_identity()  # what comes before it is not in this log, and cannot come any more
 
@@ -211,23 +211,23 @@ class Delivery:
         if not self._is_transactional:
             self.writer = None
 
-    def _halve(self, parcel: Parcel) -> None:
-        assert parcel.encoded is not None
-        half = parcel.count // 2
-        sequence = (parcel.sequence + half) & _SEQUENCE_MASK if self._is_idempotent else NO_SEQUENCE
-        first = Parcel(parcel.batch, parcel.first, half, parcel.sequence)
-        second = Parcel(parcel.batch, parcel.first + half, parcel.count - half, sequence)
-        first.encoded, second.encoded = split_encoded(parcel.encoded, self._codec)
-        first.is_doubtful = second.is_doubtful = parcel.is_doubtful
-        place = self._parcels.index(parcel)
-        self._parcels[place : place + 1] = [first, second]
+    def _halve(self, part: BatchPart) -> None:
+        assert part.encoded is not None
+        half = part.count // 2
+        sequence = (part.sequence + half) & _SEQUENCE_MASK if self._is_idempotent else NO_SEQUENCE
+        first = BatchPart(part.batch, part.first, half, part.sequence)
+        second = BatchPart(part.batch, part.first + half, part.count - half, sequence)
+        first.encoded, second.encoded = split_encoded(part.encoded, self._codec)
+        first.is_doubtful = second.is_doubtful = part.is_doubtful
+        place = self._parts.index(part)
+        self._parts[place : place + 1] = [first, second]
 
-    def _drop(self, parcel: Parcel, error: RaylogError) -> None:
-        if parcel in self._parcels:
-            self._parcels.remove(parcel)
+    def _drop(self, part: BatchPart, error: RaylogError) -> None:
+        if part in self._parts:
+            self._parts.remove(part)
             self._has_gap = self._is_idempotent
-            self._resolve(parcel, Outcome(error=error))
+            self._resolve(part, Outcome(error=error))
 
-    def _resolve(self, parcel: Parcel, outcome: Outcome) -> None:
-        if not parcel.is_abandoned:
-            parcel.batch.resolve_part(parcel.first, parcel.count, outcome)
+    def _resolve(self, part: BatchPart, outcome: Outcome) -> None:
+        if not part.is_abandoned:
+            part.batch.resolve_part(part.first, part.count, outcome)

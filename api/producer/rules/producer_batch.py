@@ -111,7 +111,7 @@ class Encodable(Protocol):
     def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded: ...
 
 
-class PendingBatch:
+class ProducerBatch:
     """One batch. `size` is what it takes of the producer's buffer."""
 
     __slots__ = (

@@ -26,8 +26,8 @@ from raylog.actors.protocol.transaction_messages import TransactionPartition
 from raylog.api.connection.retry_policy import pause_seconds
 from raylog.api.producer.buffer.record_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.producer.rules.batch_growth import SHORTEST_SECONDS, BatchGrowth
-from raylog.api.producer.rules.delivery import Delivery, Parcel
-from raylog.api.producer.rules.producer_batch import Outcome, PendingBatch, Writer
+from raylog.api.producer.rules.delivery import BatchPart, Delivery
+from raylog.api.producer.rules.producer_batch import Outcome, ProducerBatch, Writer
 from raylog.api.producer.rules.producer_transaction import ProducerTransaction
 from raylog.config import KIB
 from raylog.errors import DeliveryTimedOut, RaylogError, StreamNotOpen
@@ -59,7 +59,7 @@ class PartitionSender:
         self._failed_leader: PartitionLeader | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._lingering: PendingBatch | None = None  # the batch whose timer that is
+        self._lingering: ProducerBatch | None = None  # the batch whose timer that is
         self._growth = BatchGrowth(options.batch_size)
         self._hurry = partial(sender.accumulator.tell, queue)
         self._is_busy = False  # a batch is being compressed, an id or a stream is being got: nothing overtakes it
@@ -102,16 +102,16 @@ class PartitionSender:
             key = (leader.topic_id, leader.epoch)
             if not self.delivery.ready(key):
                 return
-            parcel = self.delivery.next_again()
-            if parcel is None and not self._is_batch_ready():
+            part = self.delivery.next_again()
+            if part is None and not self._is_batch_ready():
                 return
             if self.delivery.writer is None:
                 if not self.delivery.in_flight:
                     self._begin(self._get_identity())
                 return
-            if parcel is None:
-                parcel = self.delivery.add(self._sender.accumulator.take(self.queue))
-            if not self._send(parcel, leader):
+            if part is None:
+                part = self.delivery.add(self._sender.accumulator.take(self.queue))
+            if not self._send(part, leader):
                 return
 
     def _takes_part(self, transaction: ProducerTransaction) -> bool:
@@ -144,7 +144,7 @@ class PartitionSender:
         batch = queue.batch
         if batch is None:
             return False
-        is_wanted = wants_flush or self._sender.accumulator.room.waiting
+        is_wanted = wants_flush or self._sender.accumulator.pool.waiting
         if not is_wanted and (self.delivery.in_flight or self._is_to_grow(batch)):
             return False
         if not self._sender.accumulator.seal_open(queue):
@@ -153,7 +153,7 @@ class PartitionSender:
             return False
         return bool(queue.sealed)
 
-    def _is_to_grow(self, batch: PendingBatch) -> bool:
+    def _is_to_grow(self, batch: ProducerBatch) -> bool:
         """Whether the open batch waits for more records; then a timer runs, and who waits for the batch is heard."""
         queue, now = self.queue, self._sender.accumulator.now()
         left = batch.opened_at + self._options.linger_ms / 1000 - now
@@ -179,91 +179,91 @@ class PartitionSender:
             self._linger.cancel()
             self._linger = None
 
-    def _send(self, parcel: Parcel, leader: PartitionLeader) -> bool:
+    def _send(self, part: BatchPart, leader: PartitionLeader) -> bool:
         """Whether the next one may follow at once."""
-        is_new = parcel.encoded is None
-        if is_new and self._sender.codec and parcel.batch.size > _OFF_LOOP_BYTES:
-            self._begin(self._compress(parcel))
+        is_new = part.encoded is None
+        if is_new and self._sender.codec and part.batch.size > _OFF_LOOP_BYTES:
+            self._begin(self._compress(part))
             return False
         try:
-            payload = self.delivery.payload(parcel)
+            payload = self.delivery.payload(part)
         except RaylogError as error:  # a header or a timestamp that no batch can hold
-            self._drop(parcel, error)
+            self._drop(part, error)
             return True
         if self._options.acks == 0:
-            return self._say(parcel, payload, leader)
-        self.delivery.start(parcel)
+            return self._say(part, payload, leader)
+        self.delivery.start(part)
         if self._transaction is not None:
             self._transaction.has_sent = True
-            if parcel.sequence == _FIRST_SEQUENCE:  # the others of this turn say so before the first of them is sent
+            if part.sequence == _FIRST_SEQUENCE:  # the others of this turn say so before the first of them is sent
                 self._transaction.begins_in(self._place(leader))
-        self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
-        self._sender.start(self._deliver(parcel, payload, leader))
+        self._sender.metrics.sent(part.batch, len(payload), self._loop.time(), part.attempts > 1)
+        self._sender.start(self._deliver(part, payload, leader))
         return True
 
-    async def _compress(self, parcel: Parcel) -> None:
+    async def _compress(self, part: BatchPart) -> None:
         try:
-            await self._link.env.off_loop(partial(self._encode, parcel))
+            await self._link.env.off_loop(partial(self._encode, part))
         except RaylogError as error:
-            self._drop(parcel, error)
+            self._drop(part, error)
 
-    def _encode(self, parcel: Parcel) -> None:
+    def _encode(self, part: BatchPart) -> None:
         """Its time may be over before a thread has time for it: then there is nothing left to encode."""
-        if parcel.batch.outcome is None:
-            self.delivery.payload(parcel)
+        if part.batch.outcome is None:
+            self.delivery.payload(part)
 
-    def _drop(self, parcel: Parcel, error: RaylogError) -> None:
-        self.delivery.abandon(parcel, error)
-        self._settle(parcel.batch)
+    def _drop(self, part: BatchPart, error: RaylogError) -> None:
+        self.delivery.abandon(part, error)
+        self._settle(part.batch)
 
-    async def _deliver(self, parcel: Parcel, payload: bytearray, leader: PartitionLeader) -> None:
+    async def _deliver(self, part: BatchPart, payload: bytearray, leader: PartitionLeader) -> None:
         began = self._loop.time()
         patience = self._options.request_timeout_ms / 1000
-        left = max(0.001, min(patience, parcel.batch.deadline - began))
+        left = max(0.001, min(patience, part.batch.deadline - began))
         message: Append | AppendTransactional
         if self._transaction is None:
             message = Append(leader.epoch, self._options.acks, round(left * 1000))
         else:
-            name, is_first = self._transaction.transactional_id, parcel.sequence == _FIRST_SEQUENCE
+            name, is_first = self._transaction.transactional_id, part.sequence == _FIRST_SEQUENCE
             together = self._transaction.begins_with(self._place(leader)) if is_first else ()
             message = AppendTransactional(leader.epoch, self._options.acks, round(left * 1000), name, together)
         try:
             response = await self._link.ask(leader, message, payload, timeout=left)
         except RaylogError as error:
-            self._failed(parcel, error, leader)
+            self._failed(part, error, leader)
         else:
-            self._delivered(parcel, response.message, leader, self._loop.time() - began)
+            self._delivered(part, response.message, leader, self._loop.time() - began)
         self.pump()
 
-    def _delivered(self, parcel: Parcel, answer: object, leader: PartitionLeader, seconds: float) -> None:
+    def _delivered(self, part: BatchPart, answer: object, leader: PartitionLeader, seconds: float) -> None:
         assert isinstance(answer, Appended), answer
         self._failures = 0
         self._last_error = None
         self._has_answered = True
         outcome = Outcome(answer.base_offset, answer.append_time_ms, answer.log_start_offset)
-        self._sender.metrics.acknowledged(parcel.count, seconds)
-        if self._transaction is not None and parcel.sequence == _FIRST_SEQUENCE:
+        self._sender.metrics.acknowledged(part.count, seconds)
+        if self._transaction is not None and part.sequence == _FIRST_SEQUENCE:
             self._transaction.has_begun_in(self._place(leader))
-        self.delivery.delivered(parcel, (leader.topic_id, leader.epoch), outcome)
-        self._settle(parcel.batch)
+        self.delivery.delivered(part, (leader.topic_id, leader.epoch), outcome)
+        self._settle(part.batch)
 
     def _place(self, leader: PartitionLeader) -> TransactionPartition:
         return self.queue.topic, leader.topic_id, self.queue.partition
 
-    def _say(self, parcel: Parcel, payload: bytearray, leader: PartitionLeader) -> bool:
+    def _say(self, part: BatchPart, payload: bytearray, leader: PartitionLeader) -> bool:
         """acks=0: once it is handed to the stream it counts as delivered."""
-        self.delivery.start(parcel)
+        self.delivery.start(part)
         try:
             self._link.say(leader, Append(leader.epoch, 0, 0), payload)
         except RaylogError as error:
-            self._failed(parcel, error, leader)
+            self._failed(part, error, leader)
             if isinstance(error, StreamNotOpen):
                 self._begin(self._connect(leader))
             return False
-        self._sender.metrics.sent(parcel.batch, len(payload), self._loop.time(), parcel.attempts > 1)
-        self._sender.metrics.acknowledged(parcel.count, 0.0)
-        self.delivery.delivered(parcel, (leader.topic_id, leader.epoch), _NOT_DONE)
-        self._settle(parcel.batch)
+        self._sender.metrics.sent(part.batch, len(payload), self._loop.time(), part.attempts > 1)
+        self._sender.metrics.acknowledged(part.count, 0.0)
+        self.delivery.delivered(part, (leader.topic_id, leader.epoch), _NOT_DONE)
+        self._settle(part.batch)
         return True
 
     async def _connect(self, leader: PartitionLeader) -> None:
@@ -296,9 +296,9 @@ class PartitionSender:
 
     # --- failures -------------------------------------------------------------------------------------------------
 
-    def _failed(self, parcel: Parcel, error: RaylogError, leader: PartitionLeader) -> None:
-        self.delivery.failed(parcel, error)
-        self._settle(parcel.batch)
+    def _failed(self, part: BatchPart, error: RaylogError, leader: PartitionLeader) -> None:
+        self.delivery.failed(part, error)
+        self._settle(part.batch)
         self._fail(error, leader)
 
     def _fail(self, error: RaylogError, leader: PartitionLeader | None) -> None:
@@ -341,9 +341,9 @@ class PartitionSender:
 
     def expire(self, now: float) -> None:
         """Fail what is too late."""
-        for parcel in self.delivery.expired(now):
-            may_be_written = parcel.is_in_flight or parcel.is_doubtful
-            self._drop(parcel, self._timed_out(may_be_written))
+        for part in self.delivery.expired(now):
+            may_be_written = part.is_in_flight or part.is_doubtful
+            self._drop(part, self._timed_out(may_be_written))
         queue = self.queue
         batch = queue.batch
         if batch is not None and batch.deadline <= now:
@@ -361,14 +361,14 @@ class PartitionSender:
             self.queue.topic, self.queue.partition, self._options.delivery_timeout_ms, may_be_written, reason
         )
 
-    def _settle(self, batch: PendingBatch) -> None:
+    def _settle(self, batch: ProducerBatch) -> None:
         if batch.outcome is not None:
             self._sender.resolved(batch)
 
     def refuse_all(self, error: RaylogError) -> bool:
         """Whatever is held fails. False: a thread is adding something just now, and that is still there."""
-        for parcel in self.delivery.unresolved():
-            self._drop(parcel, error)
+        for part in self.delivery.unresolved():
+            self._drop(part, error)
         is_sealed = self._sender.accumulator.seal_open(self.queue)
         while self.queue.sealed:
             batch = self._sender.accumulator.take(self.queue)

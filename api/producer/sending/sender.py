@@ -23,8 +23,8 @@ from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.wait_notices import WaitNotices
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator
-from raylog.api.producer.rules.producer_batch import PendingBatch
+from raylog.api.producer.buffer.record_accumulator import RecordAccumulator
+from raylog.api.producer.rules.producer_batch import ProducerBatch
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.rules.producer_transaction import ProducerTransaction
 from raylog.api.producer.sending.partition_sender import PartitionSender
@@ -40,7 +40,7 @@ class Sender:
     """Made on its loop."""
 
     def __init__(
-        self, link: ClusterLink, accumulator: BatchAccumulator, options: ProducerOptions, metrics: ProducerMetrics
+        self, link: ClusterLink, accumulator: RecordAccumulator, options: ProducerOptions, metrics: ProducerMetrics
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.link = link
@@ -82,7 +82,7 @@ class Sender:
     async def producer_id(self) -> int:
         return await self.link.producer_id(self.options.request_timeout_ms / 1000)
 
-    def resolved(self, batch: PendingBatch) -> None:
+    def resolved(self, batch: ProducerBatch) -> None:
         self.metrics.resolved(batch)
         if self.transaction is not None and batch in self.accumulator.unresolved:
             assert batch.outcome is not None

@@ -27,7 +27,7 @@ from raylog.actors.protocol.transaction_messages import (
     ProducerInitialised,
     TransactionEnded,
 )
-from raylog.api.producer.rules.producer_batch import PendingBatch, Writer
+from raylog.api.producer.rules.producer_batch import ProducerBatch, Writer
 from raylog.api.producer.rules.producer_transaction import Phase, ProducerTransaction
 from raylog.api.producer.sending.sender import Sender
 from raylog.api.producer.sending.transaction_call import TransactionCall
@@ -158,7 +158,7 @@ class TransactionRequests:
         transaction.ended(writer)
 
 
-def _resolved(batch: PendingBatch) -> asyncio.Future[None]:
+def _resolved(batch: ProducerBatch) -> asyncio.Future[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

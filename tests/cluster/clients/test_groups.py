@@ -47,7 +47,7 @@ with raylog.Consumer(
 """
 
 
-class _Crew:
+class _Consumers:
     """Consumer processes, and what they have written down."""
 
     def __init__(self, cluster: raylog.Cluster, folder: Path, start: StartProgram) -> None:
@@ -88,38 +88,38 @@ class _Crew:
 
 
 @pytest.fixture
-def crew(cluster: raylog.Cluster, tmp_path: Path, start_program: StartProgram) -> Iterator[_Crew]:
+def consumers(cluster: raylog.Cluster, tmp_path: Path, start_program: StartProgram) -> Iterator[_Consumers]:
     cluster.create_topic("work", _PARTITIONS, 3)
-    crew = _Crew(cluster, tmp_path, start_program)
-    yield crew
-    crew.close()
+    consumers = _Consumers(cluster, tmp_path, start_program)
+    yield consumers
+    consumers.close()
 
 
-def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluster, crew: _Crew) -> None:
+def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluster, consumers: _Consumers) -> None:
     for _ in range(3):
-        crew.add()
-    crew.send(120)
-    until(crew.has_all)
-    crew.add()
-    until(lambda: bool(crew.said(3, "assigned")))
-    crew.send(120)
-    until(crew.has_all)
-    crew.processes[0].kill()
-    crew.send(120)
-    until(crew.has_all)
+        consumers.add()
+    consumers.send(120)
+    until(consumers.has_all)
+    consumers.add()
+    until(lambda: bool(consumers.said(3, "assigned")))
+    consumers.send(120)
+    until(consumers.has_all)
+    consumers.processes[0].kill()
+    consumers.send(120)
+    until(consumers.has_all)
     kill_coordinators(OFFSETS_TOPIC)
-    crew.send(120)
-    until(crew.has_all)
+    consumers.send(120)
+    until(consumers.has_all)
     with raylog.Consumer(cluster=cluster, group_id="crew") as reader:
         partitions = [raylog.TopicPartition("work", number) for number in range(_PARTITIONS)]
-        until(committed_all(reader, partitions, crew.sent))
+        until(committed_all(reader, partitions, consumers.sent))
     told = cluster.describe_group("crew")
     assert (told.lag, len(told.partitions), len(told.members)) == (0, _PARTITIONS, 3)
     assert "crew" in [each.group_id for each in cluster.list_groups()]
     assert len(cluster.reset_group_offsets("crew", "earliest", dry_run=True)) == _PARTITIONS
     with pytest.raises(GroupNotEmpty):
         cluster.reset_group_offsets("crew", "earliest")
-    assert_only_the_dead_lost_without_a_word(crew)
+    assert_only_the_dead_lost_without_a_word(consumers)
 
 
 def test_what_no_worker_can_handle_becomes_a_dead_letter(cluster: raylog.Cluster) -> None:
@@ -166,16 +166,16 @@ def committed_all(reader: raylog.Consumer, partitions: list[raylog.TopicPartitio
     return check
 
 
-def assert_only_the_dead_lost_without_a_word(crew: _Crew) -> None:
+def assert_only_the_dead_lost_without_a_word(consumers: _Consumers) -> None:
     """Those that live have kept what they did not give up: no second assignment of what they had."""
-    for number in range(1, len(crew.processes)):
+    for number in range(1, len(consumers.processes)):
         held: set[object] = set()
-        for what, partitions in _moves(crew, number):
+        for what, partitions in _moves(consumers, number):
             named = set(partitions)
             assert not (named & held if what == "assigned" else named - held)
             held = held | named if what == "assigned" else held - named
 
 
-def _moves(crew: _Crew, number: int) -> list[tuple[str, list[object]]]:
-    lines = [json.loads(line) for line in crew._path(number).read_text().splitlines()]
+def _moves(consumers: _Consumers, number: int) -> list[tuple[str, list[object]]]:
+    lines = [json.loads(line) for line in consumers._path(number).read_text().splitlines()]
     return [(each[0], each[1]) for each in lines if each[0] in ("assigned", "revoked")]

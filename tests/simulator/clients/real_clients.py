@@ -25,10 +25,10 @@ from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetched import Item
-from raylog.api.consumer.subscription_state import ConsumerDesk
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.consumer.subscription_state import SubscriptionState
+from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator, Clocks
+from raylog.api.producer.buffer.record_accumulator import Clocks, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.sending.sender import Sender
@@ -89,7 +89,7 @@ class SimulatedProducer:
     async def run(self, bootstrap: Sequence[Endpoint], cluster: SimulatedCluster) -> None:
         link = ClusterLink(self._env, bootstrap, "", _finder(cluster))
         await link.find_topic(TOPIC, _FIND_SECONDS)
-        options, room = _options(self._env.random.choice), BufferRoom(1 << 20)
+        options, pool = _options(self._env.random.choice), BufferPool(1 << 20)
         loop = asyncio.get_running_loop()
         clocks = Clocks(lambda: self._env.wall_ms() / 1000, loop.time, _never)
         woken: list[Sender] = []
@@ -97,8 +97,8 @@ class SimulatedProducer:
         def wake() -> None:
             loop.call_soon(woken[0].drain)
 
-        accumulator = BatchAccumulator(room, options.batch_size, options.delivery_timeout_ms / 1000, clocks, wake)
-        sender = Sender(link, accumulator, options, ProducerMetrics(room))
+        accumulator = RecordAccumulator(pool, options.batch_size, options.delivery_timeout_ms / 1000, clocks, wake)
+        sender = Sender(link, accumulator, options, ProducerMetrics(pool))
         woken.append(sender)
         while not (self.is_stopped and not self._held):
             if not self.is_stopped and len(self._held) < _HELD:
@@ -108,7 +108,7 @@ class SimulatedProducer:
         await sender.close()
         await link.close()
 
-    def _send_burst(self, accumulator: BatchAccumulator) -> None:
+    def _send_burst(self, accumulator: RecordAccumulator) -> None:
         for _ in range(self._env.random.choice(_BURSTS)):
             partition = self._env.random.randrange(len(self._histories))
             history = self._histories[partition]
@@ -152,28 +152,28 @@ class SimulatedConsumer:
     async def run(self, bootstrap: Sequence[Endpoint], cluster: SimulatedCluster) -> None:
         link = ClusterLink(self._env, bootstrap, self._node_id, _finder(cluster))
         fetcher = Fetcher(link, options := _consumer_options(self._env.random.choice))
-        desk = ConsumerDesk(options, lambda order: order(fetcher))
-        desk.assign(self._partitions)
+        subscriptions = SubscriptionState(options, lambda order: order(fetcher))
+        subscriptions.assign(self._partitions)
         for partition in self._partitions:  # with `auto_offset_reset` it would not say where a log has changed
-            desk.seek(partition, 0)
+            subscriptions.seek(partition, 0)
         taking: asyncio.Task[list[Item]] = asyncio.ensure_future(fetcher.take())
         while not self.is_stopped:
-            await asyncio.wait([taking], timeout=_LOOK_SECONDS if desk.handout.has_any else _PAUSE_SECONDS)
+            await asyncio.wait([taking], timeout=_LOOK_SECONDS if subscriptions.collector.has_any else _PAUSE_SECONDS)
             if taking.done():
-                desk.receive(taking.result())
+                subscriptions.receive(taking.result())
                 taking = asyncio.ensure_future(fetcher.take())
-            self._poll(desk)
-            self._do_something(desk)
+            self._poll(subscriptions)
+            self._do_something(subscriptions)
         taking.cancel()
         await fetcher.close()
         await link.close()
 
-    def _poll(self, desk: ConsumerDesk) -> None:
+    def _poll(self, subscriptions: SubscriptionState) -> None:
         try:
-            polled = desk.handout.poll(self._env.random.choice((1, 5, 500)))
+            polled = subscriptions.collector.poll(self._env.random.choice((1, 5, 500)))
         except RaylogError as error:
             if isinstance(error, RecordUnreadable) and isinstance(error.__cause__, OnlyCopyDamaged):
-                self._read_again(desk, TopicPartition(error.topic, error.partition))
+                self._read_again(subscriptions, TopicPartition(error.topic, error.partition))
             elif not error.retriable:  # nothing else happened that a consumer has to be told of
                 raise
             return  # the cluster cannot be reached, or no leader
@@ -184,23 +184,23 @@ class SimulatedConsumer:
                     history.was_out_of_order(self._expected[partition], record.offset)
                 history.was_read(record.offset, record.value)
                 self._expected[partition] = record.offset + 1
-            assert desk.handout.position(partition) == self._expected[partition]
+            assert subscriptions.collector.position(partition) == self._expected[partition]
             self.read += len(records)
 
-    def _read_again(self, desk: ConsumerDesk, partition: TopicPartition) -> None:
+    def _read_again(self, subscriptions: SubscriptionState, partition: TopicPartition) -> None:
         """A replica that has these records sound comes back, and the leader hands over to it: nothing is skipped."""
-        desk.seek(partition, self._expected[partition])
+        subscriptions.seek(partition, self._expected[partition])
 
-    def _do_something(self, desk: ConsumerDesk) -> None:
+    def _do_something(self, subscriptions: SubscriptionState) -> None:
         """As programs do, now and then."""
         random = self._env.random
         partition = random.choice(self._partitions)
         if random.random() < _SEEKS:
             offset = random.randint(0, self._expected[partition])
-            desk.seek(partition, offset)
+            subscriptions.seek(partition, offset)
             self._expected[partition] = offset
         if random.random() < _PAUSES:
-            (desk.resume if desk.positions[partition].is_paused else desk.pause)([partition])
+            (subscriptions.resume if subscriptions.positions[partition].is_paused else subscriptions.pause)([partition])
 
 
 @dataclass

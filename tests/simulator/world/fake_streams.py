@@ -36,7 +36,7 @@ from raylog.errors import (
     TooManyBytesInFlight,
 )
 from raylog.storage.format.record_batch import Bytes
-from tests.simulator.world.pipes import Node, Parcel, Pipe
+from tests.simulator.world.pipes import Node, Pipe, SimFrame
 from tests.simulator.world.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class FakeStream:
         self._peer_role = ""
         self._my_role = ""
         self._reason: Exception | None = None
-        self._lent: dict[int, Parcel] = {}  # requests with payloads that stay as they are until the answer has come
+        self._lent: dict[int, SimFrame] = {}  # requests with payloads that stay as they are until the answer has come
         self._asked = RequestsInFlight(
             cast("asyncio.AbstractEventLoop", loop), self._limits.in_flight_bytes, self._write
         )
@@ -173,22 +173,22 @@ class FakeStream:
         self._asked.last_id = correlation_id = self._asked.last_id + 1
         try:
             self._check_open()
-            parcel = self._parcel(REQUEST, correlation_id, message, payload, topic_id, partition)
+            frame = self._frame(REQUEST, correlation_id, message, payload, topic_id, partition)
         except StreamError as error:
             fail(reply, error)
             return
         seconds = self._limits.request_seconds if timeout is None else timeout
-        self._asked.start(reply, correlation_id, cast("Sequence[Bytes]", (parcel,)), parcel.size, seconds, wait)
+        self._asked.start(reply, correlation_id, cast("Sequence[Bytes]", (frame,)), frame.size, seconds, wait)
 
     def send(
         self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
     ) -> None:
         """See `Stream.send`."""
         self._check_open()
-        parcel = self._parcel(ONE_WAY, 0, message, payload, topic_id, partition)
+        frame = self._frame(ONE_WAY, 0, message, payload, topic_id, partition)
         if self._asked.is_congested:
-            raise TooManyBytesInFlight(parcel.size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
-        self._put(parcel)
+            raise TooManyBytesInFlight(frame.size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
+        self._put(frame)
 
     async def close(self, timeout: float = 5.0) -> None:
         """See `Stream.close`. May be called again, and from a handler."""
@@ -235,14 +235,14 @@ class FakeStream:
             self.closed.set_result(None)
 
     def _fail_all(self, reason: str) -> None:
-        for parcel in self._lent.values():
-            self._check_lent(parcel)
+        for frame in self._lent.values():
+            self._check_lent(frame)
         self._lent.clear()
         self._asked.fail_all(reason)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def _parcel(
+    def _frame(
         self,
         flags: int,
         correlation_id: int,
@@ -250,37 +250,37 @@ class FakeStream:
         payload: Bytes = b"",
         topic_id: bytes = NO_TOPIC,
         partition: int = NO_PARTITION,
-    ) -> Parcel:
+    ) -> SimFrame:
         """What cannot be sent fails here."""
         if type(payload) is memoryview:
             payload = payload.cast("B")
-        parcel = Parcel(flags, correlation_id, message, payload, topic_id, partition)
+        frame = SimFrame(flags, correlation_id, message, payload, topic_id, partition)
         message_bytes = _GUESSED_MESSAGE_BYTES
         if self._network.is_packed():
-            parcel.packed = messages.pack(message)
-            message_bytes = len(parcel.packed[2])
-        parcel.size = check_outgoing(message_bytes, len(payload), self._limits.max_frame_bytes)
+            frame.packed = messages.pack(message)
+            message_bytes = len(frame.packed[2])
+        frame.size = check_outgoing(message_bytes, len(payload), self._limits.max_frame_bytes)
         if payload and type(payload) is not bytes:
-            parcel.lend(payload)
-        return parcel
+            frame.lend(payload)
+        return frame
 
     def _write(self, parts: Sequence[Bytes]) -> None:
-        """For `RequestsInFlight`, to which a parcel is the only part of its frame."""
-        self._put(cast(Parcel, parts[0]))
+        """For `RequestsInFlight`, which is given a whole frame as the only part of it."""
+        self._put(cast(SimFrame, parts[0]))
 
-    def _put(self, parcel: Parcel) -> None:
+    def _put(self, frame: SimFrame) -> None:
         if self.out is None or self.is_over or self.loop.is_dead:
             return
-        if parcel.lent is not None:
-            self._check_lent(parcel)  # it may have waited for room
-            if parcel.flags == REQUEST:
-                self._lent[parcel.correlation_id] = parcel
-        parcel.payload = bytearray(parcel.payload)
-        self.out.send(parcel)
+        if frame.lent is not None:
+            self._check_lent(frame)  # it may have waited for room
+            if frame.flags == REQUEST:
+                self._lent[frame.correlation_id] = frame
+        frame.payload = bytearray(frame.payload)
+        self.out.send(frame)
 
-    def _check_lent(self, parcel: Parcel) -> None:
-        if parcel.is_changed() and not self.loop.is_dead:
-            self._network.fail(f"{self.label}: the payload of {parcel.message} was changed while the stream had it.")
+    def _check_lent(self, frame: SimFrame) -> None:
+        if frame.is_changed() and not self.loop.is_dead:
+            self._network.fail(f"{self.label}: the payload of {frame.message} was changed while the stream had it.")
 
     # --- what pipes and network tell ------------------------------------------------------------------------------
 
@@ -293,28 +293,28 @@ class FakeStream:
 
     def say_hello(self) -> None:
         """The dialler proves itself, and waits for the same."""
-        self._put(Parcel(_HELLO, 0, messages.Hello(self._my_role, self._address, b"")))
+        self._put(SimFrame(_HELLO, 0, messages.Hello(self._my_role, self._address, b"")))
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, frame: SimFrame) -> None:
         far = self.far
         assert far is not None
         assert far.out is not None
-        far.out.was_read(parcel)
-        if parcel.flags != REQUEST:
-            far._check_lent(parcel)
+        far.out.was_read(frame)
+        if frame.flags != REQUEST:
+            far._check_lent(frame)
         if self.is_over:
             return
         network = self._network
         network.count_delivered()
-        network.trace("{}: {} {} #{}", self.label, _KINDS[parcel.flags], parcel.message, parcel.correlation_id)
-        if parcel.packed is not None:
-            parcel.message = messages.unpack(*parcel.packed)
-        if parcel.flags & RESPONSE:
-            self._take_answer(parcel)
-        elif parcel.flags & (_HELLO | _WELCOME):
-            self._take_admission(parcel)
+        network.trace("{}: {} {} #{}", self.label, _KINDS[frame.flags], frame.message, frame.correlation_id)
+        if frame.packed is not None:
+            frame.message = messages.unpack(*frame.packed)
+        if frame.flags & RESPONSE:
+            self._take_answer(frame)
+        elif frame.flags & (_HELLO | _WELCOME):
+            self._take_admission(frame)
         else:
-            self._take_request(parcel)
+            self._take_request(frame)
 
     def ended(self, reason: str) -> None:
         self.abort(StreamNotOpen(self.peer, reason))
@@ -350,12 +350,12 @@ class FakeStream:
 
     # --- frames that have arrived ---------------------------------------------------------------------------------
 
-    def _take_admission(self, parcel: Parcel) -> None:
-        assert isinstance(parcel.message, messages.Hello)
-        if parcel.flags == _HELLO:
+    def _take_admission(self, frame: SimFrame) -> None:
+        assert isinstance(frame.message, messages.Hello)
+        if frame.flags == _HELLO:
             if self.far is None or self.far.is_over:  # it would not have proved itself
                 return
-            self._put(Parcel(_WELCOME, 0, messages.Hello(self._my_role, "", b"")))
+            self._put(SimFrame(_WELCOME, 0, messages.Hello(self._my_role, "", b"")))
         if self.admitted.done():  # cancelled: its dialler is about to give it up
             return
         standing = self._shared_standing()
@@ -364,7 +364,7 @@ class FakeStream:
             return
         self._held.is_internal = standing is Standing.INTERNAL
         self._admission_timer.cancel()
-        self._peer_role = parcel.message.role
+        self._peer_role = frame.message.role
         self._asked.peer = self._held.peer = self.peer
         self.state = State.OPEN
         self.admitted.set_result(None)
@@ -378,30 +378,30 @@ class FakeStream:
         valid = acceptor.keys.keys()
         return next((key.standing for key in dialler.keys.secrets.own_keys if key in valid), None)
 
-    def _take_answer(self, parcel: Parcel) -> None:
-        reply = self._asked.answered(parcel.correlation_id)
-        lent = self._lent.pop(parcel.correlation_id, None)
+    def _take_answer(self, frame: SimFrame) -> None:
+        reply = self._asked.answered(frame.correlation_id)
+        lent = self._lent.pop(frame.correlation_id, None)
         if lent is not None:
             self._check_lent(lent)
         if reply is None and self.state is State.CLOSING:
             return
         if reply is None:
-            self._network.fail(f"{self.label}: an answer to request {parcel.correlation_id}, which is not in flight.")
-        elif isinstance(parcel.message, Failure):
-            fail(reply, remote_failed(self.peer, parcel.message))
+            self._network.fail(f"{self.label}: an answer to request {frame.correlation_id}, which is not in flight.")
+        elif isinstance(frame.message, Failure):
+            fail(reply, remote_failed(self.peer, frame.message))
         elif not reply.done():
-            reply.set_result(Response(parcel.message, parcel.payload))
+            reply.set_result(Response(frame.message, frame.payload))
 
-    def _take_request(self, parcel: Parcel) -> None:
+    def _take_request(self, frame: SimFrame) -> None:
         if self.state is State.CLOSING:
-            self._answer(parcel.correlation_id, None, StreamNotOpen(self.peer, "it is being closed there"))
+            self._answer(frame.correlation_id, None, StreamNotOpen(self.peer, "it is being closed there"))
             return
-        assert isinstance(parcel.payload, bytearray)
-        size = parcel.size + OVERHEAD_BYTES
+        assert isinstance(frame.payload, bytearray)
+        size = frame.size + OVERHEAD_BYTES
         self._held.begun_in_turn = 0
         self._held.take(
             Request(
-                parcel.message, parcel.payload, parcel.topic_id, parcel.partition, self, parcel.correlation_id, size
+                frame.message, frame.payload, frame.topic_id, frame.partition, self, frame.correlation_id, size
             )
         )
 
@@ -417,10 +417,10 @@ class FakeStream:
         if failure is not None:
             sent, flags = Response(failure_of(failure)), RESPONSE | ERROR
         try:
-            parcel = self._parcel(flags, correlation_id, sent.message, sent.payload)
+            frame = self._frame(flags, correlation_id, sent.message, sent.payload)
         except RaylogError as error:
-            parcel = self._parcel(RESPONSE | ERROR, correlation_id, failure_of(error))
-        self._put(parcel)
+            frame = self._frame(RESPONSE | ERROR, correlation_id, failure_of(error))
+        self._put(frame)
 
 
 class FakeServer:

@@ -34,7 +34,7 @@ class Node(Protocol):
     is_up: bool
 
 
-class Parcel:
+class SimFrame:
     """A frame in a pipe."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class PipeEnd(Protocol):
     is_over: bool  # it takes nothing more
     is_reading: bool
 
-    def take(self, parcel: Parcel) -> None: ...
+    def take(self, frame: SimFrame) -> None: ...
     def ended(self, reason: str) -> None: ...
     def set_congested(self, yes: bool) -> None: ...
 
@@ -112,10 +112,10 @@ class Pipe:
 
     __slots__ = (
         "_bytes",
+        "_frames",
         "_is_congested",
         "_is_due",
         "_is_waiting",
-        "_parcels",
         "_scheduler",
         "_unread",
         "is_cut",
@@ -130,7 +130,7 @@ class Pipe:
         self.target = target
         self.is_cut = False  # what is sent from now on gets nowhere
         self._scheduler = scheduler
-        self._parcels: deque[tuple[int, Parcel | str]] = (
+        self._frames: deque[tuple[int, SimFrame | str]] = (
             deque()
         )  # and when they are due, behind those before; a text: the end
         self._bytes = 0  # that the other side has not read
@@ -140,8 +140,8 @@ class Pipe:
         self._is_congested = False
 
     def __len__(self) -> int:
-        """Parcels on their way."""
-        return len(self._parcels)
+        """Frames on their way."""
+        return len(self._frames)
 
     @property
     def is_congested(self) -> bool:
@@ -153,14 +153,14 @@ class Pipe:
 
     # --- what the source does -------------------------------------------------------------------------------------
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, frame: SimFrame) -> None:
         if self.is_cut:
             return
-        self._bytes += parcel.size
+        self._bytes += frame.size
         if self._bytes > _HIGH_BYTES and not self._is_congested:
             self._is_congested = True
             self.source.loop.call_soon(self.source.set_congested, True)
-        self._put(parcel, self.link.next_delay())
+        self._put(frame, self.link.next_delay())
 
     def end(self, reason: str, delay: int = 0) -> None:
         """Nothing more will come; the other side hears of it after all that was sent before."""
@@ -171,14 +171,14 @@ class Pipe:
     # --- what the world does --------------------------------------------------------------------------------------
 
     def lose_all_but(self, count: int) -> None:
-        """Of what is on its way only the first few parcels arrive."""
-        while len(self._parcels) > count:
-            parcel = self._parcels.pop()[1]
-            if isinstance(parcel, Parcel):
-                self._bytes -= parcel.size
+        """Of what is on its way only the first few frames arrive."""
+        while len(self._frames) > count:
+            frame = self._frames.pop()[1]
+            if isinstance(frame, SimFrame):
+                self._bytes -= frame.size
 
     def vanish(self, count: int = 0) -> None:
-        """Of what is on its way only the first few parcels arrive, and nothing after them, not even an end."""
+        """Of what is on its way only the first few frames arrive, and nothing after them, not even an end."""
         self.lose_all_but(count)
         self.is_cut = True
 
@@ -190,9 +190,9 @@ class Pipe:
 
     # --- what the target does -------------------------------------------------------------------------------------
 
-    def was_read(self, parcel: Parcel) -> None:
-        self._bytes -= parcel.size
-        self._unread -= parcel.size
+    def was_read(self, frame: SimFrame) -> None:
+        self._bytes -= frame.size
+        self._unread -= frame.size
         if self._unread <= _READ_BYTES and not self.link.is_blocked:
             self.go_on()
         if self._is_congested and self._bytes < _LOW_BYTES:
@@ -202,9 +202,9 @@ class Pipe:
 
     # --- arrivals -------------------------------------------------------------------------------------------------
 
-    def _put(self, parcel: Parcel | str, delay: int) -> None:
+    def _put(self, frame: SimFrame | str, delay: int) -> None:
         due = self._scheduler.now + delay
-        self._parcels.append((due, parcel))
+        self._frames.append((due, frame))
         if not (self._is_due or self._is_waiting):
             self._schedule(due)
 
@@ -214,30 +214,30 @@ class Pipe:
 
     def _arrive(self) -> None:
         self._is_due = False
-        target, parcels, now = self.target, self._parcels, self._scheduler.now
+        target, frames, now = self.target, self._frames, self._scheduler.now
         if self.link.is_blocked or not target.node.is_up:
             self._is_waiting = True
             self.link.stuck.append(self)
             return
-        while parcels and parcels[0][0] <= now:
+        while frames and frames[0][0] <= now:
             if target.is_over:
                 self._reset()
                 return
             if not target.is_reading or self._unread > _READ_BYTES:
                 self._is_waiting = True
                 return
-            parcel = parcels.popleft()[1]
-            if isinstance(parcel, str):
-                target.loop.deliver(target.ended, parcel)
+            frame = frames.popleft()[1]
+            if isinstance(frame, str):
+                target.loop.deliver(target.ended, frame)
             else:
-                self._unread += parcel.size
-                target.loop.deliver(target.take, parcel)
-        if parcels and not (self._is_due or self._is_waiting):  # what was delivered may have set them
-            self._schedule(parcels[0][0])
+                self._unread += frame.size
+                target.loop.deliver(target.take, frame)
+        if frames and not (self._is_due or self._is_waiting):  # what was delivered may have set them
+            self._schedule(frames[0][0])
 
     def _reset(self) -> None:
         """The machine knows no such stream any more, and says so. (To an end it says nothing.)"""
-        is_asked = any(isinstance(parcel, Parcel) for _, parcel in self._parcels)
+        is_asked = any(isinstance(frame, SimFrame) for _, frame in self._frames)
         self.vanish()
         if is_asked:
             source = self.source

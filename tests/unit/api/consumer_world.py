@@ -1,4 +1,4 @@
-"""A desk and a fetcher on one simulated loop, with a fake link: a consumer without threads."""
+"""Subscriptions and a fetcher on one simulated loop, with a fake link: a consumer without threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.api.consumer.subscription_state import ConsumerDesk
+from raylog.api.consumer.subscription_state import SubscriptionState
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
@@ -26,7 +26,7 @@ class Consuming:
         self.link = FakeLink(env, self.random, node_id)
         self.options = ConsumerOptions.parse({"auto_offset_reset": "earliest", **options})
         self.fetcher = Fetcher(self.link.as_link, self.options)
-        self.desk = ConsumerDesk(self.options, lambda order: order(self.fetcher))
+        self.subscriptions = SubscriptionState(self.options, lambda order: order(self.fetcher))
         self._taking: asyncio.Task[None] | None = None
 
     async def wait(self, seconds: float) -> None:
@@ -39,13 +39,13 @@ class Consuming:
             self._taking = None
 
     async def _take(self) -> None:
-        self.desk.receive(await self.fetcher.take())
+        self.subscriptions.receive(await self.fetcher.take())
 
     async def poll(self, seconds: float = 1.0, most: int = 500) -> dict[TopicPartition, list[ConsumerRecord]]:
         deadline = asyncio.get_running_loop().time() + seconds
         await self.wait(0.0)
         while True:
-            found = self.desk.handout.poll(most)
+            found = self.subscriptions.collector.poll(most)
             left = deadline - asyncio.get_running_loop().time()
             if found or left <= 0:
                 return found

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from raylog.api.producer.rules.producer_batch import Columns, PendingBatch
+from raylog.api.producer.rules.producer_batch import Columns, ProducerBatch
 from raylog.errors import BatchTooLarge, OutOfOrderSequence
 from raylog.storage.format.batch_codec import decode_batch
 from raylog.storage.format.record_batch import read_header
 from raylog.storage.segment.producer_state import ProducerStates
 
 
-def batch_of(*values: bytes, deadline: float = 1e9) -> PendingBatch:
-    batch = PendingBatch("clicks", 0, 0.0, deadline)
+def batch_of(*values: bytes, deadline: float = 1e9) -> ProducerBatch:
+    batch = ProducerBatch("clicks", 0, 0.0, deadline)
     batch.seal(Columns(None, values, None, 5))
     return batch
 

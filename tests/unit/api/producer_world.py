@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator, Clocks
+from raylog.api.producer.buffer.record_accumulator import Clocks, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.sending.sender import Sender
@@ -25,12 +25,12 @@ class LoopProducer:
         self.options = ProducerOptions.parse(options)
         loop = asyncio.get_running_loop()
         clocks = Clocks(lambda: link.env.wall_ms() / 1000, loop.time, _no_pause)
-        self.room = BufferRoom(self.options.buffer_memory)
+        self.pool = BufferPool(self.options.buffer_memory)
         seconds = self.options.delivery_timeout_ms / 1000
-        self.accumulator = BatchAccumulator(
-            self.room, self.options.batch_size, seconds, clocks, lambda: loop.call_soon(self.sender.drain)
+        self.accumulator = RecordAccumulator(
+            self.pool, self.options.batch_size, seconds, clocks, lambda: loop.call_soon(self.sender.drain)
         )
-        self.metrics = ProducerMetrics(self.room)
+        self.metrics = ProducerMetrics(self.pool)
         self.sender = Sender(link, self.accumulator, self.options, self.metrics)
 
     def send(self, topic: str, partition: int, value: bytes, key: bytes | None = None) -> RecordFuture:

@@ -172,7 +172,7 @@ def test_a_taker_that_fails_does_not_fail_the_stream() -> None:
 # --- answering ---
 
 
-class Desk:
+class Server:
     """A `RequestsHeld` whose answers are written down."""
 
     def __init__(self, max_handlers: int = 8) -> None:
@@ -192,30 +192,30 @@ class Desk:
 
 def test_an_owed_answer_goes_out_in_the_moment_in_which_it_is_given() -> None:
     async def main(_: asyncio.AbstractEventLoop) -> None:
-        desk = Desk()
-        desk.take(1)
-        desk.take(2)
-        assert desk.answers == []
-        desk.owed[1].give(_DONE)
-        assert desk.answers == [(2, _DONE, None)]
+        server = Server()
+        server.take(1)
+        server.take(2)
+        assert server.answers == []
+        server.owed[1].give(_DONE)
+        assert server.answers == [(2, _DONE, None)]
         error = StreamNotOpen("a peer", "no")
-        desk.owed[0].fail(error)
-        assert desk.answers[1] == (1, None, error)
-        assert desk.held.bytes_held == 0
+        server.owed[0].fail(error)
+        assert server.answers[1] == (1, None, error)
+        assert server.held.bytes_held == 0
 
     on_a_loop(main)
 
 
 def test_owed_answers_count_as_handlers_and_the_next_begins_when_one_is_given() -> None:
     async def main(_: asyncio.AbstractEventLoop) -> None:
-        desk = Desk(max_handlers=1)
-        desk.take(1)
-        desk.take(2)
-        assert len(desk.owed) == 1
-        desk.owed[0].give(_DONE)
-        assert len(desk.owed) == 1  # not in the middle of what its giver does
+        server = Server(max_handlers=1)
+        server.take(1)
+        server.take(2)
+        assert len(server.owed) == 1
+        server.owed[0].give(_DONE)
+        assert len(server.owed) == 1  # not in the middle of what its giver does
         await asyncio.sleep(0)
-        assert len(desk.owed) == 2
+        assert len(server.owed) == 2
 
     on_a_loop(main)
 
@@ -223,17 +223,17 @@ def test_owed_answers_count_as_handlers_and_the_next_begins_when_one_is_given() 
 @pytest.mark.parametrize("is_given", [True, False])
 def test_an_end_waits_for_what_is_owed_and_then_cancels_it(is_given: bool) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        desk = Desk()
-        desk.take(1)
+        server = Server()
+        server.take(1)
         if is_given:
-            loop.call_later(0.5, desk.owed[0].give, _DONE)
+            loop.call_later(0.5, server.owed[0].give, _DONE)
         began = loop.time()
-        await desk.held.end(2.0)
+        await server.held.end(2.0)
         assert round(loop.time() - began, 1) == (0.5 if is_given else 2.0)
-        ((number, answer, failure),) = desk.answers
+        ((number, answer, failure),) = server.answers
         assert (number, answer) == ((1, _DONE) if is_given else (1, None))
         assert isinstance(failure, StreamNotOpen) != is_given
-        assert desk.owed[0].done()
+        assert server.owed[0].done()
 
     on_a_loop(main)
 

@@ -30,13 +30,13 @@ def test_records_come_in_order_from_all_partitions() -> None:
         for number, log in enumerate(c.link.add_topic("t", 2)):
             for batch in range(10):
                 log.append(*[b"%d/%d" % (number, 3 * batch + each) for each in range(3)])
-        c.desk.assign([P0, P1])
+        c.subscriptions.assign([P0, P1])
         found = await c.values(60, most=7)
         for number in range(2):
             assert [each for each in found if each.startswith(b"%d" % number)] == [
                 b"%d/%d" % (number, each) for each in range(30)
             ]
-        assert c.desk.handout.position(P0) == 30
+        assert c.subscriptions.collector.position(P0) == 30
         assert await c.poll(0.1) == {}
 
     consuming(main)
@@ -45,7 +45,7 @@ def test_records_come_in_order_from_all_partitions() -> None:
 def test_a_parked_fetch_brings_what_is_appended_later() -> None:
     async def main(c: Consuming) -> None:
         (log,) = c.link.add_topic("t", 1)
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.poll(2.0) == {}
         log.append(b"late")
         began = asyncio.get_running_loop().time()
@@ -62,9 +62,9 @@ def test_latest_begins_at_the_end_and_committed_readers_at_the_last_stable_offse
         log.append(b"a", b"b")
         log.append(b"open", producer_id=5)
         log.last_stable = 2
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.poll(0.5) == {}
-        assert c.desk.handout.position(P0) == 2
+        assert c.subscriptions.collector.position(P0) == 2
         log.last_stable = 3
         assert await c.values(1) == [b"open"]
 
@@ -82,7 +82,7 @@ def test_what_is_damaged_at_the_leader_is_read_from_the_next_one() -> None:
         for number in range(30):
             log.append(b"%d" % number)
         log.is_rotten = True
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         began = asyncio.get_running_loop().time()
         assert await c.values(30) == [b"%d" % number for number in range(30)]
         assert asyncio.get_running_loop().time() - began < 2.0
@@ -99,13 +99,13 @@ def test_what_is_damaged_in_the_only_copy_is_an_error_that_says_where() -> None:
         log.append(b"0")
         log.append(b"1")
         log.is_rotten = c.link.is_alone = True
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         with pytest.raises(RecordUnreadable, match=r"0\.log at byte 61 .*raylog topic trim") as raised:
             await c.values(2)
         offset, next_offset = raised.value.offset, raised.value.next_offset
         assert next_offset == offset + 1
         log.is_rotten = False
-        c.desk.seek(P0, next_offset)
+        c.subscriptions.seek(P0, next_offset)
         log.append(b"2")
         assert (await c.values(2 - offset))[-1] == b"2"
 
@@ -117,7 +117,7 @@ def test_what_is_always_damaged_on_its_way_is_an_error_after_a_while() -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"0" * 5_000)  # its header is hit hardly ever
         c.link.faults.damage = 1.0
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         began = asyncio.get_running_loop().time()
         with pytest.raises(RecordUnreadable, match="CRC"):
             await c.values(1)
@@ -138,9 +138,9 @@ def test_aborted_records_and_markers_are_passed_over() -> None:
         log.end_transaction(5, MarkerType.COMMIT)
         log.end_transaction(6, MarkerType.COMMIT)
         log.aborted = [(5, 0, 3)]
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(2) == [b"stays 1", b"stays 2"]
-        assert c.desk.handout.position(P0) == log.end  # behind the last marker, without another poll
+        assert c.subscriptions.collector.position(P0) == log.end  # behind the last marker, without another poll
 
     for most in (1024, 1 << 20):
         consuming(main, isolation_level="read_committed", max_partition_fetch_bytes=most)
@@ -153,7 +153,7 @@ def test_uncommitted_readers_see_what_was_aborted_and_no_markers() -> None:
         log.end_transaction(5, MarkerType.ABORT)
         log.add_filler(4)
         log.append(b"after")
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(2) == [b"aborted", b"after"]
 
     consuming(main)
@@ -163,8 +163,8 @@ def test_an_offset_out_of_range_is_reset() -> None:
     async def main(c: Consuming) -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(*[b"%d" % each for each in range(5)])
-        c.desk.assign([P0])
-        c.desk.seek(P0, 70)
+        c.subscriptions.assign([P0])
+        c.subscriptions.seek(P0, 70)
         assert await c.values(5) == [b"%d" % each for each in range(5)]
 
     consuming(main)
@@ -174,15 +174,15 @@ def test_without_a_reset_an_offset_out_of_range_is_an_error_until_somebody_seeks
     async def main(c: Consuming) -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a", b"b")
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         for _ in range(3):
             with pytest.raises(NoOffsetReset, match="no position"):
                 await c.poll()
-        c.desk.seek(P0, 7)
+        c.subscriptions.seek(P0, 7)
         for _ in range(3):
             with pytest.raises(NoOffsetReset, match="offset 7 is not among 0 to 2"):
                 await c.poll()
-        c.desk.seek(P0, 1)
+        c.subscriptions.seek(P0, 1)
         assert await c.values(1) == [b"b"]
 
     consuming(main, auto_offset_reset="none")
@@ -193,8 +193,8 @@ def test_a_partition_in_error_does_not_hold_up_the_others() -> None:
         logs = c.link.add_topic("t", 2)
         for log in logs:
             log.append(*[b"%d" % each for each in range(100)])
-        c.desk.assign([P0, P1])
-        c.desk.seek(P1, 0)
+        c.subscriptions.assign([P0, P1])
+        c.subscriptions.seek(P1, 0)
         found, errors = 0, 0
         for _ in range(40):
             try:
@@ -213,7 +213,7 @@ def test_a_truncated_log_is_read_on_from_where_it_parts() -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a")
         log.append(b"b", b"c")
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(3) == [b"a", b"b", b"c"]
         log.truncate(1)
         log.append(b"B", b"C", b"D")
@@ -228,15 +228,15 @@ def test_a_truncated_log_is_an_error_without_a_reset() -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a")
         log.append(b"b", b"c")
-        c.desk.assign([P0])
-        c.desk.seek(P0, 0)
+        c.subscriptions.assign([P0])
+        c.subscriptions.seek(P0, 0)
         assert await c.values(3) == [b"a", b"b", b"c"]
         log.truncate(1)
         log.append(b"B")
         with pytest.raises(LogTruncated) as raised:
             await c.poll()
         assert (raised.value.offset, raised.value.safe_offset) == (3, 1)
-        c.desk.seek(P0, raised.value.safe_offset)
+        c.subscriptions.seek(P0, raised.value.safe_offset)
         assert await c.values(1) == [b"B"]
 
     consuming(main, auto_offset_reset="none")
@@ -246,7 +246,7 @@ def test_a_new_leader_is_found_within_moments() -> None:
     async def main(c: Consuming) -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a")
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(1) == [b"a"]
         log.new_epoch()
         log.append(b"b")
@@ -262,11 +262,11 @@ def test_an_end_that_is_not_known_yet_is_waited_for() -> None:
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a")
         log.knows_end = False
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         await c.poll(1.0)
         log.knows_end = True
         await c.poll(2.0)
-        assert c.desk.handout.position(P0) == 1
+        assert c.subscriptions.collector.position(P0) == 1
 
     consuming(main, auto_offset_reset="latest")
 
@@ -279,7 +279,7 @@ def test_what_only_people_can_mend_is_told_and_tried_again(error: ClusterUnreach
         (log,) = c.link.add_topic("t", 1)
         log.append(b"a")
         c.link.error = error
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         with pytest.raises(type(error)):
             await c.poll()
         assert await c.poll(0.1) == {}
@@ -292,16 +292,16 @@ def test_what_only_people_can_mend_is_told_and_tried_again(error: ClusterUnreach
 def test_unknown_topics_and_partitions_are_told() -> None:
     async def main(c: Consuming) -> None:
         c.link.add_topic("t", 1)
-        c.desk.assign([TopicPartition("nope", 0)])
+        c.subscriptions.assign([TopicPartition("nope", 0)])
         with pytest.raises(UnknownTopic):
             await c.poll(5.0)
-        c.desk.assign([P1])
+        c.subscriptions.assign([P1])
         with pytest.raises(UnknownPartition):
             await c.poll(5.0)
         c.link.add_topic("t", 2)[1].append(b"here now")
         assert await c.values(1, 5.0) == [b"here now"]
         with pytest.raises(NotAssigned):
-            c.desk.seek(P0, 1)
+            c.subscriptions.seek(P0, 1)
 
     consuming(main)
 
@@ -309,7 +309,7 @@ def test_unknown_topics_and_partitions_are_told() -> None:
 def test_a_topic_made_anew_is_read_from_its_beginning() -> None:
     async def main(c: Consuming) -> None:
         (log,) = c.link.add_topic("t", 1)
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         await c.poll()
         log.append(b"old", b"old")
         assert await c.values(2) == [b"old", b"old"]
@@ -333,13 +333,13 @@ def test_a_subscription_follows_new_partitions_from_their_beginning() -> None:
         c.link.add_topic("t", 1)[0].append(b"before")
         view = c.link.topic("t")
         assert view is not None
-        c.desk.subscribe([view])
+        c.subscriptions.subscribe([view])
         assert await c.poll(0.5) == {}
         c.link.logs["t", 1] = type(c.link.logs["t", 0])()
         c.link.logs["t", 1].append(b"first of the new one")
         c.link.publish()
         assert await c.values(1) == [b"first of the new one"]
-        assert set(c.desk.positions) == {P0, P1}
+        assert set(c.subscriptions.positions) == {P0, P1}
 
     consuming(main, auto_offset_reset="latest")
 
@@ -349,22 +349,22 @@ def test_seeking_drops_what_was_fetched_and_paused_partitions_keep_it() -> None:
         (log,) = c.link.add_topic("t", 1)
         for number in range(100):
             log.append(b"%d" % number)
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(3, most=3) == [b"0", b"1", b"2"]
-        c.desk.seek(P0, 50)
-        assert c.desk.handout.position(P0) == 50
+        c.subscriptions.seek(P0, 50)
+        assert c.subscriptions.collector.position(P0) == 50
         assert await c.values(2, most=2) == [b"50", b"51"]
-        c.desk.pause([P0])
+        c.subscriptions.pause([P0])
         assert await c.poll(1.0) == {}
         fetches = len(c.link.asked)
-        c.desk.resume([P0])
+        c.subscriptions.resume([P0])
         assert await c.values(2, most=2) == [b"52", b"53"]
         assert len(c.link.asked) <= fetches + 1
-        c.desk.seek_to([P0], EARLIEST)
+        c.subscriptions.seek_to([P0], EARLIEST)
         assert await c.values(1, most=1) == [b"0"]
-        c.desk.seek_to([], LATEST)
+        c.subscriptions.seek_to([], LATEST)
         assert await c.poll(0.5) == {}
-        assert c.desk.handout.position(P0) == 100
+        assert c.subscriptions.collector.position(P0) == 100
 
     consuming(main)
 
@@ -372,10 +372,10 @@ def test_seeking_drops_what_was_fetched_and_paused_partitions_keep_it() -> None:
 def test_a_paused_partition_is_located_all_the_same() -> None:
     async def main(c: Consuming) -> None:
         c.link.add_topic("t", 1)[0].append(b"a")
-        c.desk.assign([P0])
-        c.desk.pause([P0])
+        c.subscriptions.assign([P0])
+        c.subscriptions.pause([P0])
         assert await c.poll(0.5) == {}
-        assert c.desk.handout.position(P0) == 0
+        assert c.subscriptions.collector.position(P0) == 0
         assert not any(isinstance(each, Fetch) for each in c.link.asked)
 
     consuming(main)
@@ -388,10 +388,10 @@ def test_a_sleeping_consumer_holds_no_more_than_it_may() -> None:
         for log in c.link.add_topic("t", 4):
             for _ in range(400):
                 log.append(bytes(1000))
-        c.desk.assign([TopicPartition("t", each) for each in range(4)])
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(4)])
         await c.wait(1.0)
         await asyncio.sleep(10.0)
-        held = sum(feed.size for feed in c.fetcher._feeds.values()) + c.desk.handout.held_bytes
+        held = sum(feed.size for feed in c.fetcher._feeds.values()) + c.subscriptions.collector.held_bytes
         assert limit / 2 < held <= limit
         assert len(await c.values(1600)) == 1600
 
@@ -404,7 +404,7 @@ def test_files_are_read_where_they_can_be_and_given_up_where_they_are_wrong() ->
         for number in range(200):
             log.append(b"%d" % number)
         c.link.faults.wrong_files = 0.3
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(200) == [b"%d" % number for number in range(200)]
         assert c.link.files_read
         assert len(c.link.asked) > c.link.files_read
@@ -416,7 +416,7 @@ def test_files_are_read_where_they_can_be_and_given_up_where_they_are_wrong() ->
 def test_no_files_are_read_where_that_is_turned_off() -> None:
     async def main(c: Consuming) -> None:
         c.link.add_topic("t", 1)[0].append(b"a")
-        c.desk.assign([P0])
+        c.subscriptions.assign([P0])
         assert await c.values(1) == [b"a"]
         assert not c.link.files_read
 
@@ -426,7 +426,7 @@ def test_no_files_are_read_where_that_is_turned_off() -> None:
 def test_a_consumer_that_waits_for_its_leaders_says_so_once_for_all(caplog: pytest.LogCaptureFixture) -> None:
     async def main(c: Consuming) -> None:
         c.link.add_topic("t", 2)
-        c.desk.assign([P0, P1])
+        c.subscriptions.assign([P0, P1])
         c.link.faults = Faults(refusals=1.0)
         await asyncio.sleep(14.5)
         c.link.faults = Faults()

@@ -74,12 +74,12 @@ class Reader:
         if kind < 0.05:
             self.seek(partition)
         elif kind < 0.15:
-            self.c.desk.pause([partition])
+            self.c.subscriptions.pause([partition])
         elif kind < 0.35:
-            self.c.desk.resume([partition])
+            self.c.subscriptions.resume([partition])
         elif kind < 0.45:
             await self.c.wait(0.01)
-            for batch in self.c.desk.handout.poll_batches(self.random.choice([1, 100, 10_000])):
+            for batch in self.c.subscriptions.collector.poll_batches(self.random.choice([1, 100, 10_000])):
                 self.take(batch.partition, list(zip(batch.offsets, batch.values, strict=True)))
         elif kind < 0.65:
             await self.iterate()
@@ -93,13 +93,13 @@ class Reader:
         offsets = [offset for offset, _ in self.wanted[partition.partition]]
         if offsets:
             offset = self.random.choice(offsets)
-            self.c.desk.seek(partition, offset)
+            self.c.subscriptions.seek(partition, offset)
             self.next[partition.partition] = offset
 
     async def iterate(self) -> None:
         """Take some records of a piece, and leave the rest."""
         await self.c.wait(0.01)
-        piece = self.c.desk.handout.next_piece()
+        piece = self.c.subscriptions.collector.next_piece()
         if piece is None:
             return
         for _ in range(self.random.choice([0, 1, 2, 100])):
@@ -109,27 +109,27 @@ class Reader:
             self.take_records([record])
             self.check_position(record.partition)
         if self.random.random() < 0.3:
-            self.c.desk.handout.cut()  # as a wake-up from another thread does
+            self.c.subscriptions.collector.cut()  # as a wake-up from another thread does
             assert next(piece.records, None) is None
 
     def take_records(self, records: list[ConsumerRecord]) -> None:
         self.take(records[0].partition, [(record.offset, record.value) for record in records])
 
     def take(self, number: int, got: list[tuple[int, bytes | None]]) -> None:
-        assert not self.c.desk.positions[TopicPartition("t", number)].is_paused
+        assert not self.c.subscriptions.positions[TopicPartition("t", number)].is_paused
         rest = [each for each in self.wanted[number] if each[0] >= self.next[number]]
         assert got == rest[: len(got)]
         self.next[number] = got[-1][0] + 1
 
     def check_position(self, number: int) -> None:
-        position = self.c.desk.handout.position(TopicPartition("t", number))
+        position = self.c.subscriptions.collector.position(TopicPartition("t", number))
         if position >= 0:
             assert position >= self.next[number]
             assert not [offset for offset, _ in self.wanted[number] if self.next[number] <= offset < position]
 
     async def finish(self) -> None:
         self.c.link.faults = Faults()
-        self.c.desk.resume(list(self.c.desk.positions))
+        self.c.subscriptions.resume(list(self.c.subscriptions.positions))
         deadline = asyncio.get_running_loop().time() + 120.0
         while self.left() and asyncio.get_running_loop().time() < deadline:
             for records in (await self.c.poll(0.5)).values():
@@ -151,7 +151,7 @@ def test_each_record_comes_once_and_in_order(seed: int, node_id: str) -> None:
         c.link.faults = Faults(*(random.choice([0.0, 0.05, 0.3]) for _ in range(4)))
         c.link.faults.silence /= 10
         writers = Writers(c, random)
-        c.desk.assign([TopicPartition("t", number) for number in range(PARTITIONS)])
+        c.subscriptions.assign([TopicPartition("t", number) for number in range(PARTITIONS)])
         reader = Reader(c, writers.wanted, random)
         for _ in range(200):
             for _ in range(random.randrange(3)):

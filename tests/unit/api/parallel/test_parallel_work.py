@@ -271,8 +271,8 @@ class AnyOrder(RuleBasedStateMachine):
             assert task.record.offset in self.taken[partition]
             assert task.record.offset not in self.done[partition]
             assert all(task.record.offset != each.record.offset for each in self._out(partition))
-            for offset, key in self.taken[partition].items():  # its lane, before it, is done
-                if offset < task.record.offset and self._same_lane(key, task.record.key):
+            for offset, key in self.taken[partition].items():  # its queue, before it, is done
+                if offset < task.record.offset and self._same_queue(key, task.record.key):
                     assert offset in self.done[partition]
             self.out[task] = (partition, self.lives[partition])
         return task
@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _out(self, partition: TopicPartition) -> list[Task]:
         return [task for task, place in self.out.items() if place == (partition, self.lives[partition])]
 
-    def _same_lane(self, one: bytes | None, other: bytes | None) -> bool:
+    def _same_queue(self, one: bytes | None, other: bytes | None) -> bool:
         return self.order == BY_PARTITION or (self.order == BY_KEY and one is not None and one == other)
 
     @rule(task=consumes(running))

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
-from raylog.api.producer.buffer.record_accumulator import BatchAccumulator, Clocks, PartitionQueue
+from raylog.api.producer.buffer.buffer_pool import BufferPool
+from raylog.api.producer.buffer.record_accumulator import Clocks, PartitionQueue, RecordAccumulator
 from raylog.api.producer.rules.producer_batch import Columns, Outcome
 
 _LIMIT: Final = 2_000
@@ -30,10 +30,10 @@ class Interrupt(BaseException):
 
 class World:
     def __init__(self) -> None:
-        self.room = BufferRoom(_LIMIT)
+        self.pool = BufferPool(_LIMIT)
         self.is_woken = False
         clocks = Clocks(lambda: 1000.0, lambda: 5.0, _never)
-        self.accumulator = BatchAccumulator(self.room, 500, 120.0, clocks, self._wake)
+        self.accumulator = RecordAccumulator(self.pool, 500, 120.0, clocks, self._wake)
         self.accumulator.portion = 200
         self.queue = self.accumulator.queue("clicks", 0)
 
@@ -127,7 +127,7 @@ def test_an_interrupt_at_any_step_costs_no_room_and_leaves_nothing_unsent(work: 
         assert world.send(), f"after step {step}"
         assert world.is_woken or not world.queue.records, f"the loop is not told after step {step}"
         assert world.deliver() == 1
-        assert world.room.free == _LIMIT, f"{_LIMIT - world.room.free} bytes are lost by an interrupt at step {step}"
+        assert world.pool.free == _LIMIT, f"{_LIMIT - world.pool.free} bytes are lost by an interrupt at step {step}"
         assert not world.accumulator.unresolved
         assert all(batch.outcome is not None for batch in held if batch.count), f"after step {step}"
         step += 1
@@ -144,6 +144,6 @@ def test_a_record_behind_an_interrupt_is_told_of_before_anything_is_delivered() 
         assert world.send()
         assert world.is_woken, f"after step {step}"
         assert world.deliver() >= 1
-        assert world.room.free == _LIMIT
+        assert world.pool.free == _LIMIT
         step += 1
     assert step > 10

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.api.producer.rules.delivery import Delivery, Parcel
-from raylog.api.producer.rules.producer_batch import Outcome, PendingBatch, Writer
+from raylog.api.producer.rules.delivery import BatchPart, Delivery
+from raylog.api.producer.rules.producer_batch import Outcome, ProducerBatch, Writer
 from raylog.errors import (
     BatchTooLarge,
     DeliveryTimedOut,
@@ -31,13 +31,13 @@ class Client:
         self.leader = ModelLeader()
         self.leader.is_of_transaction = is_transactional
         self.delivery = Delivery(window, True, 0, is_transactional=is_transactional)
-        self.added: list[PendingBatch] = []
-        self.queue: list[PendingBatch] = []
-        self.requests: list[tuple[Parcel, bytes, int]] = []  # sent, not arrived
+        self.added: list[ProducerBatch] = []
+        self.queue: list[ProducerBatch] = []
+        self.requests: list[tuple[BatchPart, bytes, int]] = []  # sent, not arrived
         self.late: list[tuple[bytes, int]] = []  # given up by the client, but on their way all the same
         self.ids = 0
 
-    def offer(self, records: int) -> PendingBatch:
+    def offer(self, records: int) -> ProducerBatch:
         number = len(self.added)
         batch = batch_of(*(b"%d.%d" % (number, place) for place in range(records)))
         self.added.append(batch)
@@ -46,8 +46,8 @@ class Client:
 
     def pump(self) -> None:
         while self.delivery.ready(self.leader.key):
-            parcel = self.delivery.next_again()
-            if parcel is None and not self.queue:
+            part = self.delivery.next_again()
+            if part is None and not self.queue:
                 return
             if self.delivery.writer is None:
                 if self.delivery.in_flight:
@@ -55,39 +55,39 @@ class Client:
                 self.ids += 1
                 self.delivery.identify(Writer(self.ids))
                 continue
-            if parcel is None:
-                parcel = self.delivery.add(self.queue.pop(0))
-            payload = bytes(self.delivery.payload(parcel))
-            self.delivery.start(parcel)
-            self.requests.append((parcel, payload, self.leader.epoch))
+            if part is None:
+                part = self.delivery.add(self.queue.pop(0))
+            payload = bytes(self.delivery.payload(part))
+            self.delivery.start(part)
+            self.requests.append((part, payload, self.leader.epoch))
 
     def arrive(self, place: int = 0) -> None:
         """A request is carried out and answered."""
-        parcel, payload, epoch = self.requests.pop(place)
+        part, payload, epoch = self.requests.pop(place)
         if epoch != self.leader.epoch:
-            self.delivery.failed(parcel, RequestTimedOut("leader", 0))
+            self.delivery.failed(part, RequestTimedOut("leader", 0))
             return
         try:
             base = self.leader.append(payload)
         except RaylogError as error:
-            self.delivery.failed(parcel, error)
+            self.delivery.failed(part, error)
         else:
-            self.delivery.delivered(parcel, self.leader.key, Outcome(base))
+            self.delivery.delivered(part, self.leader.key, Outcome(base))
 
     def refuse(self, error: RaylogError, place: int = 0) -> None:
         self.delivery.failed(self.requests.pop(place)[0], error)
 
     def lose_answer(self, place: int = 0) -> None:
-        parcel, payload, epoch = self.requests.pop(place)
+        part, payload, epoch = self.requests.pop(place)
         if epoch == self.leader.epoch:
             with suppress(RaylogError):  # nobody hears of it
                 self.leader.append(payload)
-        self.delivery.failed(parcel, StreamClosed("leader", "it ended"))
+        self.delivery.failed(part, StreamClosed("leader", "it ended"))
 
     def give_up(self, place: int = 0) -> None:
-        parcel, payload, epoch = self.requests.pop(place)
+        part, payload, epoch = self.requests.pop(place)
         self.late.append((payload, epoch))
-        self.delivery.failed(parcel, RequestTimedOut("leader", 1))
+        self.delivery.failed(part, RequestTimedOut("leader", 1))
 
     def arrive_late(self, place: int = 0) -> None:
         payload, epoch = self.late.pop(place)
@@ -106,7 +106,7 @@ class Client:
         assert all(batch.outcome is not None for batch in self.added)
 
 
-def records_of(number: int, batch: PendingBatch) -> list[tuple[bytes, int | RaylogError]]:
+def records_of(number: int, batch: ProducerBatch) -> list[tuple[bytes, int | RaylogError]]:
     """(value, offset or error) of each record."""
     found: list[tuple[bytes, int | RaylogError]] = []
     for place in range(batch.count):
@@ -198,7 +198,7 @@ def test_an_unclean_election_does_not_stop_it(seed: int) -> None:
     assert fresh.outcome.error is None
 
 
-def test_the_first_parcel_goes_alone() -> None:
+def test_the_first_part_goes_alone() -> None:
     client = Client()
     for _ in range(7):
         client.offer(1)
@@ -270,8 +270,8 @@ def test_what_is_too_late_fails_and_leaves_room_for_others() -> None:
     client = Client()
     late, other = client.offer(1), client.offer(1)
     client.pump()
-    (parcel,) = client.delivery.expired(2e9)
-    client.delivery.abandon(parcel, DeliveryTimedOut("clicks", 0, 1, True, "no answer"))
+    (part,) = client.delivery.expired(2e9)
+    client.delivery.abandon(part, DeliveryTimedOut("clicks", 0, 1, True, "no answer"))
     assert late.outcome is not None
     assert isinstance(late.outcome.error, DeliveryTimedOut)
     client.pump()

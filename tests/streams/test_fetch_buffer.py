@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from raylog.api.connection.client_runtime import client_runtime
-from raylog.api.consumer.fetch_buffer import MOST_WAITING, Arrivals
+from raylog.api.consumer.fetch_buffer import MOST_WAITING, FetchBuffer
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.fetched import Item, Resized
 
@@ -28,45 +28,45 @@ class Source:
         return [Resized("t", 2 * self.taken - 1), Resized("t", 2 * self.taken)]
 
 
-def arrivals_of(source: Source) -> Arrivals:
-    async def make() -> Arrivals:
-        return Arrivals(cast("Fetcher", source))
+def buffer_of(source: Source) -> FetchBuffer:
+    async def make() -> FetchBuffer:
+        return FetchBuffer(cast("Fetcher", source))
 
     return client_runtime().run(make(), 5.0)
 
 
-def next_item(arrivals: Arrivals, seconds: float = 5.0) -> Item | None:
+def next_item(buffer: FetchBuffer, seconds: float = 5.0) -> Item | None:
     deadline = time.monotonic() + seconds
     while True:
-        arrivals.expect()
-        item = arrivals.first()
+        buffer.expect()
+        item = buffer.first()
         left = deadline - time.monotonic()
         if item is not None or left <= 0:
             return item
-        arrivals.wait(left)
+        buffer.wait(left)
 
 
 def test_items_come_in_order_and_stay_until_they_are_dealt_with() -> None:
     source = Source(20)
-    arrivals = arrivals_of(source)
+    buffer = buffer_of(source)
     for number in range(1, 41):
         for _ in range(2):  # looked at twice, as after an interrupt
-            assert next_item(arrivals) == Resized("t", number)
+            assert next_item(buffer) == Resized("t", number)
         assert source.taken <= (number + 1) // 2 + MOST_WAITING
-        arrivals.taken()
-    assert next_item(arrivals, 0.1) is None
-    client_runtime().loop.call_soon_threadsafe(arrivals.close)
+        buffer.taken()
+    assert next_item(buffer, 0.1) is None
+    client_runtime().loop.call_soon_threadsafe(buffer.close)
 
 
 def test_a_wait_ends_by_a_wake_that_came_before_it() -> None:
-    arrivals = arrivals_of(Source(0))
-    arrivals.expect()
-    arrivals.wake()
-    arrivals.wake()
+    buffer = buffer_of(Source(0))
+    buffer.expect()
+    buffer.wake()
+    buffer.wake()
     began = time.monotonic()
-    arrivals.wait(30.0)
+    buffer.wait(30.0)
     assert time.monotonic() - began < 0.4
-    client_runtime().loop.call_soon_threadsafe(arrivals.close)
+    client_runtime().loop.call_soon_threadsafe(buffer.close)
 
 
 def test_what_ends_the_pump_is_raised() -> None:
@@ -74,6 +74,6 @@ def test_what_ends_the_pump_is_raised() -> None:
         async def take(self) -> list[Item]:
             raise ValueError("broken")
 
-    arrivals = arrivals_of(Broken(1))
+    buffer = buffer_of(Broken(1))
     with pytest.raises(ValueError, match="broken"):
-        next_item(arrivals)
+        next_item(buffer)

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.api.producer.buffer.buffer_pool import BufferRoom
+from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.record_accumulator import (
     OPEN,
     PORTION,
     RECORD_BYTES,
     TELL_NOTHING,
     TELL_SEALED,
-    BatchAccumulator,
     Clocks,
     PartitionQueue,
+    RecordAccumulator,
 )
-from raylog.api.producer.rules.producer_batch import Columns, Outcome, PendingBatch
+from raylog.api.producer.rules.producer_batch import Columns, Outcome, ProducerBatch
 
 
 class Clock:
@@ -32,22 +32,22 @@ class Clock:
 class World:
     def __init__(self, limit: int = 1 << 20, batch_size: int = 1 << 16) -> None:
         self.clock = Clock()
-        self.room = BufferRoom(limit)
+        self.pool = BufferPool(limit)
         self.woken = 0
         clocks = Clocks(lambda: self.clock.wall, lambda: self.clock.monotonic, lambda _: time.sleep(0))
-        self.accumulator = BatchAccumulator(self.room, batch_size, 120.0, clocks, self._wake)
+        self.accumulator = RecordAccumulator(self.pool, batch_size, 120.0, clocks, self._wake)
         self.queue = self.accumulator.queue("clicks", 0)
 
     def _wake(self) -> None:
         self.woken += 1
 
-    def take_all(self, queue: PartitionQueue | None = None) -> list[PendingBatch]:
+    def take_all(self, queue: PartitionQueue | None = None) -> list[ProducerBatch]:
         queue = queue or self.queue
         assert self.accumulator.seal_open(queue)
         return [self.accumulator.take(queue) for _ in range(len(queue.sealed))]
 
 
-def columns_of(batch: PendingBatch) -> Columns:
+def columns_of(batch: ProducerBatch) -> Columns:
     assert isinstance(batch.content, Columns)
     return batch.content
 
@@ -65,7 +65,7 @@ def test_records_come_out_as_they_went_in(records: list[tuple[bytes | None, byte
         world.accumulator.let_go(batch)
         offset += batch.count
     assert [future.result(0).offset for future in futures if future is not None] == list(range(len(records)))
-    assert world.room.free == world.room.limit
+    assert world.pool.free == world.pool.limit
     assert not world.accumulator.unresolved
 
 
@@ -77,12 +77,12 @@ def test_never_more_is_held_than_there_is_room_for(sizes: list[int], partitions:
         queue = world.accumulator.queue("clicks", number % partitions)
         if world.accumulator.append(queue, None, bytes(size)) is not None:
             held += size + RECORD_BYTES
-        assert held <= world.room.limit
-        assert world.room.free >= 0
+        assert held <= world.pool.limit
+        assert world.pool.free >= 0
     for queue in world.accumulator.queues():
         for batch in world.take_all(queue):
             world.accumulator.let_go(batch)
-    assert world.room.free == world.room.limit
+    assert world.pool.free == world.pool.limit
 
 
 def test_a_full_buffer_takes_nothing_and_has_the_open_batch_sent() -> None:
@@ -100,9 +100,9 @@ def test_a_full_buffer_takes_nothing_and_has_the_open_batch_sent() -> None:
 def test_a_portion_is_given_back_when_its_batch_goes() -> None:
     world = World()
     world.accumulator.append(world.queue, None, b"value")
-    assert world.room.free == world.room.limit - PORTION
+    assert world.pool.free == world.pool.limit - PORTION
     (batch,) = world.take_all()
-    assert world.room.free == world.room.limit - batch.size
+    assert world.pool.free == world.pool.limit - batch.size
     assert batch.size == 5 + RECORD_BYTES
 
 
@@ -147,11 +147,11 @@ def test_an_interrupt_while_sealing_is_made_good_by_the_next_caller(monkeypatch:
     world = World()
     world.accumulator.append(world.queue, None, b"one")
 
-    def interrupted(_self: PendingBatch, _content: Columns) -> None:
+    def interrupted(_self: ProducerBatch, _content: Columns) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PendingBatch, "seal", interrupted)
+        patch.setattr(ProducerBatch, "seal", interrupted)
         with pytest.raises(KeyboardInterrupt):
             world.accumulator.seal_open(world.queue)
     assert OPEN in world.queue.gate
@@ -173,7 +173,7 @@ def test_threads_that_send_at_once() -> None:
     running = [threading.Thread(target=send, args=(number,)) for number in range(threads)]
     for thread in running:
         thread.start()
-    taken: list[PendingBatch] = []
+    taken: list[ProducerBatch] = []
     while any(thread.is_alive() for thread in running):
         if world.accumulator.seal_open(world.queue):
             taken += [world.accumulator.take(world.queue) for _ in range(len(world.queue.sealed))]
