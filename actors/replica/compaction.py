@@ -19,13 +19,13 @@ from typing import Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.off_loop import beside, date_segments
 from raylog.errors import LogDamaged, LogOffline, OffsetOutOfRange, RaylogError, RemoteFailed
 from raylog.storage.compaction import plan_files
 from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.last_writes import LastWriteRows
 from raylog.storage.compaction.plan import CompactionPlan
 from raylog.storage.compaction.swap import draft_suffix, remove_drafts
+from raylog.storage.log.compaction import Installation
 
 LOOK_SECONDS: Final = 15.0
 LONGEST_PAUSE: Final = 600.0
@@ -82,7 +82,7 @@ class LogCompaction:
         if log.config.min_compaction_lag_ms > 0:
             async with self._files:
                 for first in range(0, len(log.segments.sealed), _DATED_AT_ONCE):
-                    await date_segments(self._hosted, log.segments.sealed[first : first + _DATED_AT_ONCE])
+                    await self._hosted.carry_out(log.plan_dating(log.segments.sealed[first : first + _DATED_AT_ONCE]))
         return log.plan_compaction(self._hosted.env.wall_ms())
 
     async def _save_plan_files(self, plan: CompactionPlan) -> None:
@@ -92,19 +92,18 @@ class LogCompaction:
         for first in range(0, len(producer_ids), _PRODUCERS_AT_ONCE):
             rows.add(producers.last_writes(producer_ids[first : first + _PRODUCERS_AT_ONCE]))
             await asyncio.sleep(0)
-        await beside(self._hosted, partial(plan_files.save, self._hosted.log.disk, plan, rows))
+        await self._hosted.beside(partial(plan_files.save, self._hosted.log.disk, plan, rows))
 
     async def _install(self, report: CompactionReport) -> None:
-        log = self._hosted.log
-        installation = log.begin_installation(report, self._hosted.env.wall_ms())
-        while (sync := log.go_on_installing(installation)) is not None:
-            await beside(self._hosted, sync)
+        step: Installation | None = self._hosted.log.plan_installation(report, self._hosted.env.wall_ms())
+        while step is not None:
+            step = await self._hosted.carry_out(step)
 
     async def _remove_drafts(self, runs: list[str]) -> None:
         log = self._hosted.log
         for run in runs:
             if log.offline_because is None:
-                await beside(self._hosted, partial(remove_drafts, log.directory, draft_suffix(run)))
+                await self._hosted.beside(partial(remove_drafts, log.directory, draft_suffix(run)))
 
     def _look_at(self, damage: LogDamaged, plan: CompactionPlan) -> None:
         """Where the log has the same segments still, it reads what the other process could not."""

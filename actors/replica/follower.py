@@ -34,7 +34,6 @@ from raylog.actors.protocol.replication_messages import (
     SuspectBatch,
 )
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.off_loop import beside
 from raylog.actors.replica.rules.follower_sync import (
     Verdict,
     epoch_before,
@@ -224,10 +223,7 @@ class FollowerRole:
         log = self._log
         before, high_watermark = log.log_end_offset, log.high_watermark
         await self._keep_what_is_cut(offset)
-        prepared = log.prepare_truncation(offset, self._hosted.env.wall_ms())
-        if prepared is not None:
-            await beside(self._hosted, prepared.carry_out)
-        end = log.truncate_to(offset, self._hosted.env.wall_ms(), prepared)
+        end = await self._hosted.carry_out(log.plan_truncation(offset, self._hosted.env.wall_ms()))
         if end < high_watermark:
             _log.error(
                 "%s: broker %d cut its log from %d to %d, below its high watermark %d: records that were acknowledged "
@@ -260,9 +256,9 @@ class FollowerRole:
     async def _copied(self, why: str) -> str:
         name, tries = self._hosted.name, _COPY_TRIES
         while True:
-            copy = self._log.prepare_copy(why, self._hosted.env.wall_ms())
+            copy = self._log.plan_copy(why, self._hosted.env.wall_ms())
             try:
-                return await beside(self._hosted, copy.carry_out)
+                return await self._hosted.carry_out(copy)
             except FileNotFoundError:  # compaction or retention has replaced a segment
                 tries -= 1
                 if not tries:

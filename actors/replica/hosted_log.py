@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.timers import Timers
@@ -19,13 +19,15 @@ from raylog.actors.protocol.control_messages import ReplicaId
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.full_disk import FullDisk
 from raylog.config import MIB
-from raylog.errors import DiskError, DiskFailed, RaylogError, ReplicaCrashed
-from raylog.storage.log.flushing import LogFlush
+from raylog.errors import DiskError, DiskFailed, LogDamaged, RaylogError, ReplicaCrashed
+from raylog.storage.log.flushing import Flush
+from raylog.storage.log.job import Job
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import FetchedBatches, Isolation, read_slice, take_slice
 
 MAX_READ_BYTES: Final = 32 * MIB  # one batch alone may be larger
 _RETRY_SECONDS: Final = 1.0  # after a flush that could not even begin: no file handle to be had
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -98,6 +100,35 @@ class HostedLog:
         if error is not None:
             _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
             self.fail(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
+
+    # --- slow work ---
+
+    async def beside(self, work: Callable[[], _T]) -> _T:
+        """Do `work` on this replica's files off the event loop, with what its failure means for the log.
+
+        A failed write or sync is final wherever it was done (rule 2). Damage is for `DamageCare` to look at. Damage
+        that was met while the log was cut is none: it was the cut that was seen.
+        """
+        shape = self.log.shape
+        try:
+            return await self.env.off_loop(work)
+        except (DiskFailed, LogDamaged) as error:
+            if isinstance(error, DiskFailed):
+                self.log.go_offline(error)
+            elif self.log.shape == shape:
+                self.log.when_damaged(error)
+            self.check_offline()
+            raise
+
+    async def carry_out(self, job: Job[_T]) -> _T:
+        """Do a job of this log, its work off the event loop."""
+        if job.has_work:
+            try:
+                await self.beside(job.work)
+            except Exception:
+                job.abandon()
+                raise
+        return job.apply()
 
     # --- reading ---
 
@@ -178,14 +209,12 @@ class HostedLog:
                 self._let_go_of_waiting()
 
     async def _flush_once(self) -> None:
-        flush: LogFlush | None = None
+        flush: Flush | None = None
         try:
-            flush = self.log.begin_flush()
-            await self.env.off_loop(flush.sync)
-            self.log.finish_flush(flush)
+            flush = self.log.plan_flush()
+            await self.carry_out(flush)
         except DiskError as error:
             if flush is not None:
-                self.log.abandon_flush(flush)
                 self.log.go_offline(error)  # a sync that failed is final, whatever the reason (rule 2)
             self.check_offline()
             if self.log.offline_because is None:

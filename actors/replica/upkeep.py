@@ -11,7 +11,6 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -19,9 +18,8 @@ from typing import Any, Final
 from raylog.actors.housekeeping.calls import HousekeeperCalls
 from raylog.actors.replica.compaction import LogCompaction
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.off_loop import beside, date_segments
-from raylog.errors import DiskError, DiskFull, LogDamaged, LogOffline
-from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint
+from raylog.errors import DiskError, LogDamaged, LogOffline
+from raylog.storage.directory.partition_directory import LogCheckpoint
 
 _ROUND_SECONDS: Final = 1.0
 _CHECKPOINT_ROUNDS: Final = 5
@@ -89,37 +87,27 @@ class LogUpkeep:
 
     async def _checkpoint(self) -> None:
         marks = self._hosted.log.marks.now()
-        if marks != self._written:
-            write = self._hosted.log.begin_checkpoint()
-            if await beside(self._hosted, write.carry_out):
-                self._written = marks
+        if marks != self._written and await self._hosted.carry_out(self._hosted.log.plan_checkpoint()):
+            self._written = marks
 
     async def _delete_old_segments(self) -> None:
-        log, is_done = self._hosted.log, False
+        """The leader alone decides. A follower with a wrong clock would delete what the others keep, and they too."""
+        hosted, log, is_done = self._hosted, self._hosted.log, False
         while not is_done:
-            await date_segments(self._hosted, log.segments.sealed[:_DELETED_AT_ONCE])
-            # The leader alone decides. A follower with a wrong clock would delete what the others keep, and they too.
-            decides, now_ms = self._hosted.is_leading, self._hosted.env.wall_ms()
-            begun = log.begin_deletion(now_ms, _DELETED_AT_ONCE, decides=decides, spared_ms=_SPARED_MS)
-            await self._write_ahead(begun)
-            decides = self._hosted.is_leading
-            expired = log.delete_old_segments(now_ms, _DELETED_AT_ONCE, decides=decides, spared_ms=_SPARED_MS)
-            is_done = len(expired) < _DELETED_AT_ONCE
-
-    async def _write_ahead(self, write: CheckpointWrite | None) -> None:
-        """On a full disk the deletion itself makes the room that this needs."""
-        if write is not None:
-            with contextlib.suppress(DiskFull):
-                await beside(self._hosted, write.carry_out)
+            await hosted.carry_out(log.plan_dating(log.segments.sealed[:_DELETED_AT_ONCE]))
+            deletion = log.plan_deletion(
+                hosted.env.wall_ms(), _DELETED_AT_ONCE, decides=lambda: hosted.is_leading, spared_ms=_SPARED_MS
+            )
+            deleted = await hosted.carry_out(deletion)
+            is_done = len(deleted) < _DELETED_AT_ONCE
 
     async def _remove_files(self) -> None:
         log = self._hosted.log
-        due = log.begin_removal(self._hosted.env.wall_ms())
-        if not due.removals:
+        removal = log.plan_removal(self._hosted.env.wall_ms())
+        if not removal.has_work:
             return
         for _ in range(_LET_GO_LOOKS):
             if not log.flushes.is_letting_go:
                 break
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        await beside(self._hosted, due.carry_out)
-        log.removals.finish(due)
+        await self._hosted.carry_out(removal)

@@ -1,4 +1,4 @@
-"""Deletion of old segments by retention.
+"""Deletion of old segments by retention, and of old records on request.
 
 What must stay true: a segment leaves the log at once, but its files stay for a while (`log/removals.py`).
 """
@@ -6,13 +6,15 @@ What must stay true: a segment leaves the log at once, but its files stay for a 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from raylog.config import NO_LIMIT
 from raylog.errors import DiskFull, OffsetOutOfRange
-from raylog.storage.directory.partition_directory import DELETED_SUFFIX, CheckpointWrite
+from raylog.storage.directory.partition_directory import DELETED_SUFFIX
 from raylog.storage.log.appends import roll
-from raylog.storage.log.removals import DueRemoval
+from raylog.storage.log.job import Job
 from raylog.storage.log.retention import Expired, SegmentFacts, expired_segments, is_past
 from raylog.storage.log.state import LogState
 from raylog.storage.segment.segment import LOG_SUFFIX, Segment
@@ -78,17 +80,45 @@ def delete_old_segments(
     return expired
 
 
-def begin_deletion(
-    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
-) -> CheckpointWrite | None:
-    """What `delete_old_segments` would have to wait for the disk for, to be carried out before it, on any thread.
+class Deletion(Job[list[Expired]]):
+    """`delete_old_segments`, with what waits for the disk done before it: where the log will start is written ahead.
 
-    None: there is nothing that it would wait for.
+    `decides` is asked for the plan, and again before anything is deleted: the owner may have lost its part meanwhile.
     """
-    log.settle()
-    old = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
-    start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
-    return log.marks.write_ahead(start) if start > log.log_start_offset else None
+
+    def __init__(
+        self,
+        log: LogState,
+        now_ms: int,
+        at_most: int | None = None,
+        *,
+        decides: Callable[[], bool] = lambda: True,
+        spared_ms: int = 0,
+    ) -> None:
+        super().__init__(log)
+        self._now_ms = now_ms
+        self._at_most = at_most
+        self._decides = decides
+        self._spared_ms = spared_ms
+        log.settle()
+        old = _find_old_segments(log, now_ms, at_most, decides(), spared_ms)
+        start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
+        self._write = log.marks.write_ahead(start) if start > log.log_start_offset else None
+
+    @property
+    def has_work(self) -> bool:
+        return self._write is not None
+
+    def work(self) -> None:
+        """On a full disk the deletion itself makes the room that this needs."""
+        if self._write is not None:
+            with suppress(DiskFull):
+                self._write.carry_out()
+
+    def _take_in(self) -> list[Expired]:
+        return delete_old_segments(
+            self._log, self._now_ms, self._at_most, decides=self._decides(), spared_ms=self._spared_ms
+        )
 
 
 def delete_records(log: LogState, before_offset: int) -> int:
@@ -113,15 +143,57 @@ def advance_log_start(log: LogState, offset: int) -> None:
 
 def remove_deleted_files(log: LogState, now_ms: int) -> int:
     """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
-    due = begin_removal(log, now_ms)
-    removed = due.carry_out()
-    log.removals.finish(due)
-    return removed
+    return FileRemoval(log, now_ms).run()
 
 
-def begin_removal(log: LogState, now_ms: int) -> DueRemoval:
-    """The same in steps: what is to be removed, on any thread. Then `removals.finish`."""
-    return log.removals.begin(log.disk, now_ms, log.flushes.let_go)
+class FileRemoval(Job[int]):
+    """`remove_deleted_files` as a job: to free the blocks of a large file takes long."""
+
+    def __init__(self, log: LogState, now_ms: int) -> None:
+        super().__init__(log)
+        self._due = log.removals.take_due(now_ms, log.flushes.let_go)
+        self._paths = [path for removal in self._due for path in removal.paths]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._due)
+
+    def work(self) -> None:
+        for path in self._paths:
+            self._log.disk.remove(path)
+
+    def _take_in(self) -> int:
+        self._log.removals.were_carried_out(self._due)
+        return len(self._paths)
+
+
+class SegmentDating(Job[None]):
+    """Finds the largest timestamps of sealed segments that are not in memory yet.
+
+    None of the segments may be replaced before `apply`.
+    """
+
+    def __init__(self, log: LogState, segments: Sequence[Segment]) -> None:
+        super().__init__(log)
+        self._undated = [segment for segment in segments if not segment.is_dated]
+        self._shape = log.shape
+        self._found: list[int] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._undated)
+
+    def work(self) -> None:
+        """Stop at the first segment that is gone."""
+        with suppress(FileNotFoundError):
+            for segment in self._undated:
+                self._found.append(segment.find_largest_timestamp())
+
+    def _take_in(self) -> None:
+        """Forget them if the log was cut: the segments may be others by now."""
+        if self._log.shape == self._shape:
+            for segment, timestamp in zip(self._undated, self._found, strict=False):
+                segment.date(timestamp)
 
 
 def _roll_if_there_is_room(log: LogState) -> None:

@@ -19,6 +19,7 @@ from raylog.storage.compaction.progress import CompactionProgress, Pass
 from raylog.storage.compaction.swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
 from raylog.storage.format.append_checks import unpack_limit
 from raylog.storage.log.appends import roll
+from raylog.storage.log.job import Job
 from raylog.storage.log.state import LogState, all_or_offline
 from raylog.storage.segment.segment import Segment
 
@@ -93,64 +94,56 @@ def check_current(log: LogState, report: CompactionReport) -> None:
 
 def install_compaction(log: LogState, report: CompactionReport, now_ms: int) -> None:
     """Put the segments that a compaction wrote in the place of the old ones."""
-    installation = begin_installation(log, report, now_ms)
-    while (sync := go_on_installing(log, installation)) is not None:
-        sync()
+    step: Installation | None = Installation(log, report, now_ms)
+    while step is not None:
+        step = step.run()
 
 
-def begin_installation(log: LogState, report: CompactionReport, now_ms: int) -> Installation:
-    """The same in steps, of which the slow ones may run on another thread; see `Installation`."""
-    check_current(log, report)
-    log.settle()
-    installation = Installation(log, report, now_ms)
-    log.finish_swap = installation.settle
-    return installation
+class Installation(Job["Installation | None"]):
+    """`install_compaction` in steps: one segment after the other takes the place of the old ones.
 
+        work: the sync that the next step relies on  →  apply: the next step  →  work  →  apply  →  …
 
-def go_on_installing(log: LogState, installation: Installation) -> Callable[[], None] | None:
-    """What has to be synced before this is called again; None: all is in place. CompactionOutdated after a cut."""
-    installation.check_current()
-    return _next_step(log, installation)
-
-
-@all_or_offline
-def _next_step(_: LogState, installation: Installation) -> Callable[[], None] | None:
-    return installation.go_on()
-
-
-class Installation:
-    """Putting the segments of one compaction in the place of the old ones, one after the other.
-
-        go_on (owner)  →  sync (anywhere)  →  go_on  →  sync  →  …  →  go_on returns None: it is over
-
-    Between two steps the log may be appended to, read and flushed. `compaction/swap.py` says what a crash leaves.
+    `apply` returns the job for the step after it; None: all is in place. Between two steps the log may be appended to,
+    read and flushed. `compaction/swap.py` says what a crash leaves.
     """
 
     def __init__(self, log: LogState, report: CompactionReport, now_ms: int) -> None:
-        self._log = log
+        super().__init__(log)
+        check_current(log, report)
+        log.settle()
         self._report = report
         self._now_ms = now_ms
         self._steps = self._install()
-        self._sync: Callable[[], None] | None = None  # that the next step relies upon
-        self._is_between = True  # segments: none is half in place
+        self._sync: Callable[[], None] | None = None  # what the next step relies on
+        self._is_between = True  # two segments: none is half in place
         self._is_settled = False
+        log.finish_swap = self.settle
 
-    def check_current(self) -> None:
+    @property
+    def has_work(self) -> bool:
+        return self._sync is not None
+
+    def work(self) -> None:
+        if self._sync is not None:
+            self._sync()
+
+    def _take_in(self) -> Installation | None:
         """CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
         if self._is_settled or self._report.made_for != self._log.shape:
             raise CompactionOutdated(0, self._report.cleaned_to)
+        _take_step(self._log, self)
+        return None if self._sync is None else self
 
-    def go_on(self) -> Callable[[], None] | None:
-        """Take the next step; returns what has to be synced before the one after it."""
+    def take_step(self) -> None:
+        """Take the next step, and leave in `_sync` what the one after it relies on."""
         self._sync = next(self._steps, None)
-        return self._sync
 
     def settle(self) -> None:
         """Finish the segment that is half in place, if one is, and go no further."""
         while not self._is_between:
-            if self._sync is not None:
-                self._sync()
-            self.go_on()
+            self.work()
+            self.take_step()
         self._is_settled = True
 
     def _install(self) -> Generator[Callable[[], None], None, None]:
@@ -186,6 +179,11 @@ class Installation:
                 progress = CompactionProgress.load(log.disk, directory.path)
                 done = Pass(self._report.cleaned_to, self._now_ms)
                 progress.after(done, log.config.delete_retention_ms).save(log.disk, directory.path)
+
+
+@all_or_offline
+def _take_step(_: LogState, installation: Installation) -> None:
+    installation.take_step()
 
 
 def _tell(log: LogState, report: CompactionReport) -> None:

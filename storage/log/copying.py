@@ -16,6 +16,7 @@ from raylog.storage.directory.partition_directory import CHECKPOINT_FILE, CHECKP
 from raylog.storage.directory.set_aside_names import new_path, set_aside_of
 from raylog.storage.disk.checkpoints import write_checkpoint
 from raylog.storage.disk.disk import copy_file
+from raylog.storage.log.job import Job
 from raylog.storage.log.state import LogState
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from raylog.storage.segment.segment import LOG_SUFFIX, file_name
@@ -23,16 +24,15 @@ from raylog.storage.segment.segment import LOG_SUFFIX, file_name
 _UNDER_WAY: Final = "@being-set-aside"
 
 
-def prepare_copy(log: LogState, why: str, now_ms: int) -> LogCopy:
-    """A copy of all that is here, to be carried out on any thread before the log is cut (rule 7)."""
-    log.settle()
-    return LogCopy(log, why, now_ms)
+class LogCopy(Job[str]):
+    """A copy of all that is in the log now. `apply` returns where it lies.
 
-
-class LogCopy:
-    """Made of a log as it is; `carry_out` may run on any thread while nothing is appended to the log, or cut."""
+    From the plan to the end of `work` nothing may be appended to the log or cut off it.
+    """
 
     def __init__(self, log: LogState, why: str, now_ms: int) -> None:
+        super().__init__(log)
+        log.settle()
         self._disk = log.disk
         self._path = log.directory.path
         self._lock = log.directory.copy_lock
@@ -44,17 +44,22 @@ class LogCopy:
         self._history = list(log.epochs.history)
         self._synced_to = log.recovery_point
         self._marks = replace(log.marks.now(), recovery_point=log.log_end_offset)
+        self._copied_to = ""
 
-    def carry_out(self) -> str:
-        """Where the copy lies; where the log was copied for the same reason before, that one.
+    def work(self) -> None:
+        """Make the copy, unless the log was copied for the same reason before: that copy stands.
 
-        FileNotFoundError: compaction or retention has replaced a segment meanwhile; a new one is to be made.
+        FileNotFoundError: compaction or retention has replaced a segment meanwhile. Then the copy is to be planned
+        anew.
         """
-        with self._lock:  # whoever asked for an earlier one may have been told to do something else meanwhile
-            for name, path in set_aside_of(self._disk, self._path):
-                if name.why == self._why:
-                    return path
-            return self._make()
+        with self._lock:  # an earlier copy, which nobody waits for any more, may be under way
+            self._copied_to = self._find() or self._make()
+
+    def _take_in(self) -> str:
+        return self._copied_to
+
+    def _find(self) -> str:
+        return next((path for name, path in set_aside_of(self._disk, self._path) if name.why == self._why), "")
 
     def _make(self) -> str:
         unfinished = self._path + _UNDER_WAY

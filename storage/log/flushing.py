@@ -1,95 +1,88 @@
-"""Making appended batches survive a machine crash, without stalling the appends.
-
-A flush has three steps, so that the slow one can run on another thread while the owner goes on appending:
-`begin_flush` collects what to sync, `LogFlush.sync` blocks on the disk, and `finish_flush` moves the recovery point.
-Where the sync fails, `abandon_flush` takes the third step's place.
+"""Making appended batches, and the marks of the log, survive a machine crash without stalling the appends.
 
 What must stay true: the recovery point moves over what was synced, and only if the log has not been cut since the flush
-began (`LogFlush.truncations`).
+was planned.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from raylog.errors import DiskFull
-from raylog.storage.disk.disk import Disk, DiskFile
 from raylog.storage.disk.sealed_file import sync_sealed
+from raylog.storage.log.job import Job
 from raylog.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LogFlush:
-    """What has to reach the disk for everything below `end_offset` to be safe."""
+class Flush(Job[int]):
+    """Makes all that is in the log now safe. `apply` moves the recovery point, and returns it.
 
-    disk: Disk
-    directory: str
-    files: Sequence[DiskFile]
-    index_paths: Sequence[str]
-    end_offset: int
-    truncations: int  # how often the log had been cut when this began
-    name_changes: int  # and how often its files had changed
-    new_names: bool
+    Each flush has to be applied or abandoned: until then files that leave the log stay open for it.
+    """
 
-    def sync(self) -> None:
-        """Block until it is safe. A failure is final for the log: see `DiskFailed`."""
-        for file in self.files:
+    def __init__(self, log: LogState) -> None:
+        super().__init__(log)
+        log.flushes.began()
+        synced_to = log.recovery_point
+        behind = [segment for segment in log.segments.from_offset(synced_to) if segment.next_offset > synced_to]
+        self._files = [segment.file for segment in behind]
+        self._index_paths = [path for segment in behind if segment.is_sealed for path in segment.index_paths()]
+        self._end_offset = log.log_end_offset
+        self._truncations = log.truncations
+        self._name_changes = log.flushes.name_changes
+        self._has_new_names = log.flushes.name_changes != log.flushes.names_synced
+
+    def work(self) -> None:
+        """Sync it. A failure is final for the log: see `DiskFailed`."""
+        for file in self._files:
             file.sync()
-        sync_sealed(self.disk, self.index_paths)
-        if self.new_names:
-            self.disk.sync_directory(self.directory)
+        sync_sealed(self._log.disk, self._index_paths)
+        if self._has_new_names:
+            self._log.disk.sync_directory(self._log.directory.path)
 
+    def _take_in(self) -> int:
+        """A flush that a truncation has overtaken proves nothing."""
+        log, flushes = self._log, self._log.flushes
+        flushes.is_over()
+        flushes.names_synced = max(flushes.names_synced, self._name_changes)
+        if self._truncations == log.truncations:
+            log.marks.synced_to(self._end_offset)
+            _write_flush_policy(log)
+        else:
+            flushes.proved_nothing()
+        return log.recovery_point
 
-def begin_flush(log: LogState) -> LogFlush:
-    """What has to be synced for all that is in the log now to survive a machine crash. Each is to be finished."""
-    log.flushes.began()
-    synced_to = log.recovery_point
-    behind = [segment for segment in log.segments.from_offset(synced_to) if segment.next_offset > synced_to]
-    return LogFlush(
-        log.disk,
-        log.directory.path,
-        [segment.file for segment in behind],
-        [path for segment in behind if segment.is_sealed for path in segment.index_paths()],
-        log.log_end_offset,
-        log.truncations,
-        log.flushes.name_changes,
-        log.flushes.name_changes != log.flushes.names_synced,
-    )
-
-
-def finish_flush(log: LogState, flush: LogFlush) -> None:
-    """Take note that `flush` has been synced. One that a truncation has overtaken proves nothing."""
-    flushes = log.flushes
-    flushes.is_over()
-    flushes.names_synced = max(flushes.names_synced, flush.name_changes)
-    if flush.truncations == log.truncations:
-        log.marks.synced_to(flush.end_offset)
-        _write_flush_policy(log)
-    else:
-        flushes.proved_nothing()
-
-
-def abandon_flush(log: LogState, flush: LogFlush) -> None:
-    """Take note that `flush` failed: it is over, and what it was to make safe is due again."""
-    _log.warning("%s: a flush up to offset %d failed; it is due again.", log.directory.path, flush.end_offset)
-    log.flushes.proved_nothing()
-    log.flushes.is_over()
+    def abandon(self) -> None:
+        """What the flush was to make safe is due again."""
+        log = self._log
+        _log.warning("%s: a flush up to offset %d failed; it is due again.", log.directory.path, self._end_offset)
+        log.flushes.proved_nothing()
+        log.flushes.is_over()
 
 
 def flush(log: LogState) -> int:
     """Sync all that is in the log; returns the recovery point."""
-    begun = begin_flush(log)
-    try:
-        begun.sync()
-    except BaseException:
-        abandon_flush(log, begun)
-        raise
-    finish_flush(log, begun)
-    return log.recovery_point
+    return Flush(log).run()
+
+
+class Checkpoint(Job[bool]):
+    """Puts the marks of the log on disk, as they are now. `apply` says whether they were written.
+
+    They are not where newer marks were written meanwhile: see `CheckpointWrite`.
+    """
+
+    def __init__(self, log: LogState) -> None:
+        super().__init__(log)
+        self._write = log.marks.begin_write()
+        self._is_written = False
+
+    def work(self) -> None:
+        self._is_written = self._write.carry_out()
+
+    def _take_in(self) -> bool:
+        return self._is_written
 
 
 def _write_flush_policy(log: LogState) -> None:

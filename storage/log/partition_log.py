@@ -1,13 +1,14 @@
 """One replica's log: what the rest of raylog appends to, reads from, truncates, trims and flushes.
 
-    state      log_state.py: segments, epochs, producers, marks; what a call that fails means
-    calls      functions over the state, by subject: log_appends.py, log_reader.py, log_truncation.py, log_cleanup.py,
-               log_compaction.py, log_flush.py, log_copy.py
+    state      state.py: segments, epochs, producers, marks; what a call that fails means
+    calls      functions over the state, by subject: appends.py, reader.py, truncation.py, cleanup.py, compaction.py,
+               flushing.py, copying.py
+    jobs       job.py: slow calls in steps, made by `plan_…`
     this file  which of them the rest of raylog may make, and what an error in each means for the log
 
 What must stay true:
-- One owner: the directory is locked for as long as the log is open, and one thread calls these methods. What a method
-  returns for another thread says so.
+- One owner: the directory is locked for as long as the log is open, and one thread calls these methods. Only
+  `Job.work` may run on another thread.
 - A method that raises has changed nothing, unless it raised `DiskFailed` or `LogDamaged`: then the log is offline, and
   every later call says so (rule 2); damage is also remembered on disk (rule 14).
 - The clock is an argument. Nothing here waits for anything but the disk.
@@ -21,7 +22,6 @@ from contextlib import ExitStack
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import LogDamaged, LogOffline
 from raylog.storage.directory.partition_directory import (
-    CheckpointWrite,
     CleanShutdown,
     PartitionDirectory,
     PartitionIdentity,
@@ -88,8 +88,8 @@ class PartitionLog(LogState):
 
     # --- truncating ---
 
-    prepare_copy = while_open(copying.prepare_copy)
-    prepare_truncation = while_open(truncation.prepare_truncation)
+    plan_copy = while_open(copying.LogCopy)
+    plan_truncation = while_open(truncation.Truncation)
     truncate_to = while_open(truncation.truncate_to)
     restart_at = while_open(truncation.restart_at)
 
@@ -98,20 +98,18 @@ class PartitionLog(LogState):
     delete_records = while_open(cleanup.delete_records)
     may_have_old_segments = while_open(cleanup.may_have_old_segments)
     delete_old_segments = while_open(cleanup.delete_old_segments)
-    begin_deletion = while_open(cleanup.begin_deletion)
+    plan_deletion = while_open(cleanup.Deletion)
     remove_deleted_files = while_open(cleanup.remove_deleted_files)
-    begin_removal = while_open(cleanup.begin_removal)
+    plan_removal = while_open(cleanup.FileRemoval)
+    plan_dating = while_open(cleanup.SegmentDating)
     plan_compaction = while_open(compaction.plan_compaction)
     install_compaction = while_open(compaction.install_compaction)
-    begin_installation = while_open(compaction.begin_installation)
-    go_on_installing = while_open(compaction.go_on_installing)
+    plan_installation = while_open(compaction.Installation)
 
     # --- flushing ---
 
     flush = while_open(flushing.flush)
-    begin_flush = while_open(flushing.begin_flush)
-    finish_flush = while_open(flushing.finish_flush)
-    abandon_flush = flushing.abandon_flush
+    plan_flush = while_open(flushing.Flush)
 
     def flush_due(self, now_ms: int) -> bool:
         return self.flushes.is_due(self.config, now_ms)
@@ -135,10 +133,7 @@ class PartitionLog(LogState):
         """Put the marks on disk."""
         self.marks.write()
 
-    @while_open
-    def begin_checkpoint(self) -> CheckpointWrite:
-        """The same for another thread to carry out."""
-        return self.marks.begin_write()
+    plan_checkpoint = while_open(flushing.Checkpoint)
 
     @while_open
     def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from raylog.storage.disk.disk import Disk
 from raylog.storage.segment.segment import Segment
 
 
@@ -21,20 +20,6 @@ class Removal(NamedTuple):
     paths: Sequence[str]
 
 
-class DueRemoval(NamedTuple):
-    """Files whose time is over."""
-
-    removals: Sequence[Removal]
-    disk: Disk
-
-    def carry_out(self) -> int:
-        """Remove them; returns how many. On any thread: freeing the blocks of a large file takes long."""
-        paths = [path for removal in self.removals for path in removal.paths]
-        for path in paths:
-            self.disk.remove(path)
-        return len(paths)
-
-
 class Removals:
     """What is to be removed later."""
 
@@ -44,18 +29,18 @@ class Removals:
     def add(self, removal: Removal) -> None:
         self._waiting.append(removal)
 
-    def begin(self, disk: Disk, now_ms: int, let_go: Callable[[Segment], None]) -> DueRemoval:
-        """What is due. Its segments are let go first: a file's blocks are freed by whoever has it last."""
+    def take_due(self, now_ms: int, let_go: Callable[[Segment], None]) -> list[Removal]:
+        """What is due. Its segments are let go first: the last one to close a file frees its blocks."""
         for at, removal in enumerate(self._waiting):
             if removal.due_ms <= now_ms:
                 for segment in removal.segments:
                     let_go(segment)
                 self._waiting[at] = removal._replace(segments=())
-        return DueRemoval([removal for removal in self._waiting if removal.due_ms <= now_ms], disk)
+        return [removal for removal in self._waiting if removal.due_ms <= now_ms]
 
-    def finish(self, due: DueRemoval) -> None:
-        """It was carried out. What was not is due again the next time."""
-        self._waiting = [removal for removal in self._waiting if removal not in due.removals]
+    def were_carried_out(self, due: Sequence[Removal]) -> None:
+        """Forget them. What is never carried out is due again the next time."""
+        self._waiting = [removal for removal in self._waiting if removal not in due]
 
     def close(self) -> None:
         """Let go of the files; the next opening removes them."""

@@ -1,11 +1,10 @@
 """What the parts of one open log share: its segments, its marks, and whether it is online.
 
-`PartitionLog` is this state with the calls that the rest of raylog makes. The modules `log_*.py` are functions over it.
+`PartitionLog` is this state with the calls that the rest of raylog makes. The other modules here are functions over it.
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
-What must stay true: a log that has gone offline never comes back online in this process (rule 2). `log_invariants.py`
-checks the rest.
+What must stay true: a log that has gone offline never comes back online in this process (rule 2).
 """
 
 from __future__ import annotations

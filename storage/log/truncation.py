@@ -15,6 +15,7 @@ from raylog.storage.compaction.progress import cut_progress
 from raylog.storage.directory.partition_directory import DELETED_SUFFIX, LogCheckpoint
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import MAX_OFFSET
+from raylog.storage.log.job import Job
 from raylog.storage.log.recovery import finish_restart
 from raylog.storage.log.state import LogState, all_or_offline
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file
@@ -42,9 +43,9 @@ class _Source(NamedTuple):
 
 
 class PreparedCut:
-    """What takes long of a cut, to be done on any thread before it: it is read from files that it opens itself.
+    """The slow part of a cut, done on any thread before it. It opens the files that it reads itself.
 
-    The log stays as it is, and the cut may be made without it or find another place: then it does all of this itself.
+    The log stays as it is. A cut that is made without this, or elsewhere, does all of it itself.
     """
 
     def __init__(self, log: LogState, cut: Cut, now_ms: int) -> None:
@@ -114,17 +115,37 @@ class PreparedCut:
         return self._made_for == log.shape and self._offset == cut.place.base_offset
 
 
-def prepare_truncation(log: LogState, offset: int, now_ms: int) -> PreparedCut | None:
-    """What takes long of `truncate_to`, to be carried out on any thread before; None: nothing does."""
-    cut = find_cut(log, offset) if offset < log.log_end_offset else None
-    return None if cut is None else PreparedCut(log, cut, now_ms)
+class Truncation(Job[int]):
+    """`truncate_to`, with its slow part done before it."""
+
+    def __init__(self, log: LogState, offset: int, now_ms: int) -> None:
+        super().__init__(log)
+        cut = find_cut(log, offset) if offset < log.log_end_offset else None
+        self._offset = offset
+        self._now_ms = now_ms
+        self._prepared = None if cut is None else PreparedCut(log, cut, now_ms)
+
+    @property
+    def has_work(self) -> bool:
+        return self._prepared is not None
+
+    def work(self) -> None:
+        if self._prepared is not None:
+            self._prepared.carry_out()
+
+    def _take_in(self) -> int:
+        return _truncate(self._log, self._offset, self._now_ms, self._prepared)
 
 
-def truncate_to(log: LogState, offset: int, now_ms: int, prepared: PreparedCut | None = None) -> int:
+def truncate_to(log: LogState, offset: int, now_ms: int) -> int:
     """Cut the log so that it ends at `offset` or before; returns the new log end offset.
 
     An offset inside a batch takes the batch with it: the leader sends it again.
     """
+    return _truncate(log, offset, now_ms, None)
+
+
+def _truncate(log: LogState, offset: int, now_ms: int, prepared: PreparedCut | None) -> int:
     if offset >= log.log_end_offset:
         log.epochs.cut_end(log.log_end_offset)  # an epoch of ours that wrote nothing is not the leader's history
         return log.log_end_offset

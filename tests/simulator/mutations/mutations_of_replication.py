@@ -62,14 +62,14 @@ def counts_before_sync(patches: Patches) -> None:
 @mutation(2, "a failed sync is tried again and carried on", where=theme("power"))
 def failed_sync_carried_on(patches: Patches) -> None:
     async def flush_once(self: HostedLog) -> None:
-        flush = self.log.begin_flush()
+        flush = self.log.plan_flush()
         try:
-            await self.env.off_loop(flush.sync)
+            await self.env.off_loop(flush.work)
         except DiskError:
-            self.log.abandon_flush(flush)
+            flush.abandon()
             await asyncio.sleep(0.1)
             return
-        self.log.finish_flush(flush)
+        flush.apply()
         self._release_waiting()
 
     patches.attribute(HostedLog, "_flush_once", flush_once)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raylog.errors import DiskBusy
+from raylog.errors import DiskBusy, DiskFull, LogOffline
 from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
+from raylog.storage.log import cleanup
+from raylog.storage.log.flushing import Checkpoint
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import Isolation
 from raylog.storage.segment.segment import Segment
@@ -60,10 +62,10 @@ def test_a_write_of_marks_that_a_truncation_has_overtaken_is_not_made() -> None:
         append(log, b"v")
     log.advance_high_watermark(5)
     log.flush()
-    write = log.begin_checkpoint()
+    checkpoint = log.plan_checkpoint()
     log.truncate_to(2, NOW_MS)
     append(log, b"other")
-    assert not write.carry_out()
+    assert not checkpoint.run()
     assert log.directory.read_checkpoint().recovery_point == 2
     disk.crash_machine(random.Random(1))
     assert open_log(disk).log_end_offset >= 2
@@ -72,19 +74,23 @@ def test_a_write_of_marks_that_a_truncation_has_overtaken_is_not_made() -> None:
 def test_a_write_of_marks_that_comes_after_the_end_is_not_made() -> None:
     log, disk = new_log()
     append(log, b"v")
-    write = log.begin_checkpoint()
+    checkpoint = log.plan_checkpoint()
     log.close()
     again = open_log(disk)
     again.begin_epoch(EPOCH + 1)
     append(again, b"w")
-    assert not write.carry_out()
+    before = again.directory.read_checkpoint()
+    checkpoint.work()
+    assert again.directory.read_checkpoint() == before
+    with pytest.raises(LogOffline):
+        checkpoint.apply()
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_disk_never_says_more_than_the_log_knows_in_whatever_order_marks_are_written(seed: int) -> None:
     rng = random.Random(seed)
     log, disk = new_log()
-    begun: list[CheckpointWrite] = []
+    begun: list[Checkpoint] = []
     for _ in range(60):
         action = rng.choice(("append", "append", "flush", "begin", "begin", "carry out", "truncate", "delete"))
         if action == "append":
@@ -94,9 +100,9 @@ def test_the_disk_never_says_more_than_the_log_knows_in_whatever_order_marks_are
         elif action == "flush":
             log.flush()
         elif action == "begin":
-            begun.append(log.begin_checkpoint())
+            begun.append(log.plan_checkpoint())
         elif action == "carry out" and begun:
-            begun.pop(rng.randrange(len(begun))).carry_out()
+            begun.pop(rng.randrange(len(begun))).run()
         elif action == "truncate":
             log.truncate_to(max(log.log_start_offset, log.log_end_offset - rng.randrange(4)), NOW_MS)
         elif action == "delete":
@@ -185,7 +191,7 @@ def test_retention_that_the_disk_refuses_waits_longer_than_a_round(
 
     trio.put_rounds(1, 30)
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionLog, "delete_old_segments", refuse)
+        patch.setattr(cleanup, "delete_old_segments", refuse)
         trio.world.run_for(60.0)
     assert 3 <= len(attempts) <= 8
     trio.until(lambda: trio.log(1).size_bytes < 8_000, 20.0)
@@ -273,15 +279,16 @@ def old_log() -> tuple[PartitionLog, FaultyDisk, int]:
 
 def test_a_start_that_is_on_disk_ahead_is_not_written_again() -> None:
     log, disk, start = old_log()
-    write = log.begin_deletion(NOW_MS)
-    assert write is not None
+    deletion = log.plan_deletion(NOW_MS)
+    assert deletion.has_work
     assert log.log_start_offset == 0
-    assert write.carry_out()
+    deletion.work()
+    assert log.directory.read_checkpoint().log_start_offset >= start
     number = log.directory._checkpoints
-    assert log.delete_old_segments(NOW_MS)
+    assert deletion.apply()
     assert log.directory._checkpoints == number
     assert log.log_start_offset == log.directory.read_checkpoint().log_start_offset >= start
-    assert log.begin_deletion(NOW_MS) is None
+    assert not log.plan_deletion(NOW_MS).has_work
     disk.crash_machine(random.Random(1))
     assert open_log(disk).log_start_offset >= start
 
@@ -289,26 +296,46 @@ def test_a_start_that_is_on_disk_ahead_is_not_written_again() -> None:
 @pytest.mark.parametrize("carried_out", ["not", "before", "after"])
 def test_a_start_that_was_overtaken_is_written_again(carried_out: str) -> None:
     log, _disk, _ = old_log()
-    write = log.begin_deletion(NOW_MS)
-    assert write is not None
+    deletion = log.plan_deletion(NOW_MS)
+    assert deletion.has_work
     if carried_out == "before":
-        assert write.carry_out()
+        deletion.work()
+        assert log.directory.read_checkpoint().log_start_offset > 0
     log.checkpoint()  # with the start as it is
     assert log.directory.read_checkpoint().log_start_offset == 0
     if carried_out == "after":
-        assert not write.carry_out()
-    assert log.delete_old_segments(NOW_MS)
+        deletion.work()
+        assert log.directory.read_checkpoint().log_start_offset == 0
+    assert deletion.apply()
     assert log.directory.read_checkpoint().log_start_offset == log.log_start_offset > 0
 
 
 def test_a_crash_between_the_start_on_disk_and_the_deletion_loses_nothing_else() -> None:
-    log, disk, _ = old_log()
-    end, write = log.log_end_offset, log.begin_deletion(NOW_MS)
-    assert write is not None
-    assert write.carry_out()
+    log, disk, start = old_log()
+    end, deletion = log.log_end_offset, log.plan_deletion(NOW_MS)
+    assert deletion.has_work
+    deletion.work()
     disk.crash_machine(random.Random(1))
     again = open_log(disk)
-    assert (again.log_start_offset, again.log_end_offset) == (write.checkpoint.log_start_offset, end)
+    assert (again.log_start_offset, again.log_end_offset) == (start, end)
+
+
+def test_who_decides_is_asked_again_before_anything_is_deleted() -> None:
+    log, _, _ = old_log()
+    answers = iter([True, False])
+    assert not log.plan_deletion(NOW_MS, decides=lambda: next(answers)).run()
+    assert log.log_start_offset == 0
+    assert log.delete_old_segments(NOW_MS)
+
+
+def test_a_full_disk_ahead_of_a_deletion_leaves_the_writing_to_the_deletion() -> None:
+    log, disk, start = old_log()
+    deletion = log.plan_deletion(NOW_MS)
+    disk.fail_next("rename", "log-checkpoint", DiskFull("no room"))
+    deletion.work()
+    assert log.directory.read_checkpoint().log_start_offset == 0
+    assert deletion.apply()
+    assert log.directory.read_checkpoint().log_start_offset == log.log_start_offset >= start
 
 
 def test_a_time_index_that_is_not_to_be_believed_is_not_needed_for_that() -> None:
@@ -345,7 +372,7 @@ def test_files_are_removed_beside_the_loop_after_their_segments_are_closed(
         close(segment)
 
     def note(work: Callable[[], object]) -> object:
-        events.append(getattr(work, "__name__", ""))
+        events.append(getattr(work, "__qualname__", ""))
         return off_loop(work)
 
     trio.put_rounds(1, 5)
@@ -355,7 +382,7 @@ def test_files_are_removed_beside_the_loop_after_their_segments_are_closed(
     trio.world.run_for(10.0)
     assert not trio.files(1, ".deleted")
     last_close = len(events) - 1 - events[::-1].index("close")
-    assert "carry_out" in events[last_close:]
+    assert "FileRemoval.work" in events[last_close:]
 
 
 def test_what_is_read_while_segments_are_swapped_is_whole(trio: TidyTrio) -> None:

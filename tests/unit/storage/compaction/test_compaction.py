@@ -605,12 +605,11 @@ def test_an_installation_in_steps_may_be_overtaken_at_each(steps: int, ending: s
     log.checkpoint()
     report = run_compaction(disk, planned(log), BUDGET)
     assert len(report.replaced) > 2
-    installation = log.begin_installation(report, NOW_MS)
+    installation = log.plan_installation(report, NOW_MS)
     for _ in range(steps):
-        sync = log.go_on_installing(installation)
-        assert sync is not None
+        assert installation.apply() is installation
         assert newest(committed_records(log)) == newest(history)
-        sync()
+        installation.work()
     end = log.log_end_offset
     if ending == "cut":
         end = log.truncate_to(report.replaced[0][1] - 1, NOW_MS)
@@ -619,16 +618,16 @@ def test_an_installation_in_steps_may_be_overtaken_at_each(steps: int, ending: s
         history, end = [], 5
     elif ending == "go on":
         history += write(log, [(b"new", b"v")])
-        while (sync := log.go_on_installing(installation)) is not None:
-            sync()
+        while installation.apply() is not None:
+            installation.work()
         end = log.log_end_offset
     if ending in ("cut", "restart"):
         with pytest.raises(CompactionOutdated):
-            log.go_on_installing(installation)
+            installation.apply()
     elif ending == "close":
         log.close()
         with pytest.raises(LogOffline):
-            log.go_on_installing(installation)
+            installation.apply()
     if ending == "power cut":
         disk.crash_machine(random.Random(steps))
     elif ending != "close":
@@ -646,12 +645,11 @@ def test_progress_that_a_cut_has_overtaken_stays_unwritten() -> None:
     log = open_log(FaultyDisk())
     fill(log, 30)
     report = run_compaction(log.disk, planned(log), BUDGET)
-    installation = log.begin_installation(report, NOW_MS)
-    last = sync = log.go_on_installing(installation)
-    while sync is not None:
-        last = sync
-        sync()
-        sync = log.go_on_installing(installation)
+    installation = log.plan_installation(report, NOW_MS)
+    last = None
+    while installation.apply() is not None:
+        last = installation._sync
+        installation.work()
     log.restart_at(3)
     assert last is not None
     last()

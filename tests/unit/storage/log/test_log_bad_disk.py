@@ -377,7 +377,7 @@ def every_call(log: PartitionLog) -> Iterator[Callable[[], object]]:
     yield lambda: log.update_config({})
     yield log.roll
     yield log.flush
-    yield log.begin_flush
+    yield log.plan_flush
     yield log.checkpoint
 
 

@@ -43,7 +43,7 @@ def log_on(disk: FaultyDisk, batches: int = 10) -> PartitionLog:
 
 
 def copied(log: PartitionLog, why: str = WHY, now_ms: int = NOW_MS) -> str:
-    return log.prepare_copy(why, now_ms).carry_out()
+    return log.plan_copy(why, now_ms).run()
 
 
 def copies_on(disk: FaultyDisk) -> list[str]:
@@ -60,10 +60,9 @@ def test_a_copy_keeps_what_the_log_loses(offset: int) -> None:
     log = log_on(disk)
     before, epochs = contents(log), log.epochs.history
     assert copied(log) == COPY
-    prepared = log.prepare_truncation(offset, NOW_MS)
-    if prepared is not None and offset % 4:  # and also where nothing was prepared
-        prepared.carry_out()
-        log.truncate_to(offset, NOW_MS, prepared)
+    truncation = log.plan_truncation(offset, NOW_MS)
+    if offset % 4:  # and also where nothing was prepared
+        truncation.run()
     else:
         log.truncate_to(offset, NOW_MS)
     log.begin_epoch(EPOCH + 7)
@@ -121,12 +120,12 @@ def test_for_one_reason_there_is_one_copy() -> None:
 def test_a_segment_that_was_replaced_meanwhile_asks_for_a_new_copy() -> None:
     disk = new_disk()
     log = log_on(disk)
-    copy = log.prepare_copy(WHY, NOW_MS)
+    copy = log.plan_copy(WHY, NOW_MS)
     log.advance_high_watermark(20)
     log.delete_records(9)
     log.delete_old_segments(NOW_MS)
     with pytest.raises(FileNotFoundError):
-        copy.carry_out()
+        copy.run()
     assert copies_on(disk) == []
     assert copied(log) == COPY
     assert contents(opened_copy(disk)) == contents(log)
@@ -143,10 +142,9 @@ def in_copy(disk: FaultyDisk) -> list[bytes]:
 def copy_and_cut(disk: FaultyDisk) -> None:
     log = open_log(disk, SMALL)
     copied(log)
-    prepared = log.prepare_truncation(5, NOW_MS)
-    assert prepared is not None
-    prepared.carry_out()
-    log.truncate_to(5, NOW_MS, prepared)
+    truncation = log.plan_truncation(5, NOW_MS)
+    assert truncation.has_work
+    truncation.run()
 
 
 def test_no_crash_takes_what_is_not_in_a_whole_copy() -> None:

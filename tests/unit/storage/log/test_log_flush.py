@@ -70,12 +70,12 @@ def test_with_fsync_every_record_asks_for_a_flush_at_once() -> None:
     assert not log.flush_due(NOW_MS)
     append(log)
     assert log.flush_due(NOW_MS)
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     assert not log.flush_due(NOW_MS)
     append(log)
     assert log.flush_due(NOW_MS)
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert (log.recovery_point, log.flush_due(NOW_MS)) == (1, True)
 
 
@@ -98,19 +98,19 @@ def test_what_was_flushed_survives_a_power_cut_without_any_checkpoint(ordered_na
 def test_a_flush_proves_what_was_there_when_it_began() -> None:
     log, _ = new_log()
     append(log)
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     append(log)
     log.roll()
     append(log)
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert log.recovery_point == 1
 
 
 def test_a_flush_that_was_not_finished_proves_nothing() -> None:
     log, _ = new_log()
     append(log)
-    log.begin_flush().sync()
+    log.plan_flush().work()
     assert log.recovery_point == 0
 
 
@@ -118,12 +118,12 @@ def test_a_flush_that_a_truncation_has_overtaken_proves_nothing_and_is_due_again
     log, disk = new_log({"flush.policy": "fsync"})
     for _ in range(3):
         append(log)
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     log.truncate_to(1, NOW_MS)
     append(log, b"another")
     append(log, b"another")
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert log.recovery_point == 0
     assert log.flush_due(NOW_MS)
     log.flush()
@@ -140,15 +140,15 @@ def test_a_flush_that_ends_first_does_not_take_the_names_of_one_that_is_under_wa
     log.flush()
     log.roll()
     append(log, b"second")
-    slow = log.begin_flush()
+    slow = log.plan_flush()
     append(log, b"third")
-    quick = log.begin_flush()
-    quick.sync()
-    log.finish_flush(quick)
+    quick = log.plan_flush()
+    quick.work()
+    quick.apply()
     assert log.recovery_point == 3
     assert survives_power_cuts(disk, contents(log))
-    slow.sync()
-    log.finish_flush(slow)
+    slow.work()
+    slow.apply()
     assert log.recovery_point == 3
 
 
@@ -166,31 +166,31 @@ def replicated_in_segments() -> tuple[PartitionLog, FaultyDisk]:
 def test_segments_that_are_truncated_away_under_a_flush_do_not_make_it_fail() -> None:
     """Their files were closed under its hands, which looked like a failed sync and took the replica offline."""
     log, _ = replicated_in_segments()
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     log.truncate_to(3, NOW_MS)
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert append(log).first_offset == 3
 
 
 def test_segments_that_retention_removes_under_a_flush_do_not_make_it_fail() -> None:
     log, _ = replicated_in_segments()
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     assert log.delete_old_segments(NOW_MS)
     assert log.remove_deleted_files(NOW_MS) > 0
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert log.recovery_point == 8
 
 
 def test_a_log_that_begins_again_under_a_flush_is_not_taken_for_flushed() -> None:
     log, disk = replicated_in_segments()
-    flush = log.begin_flush()
+    flush = log.plan_flush()
     log.restart_at(2)
     log.begin_epoch(EPOCH)
     append(log, b"after")
-    flush.sync()
-    log.finish_flush(flush)
+    flush.work()
+    flush.apply()
     assert log.recovery_point == 2
     log.close()
     assert open_files(disk) == []
@@ -198,12 +198,12 @@ def test_a_log_that_begins_again_under_a_flush_is_not_taken_for_flushed() -> Non
 
 def test_no_file_stays_open_once_the_last_flush_is_over() -> None:
     log, disk = replicated_in_segments()
-    flushes = [log.begin_flush(), log.begin_flush()]
+    flushes = [log.plan_flush(), log.plan_flush()]
     log.truncate_to(2, NOW_MS)
     held = len(open_files(disk))
     for flush in flushes:
-        flush.sync()
-        log.finish_flush(flush)
+        flush.work()
+        flush.apply()
     assert len(open_files(disk)) < held
     assert len(open_files(disk)) == len(log.segments)
     log.close()

@@ -36,7 +36,7 @@ from raylog.storage.compaction.key_map import MemoryBudget
 from raylog.storage.format.batch_codec import decode_batch
 from raylog.storage.format.control_records import Marker, MarkerType
 from raylog.storage.format.record_batch import read_header, split_batches
-from raylog.storage.log.flushing import LogFlush
+from raylog.storage.log.flushing import Flush
 from raylog.storage.log.recovery import OpenedAfter
 from tests.simulator.world.faulty_disk import MOMENTS, FaultyDisk, Moment, SimulatedCrash
 from tests.unit.storage.batches import MODERN, rows
@@ -109,7 +109,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model = LogModel()
         self.fuse: Fuse | None = None
         self.recovery_fuse: Fuse | None = None
-        self.flush: tuple[LogFlush, int, bool] | None = None  # (flush, end it makes safe, whether it was synced)
+        self.flush: tuple[Flush, int, bool] | None = None  # (flush, end it makes safe, whether it was synced)
         self.passes: list[tuple[int, int]] = []  # of compaction: (end, time)
         self.compacting = False
         self.open()
@@ -547,7 +547,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flush is None)
     @rule()
     def begin_flush(self) -> None:
-        self.flush = (self.log.begin_flush(), self.model.end, False)
+        self.flush = (self.log.plan_flush(), self.model.end, False)
 
     @precondition(lambda self: self.flush is not None)
     @rule()
@@ -555,7 +555,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.flush is not None
         flush, end, _ = self.flush
         self.flush = (flush, end, True)
-        self.perform(flush.sync, self.model.clone())
+        self.perform(flush.work, self.model.clone())
 
     @precondition(lambda self: self.flush is not None and self.flush[2])
     @rule()
@@ -563,7 +563,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.flush is not None
         flush, end, _ = self.flush
         self.flush = None
-        self.log.finish_flush(flush)
+        flush.apply()
         self.model.mark(recovery_point=max(self.model.marks.recovery_point, end))
 
     def flush_proves_nothing(self) -> None:

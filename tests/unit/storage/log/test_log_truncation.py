@@ -122,12 +122,12 @@ def test_a_cut_that_was_prepared_reads_nothing_again(
     expected.truncate_to(offset, NOW_MS)
     if not has_snapshots:
         log.directory.remove_snapshots(keep=())
-    prepared = log.prepare_truncation(offset, NOW_MS)
-    assert prepared is not None
-    prepared.carry_out()
+    planned = log.plan_truncation(offset, NOW_MS)
+    assert planned.has_work
+    planned.work()
     assert log.log_end_offset == 12
     monkeypatch.setattr(truncation, "replay", no_replay)
-    assert log.truncate_to(offset, NOW_MS, prepared) == offset
+    assert planned.apply() == offset
     assert known(log) == known(expected)
     assert log.last_stable_offset == expected.last_stable_offset
     assert log.producers.open_transactions() == expected.producers.open_transactions()
@@ -136,32 +136,31 @@ def test_a_cut_that_was_prepared_reads_nothing_again(
 def test_what_was_prepared_for_another_cut_or_an_earlier_log_is_not_used() -> None:
     expected, log = log_of_producers(), log_of_producers()
     expected.truncate_to(3, NOW_MS)
-    other, early = log.prepare_truncation(9, NOW_MS), log.prepare_truncation(3, NOW_MS)
-    assert other is not None
-    assert early is not None
-    other.carry_out()
-    early.carry_out()
-    log.truncate_to(6, NOW_MS, other)
-    log.truncate_to(3, NOW_MS, early)
+    other, early = log.plan_truncation(9, NOW_MS), log.plan_truncation(3, NOW_MS)
+    other.work()
+    early.work()
+    other._offset = 6
+    other.apply()
+    assert (log.log_end_offset, early.apply()) == (6, 3)
     assert known(log) == known(expected)
 
 
 def test_a_cut_goes_on_where_files_went_while_it_was_prepared() -> None:
     expected, log = log_of_producers(), log_of_producers()
     expected.truncate_to(9, NOW_MS)
-    prepared = log.prepare_truncation(9, NOW_MS)
-    assert prepared is not None
+    planned = log.plan_truncation(9, NOW_MS)
+    assert planned.has_work
     path = log.segments.containing(8).path(LOG_SUFFIX)
     log.disk.rename(path, path + ".away")
-    prepared.carry_out()
+    planned.work()
     log.disk.rename(path + ".away", path)
-    assert log.truncate_to(9, NOW_MS, prepared) == 9
+    assert planned.apply() == 9
     assert known(log) == known(expected)
 
 
 def test_nothing_is_to_be_prepared_where_nothing_is_read() -> None:
     log = log_of_producers()
-    assert [log.prepare_truncation(offset, NOW_MS) for offset in (0, 12, 20)] == [None] * 3
+    assert [log.plan_truncation(offset, NOW_MS).has_work for offset in (0, 12, 20)] == [False] * 3
 
 
 def test_a_transaction_whose_marker_is_gone_is_open_again() -> None:

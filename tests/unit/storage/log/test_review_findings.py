@@ -11,7 +11,7 @@ from raylog.storage.disk.checkpoints import write_checkpoint
 from raylog.storage.disk.disk import disk_error
 from raylog.storage.disk.sealed_file import SealBroken, write_sealed
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.log.flushing import LogFlush
+from raylog.storage.log.flushing import Flush
 from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
 from raylog.storage.segment.leader_epochs import FILE_NAME, LeaderEpochs
 from raylog.storage.segment.producer_state import ProducerStates
@@ -61,11 +61,11 @@ def test_a_flush_that_fails_is_over_and_due_again(monkeypatch: pytest.MonkeyPatc
     log, _ = new_log()
     append(log, b"a")
 
-    def refuse(flush: LogFlush) -> None:
+    def refuse(flush: Flush) -> None:
         raise DiskReadOnly("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogFlush, "sync", refuse)
+        patch.setattr(Flush, "work", refuse)
         with pytest.raises(DiskReadOnly):
             log.flush()
     assert log.flush_due(NOW_MS)
