@@ -51,7 +51,7 @@ _WITH_UNIT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 @dataclass(frozen=True)
 class Setting:
-    """What one configuration name accepts."""
+    """The values that one configuration name accepts."""
 
     name: str
     doc: str
@@ -81,7 +81,7 @@ def _number(name: str, text: str) -> int | None:
 
 
 def with_unit(name: str, text: str) -> int | float | None:
-    """How many milliseconds or bytes `7d`, `1.5s` or `512MiB` are, for the setting or option of this name.
+    """Return how many milliseconds or bytes `7d`, `1.5s` or `512MiB` are, for the setting or option of this name.
 
     None: the text is no number with a unit, or not with one that fits.
     """
@@ -94,7 +94,7 @@ def with_unit(name: str, text: str) -> int | float | None:
 
 
 def units_taken(name: str) -> str:
-    """What may be written beside numbers, for people. Empty: nothing."""
+    """Return what may be written beside numbers, for people. Empty: nothing."""
     return _units(name)[1]
 
 
@@ -154,7 +154,7 @@ def _setting(name: str, default: Any, read: Callable[[str, ConfigValue], Any], d
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """How the log of one topic behaves. Field names are the Kafka names with underscores."""
+    """The behaviour of one topic's log. Field names are the Kafka names with underscores."""
 
     cleanup_policy: str = _setting(
         "cleanup.policy",
@@ -309,7 +309,7 @@ class TopicConfig:
     )
 
     def min_insync(self, replicas: int) -> int:
-        """How many replicas have to be in sync, of a partition that has so many."""
+        """Return how many replicas have to be in sync, of a partition that has so many."""
         return self.min_insync_replicas or max(1, replicas - 1)
 
     @cached_property  # asked for every batch that is appended
@@ -326,7 +326,7 @@ class TopicConfig:
         return cls().with_changes(values)
 
     def with_changes(self, values: Mapping[str, ConfigValue | None]) -> TopicConfig:
-        """This configuration with some settings changed, checked together. None: back to the default."""
+        """Return this configuration with some settings changed, checked together. None: back to the default."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             field = _FIELDS.get(name)
@@ -339,7 +339,7 @@ class TopicConfig:
         return changed
 
     def overrides(self) -> dict[str, ConfigValue]:
-        """What differs from the defaults, under Kafka's names: `parse` makes the same configuration of it."""
+        """Return what differs from the defaults, under Kafka's names: `parse` makes the same configuration of it."""
         return {
             name: getattr(self, field.name)
             for name, field in _FIELDS.items()
