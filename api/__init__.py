@@ -1,1 +1,1 @@
-"""What people touch: starting a cluster, and a handle for all that can be asked of it."""
+"""The clients that programs use: starting a cluster, producing, consuming, administration, the command line."""

@@ -49,7 +49,9 @@ GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new
 
 
 class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, KafkaAdminNames):
-    """What `raylog.start` and `raylog.connect` return. It holds nothing that has to be closed."""
+    """The handle of a cluster, which `raylog.start` and `raylog.connect` return. It holds nothing that has to be
+    closed.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -98,11 +100,11 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
         return ask_admin(self._calls, DescribeTopic(name), timeout)
 
     def describe_replicas(self, name: str, *, timeout: float = CALL_SECONDS) -> tuple[ReplicaDescription, ...]:
-        """By partition, the preferred leader first."""
+        """Return the copies of each partition, by partition, the preferred leader first."""
         return ask_admin(self._calls, DescribeReplicas(name), timeout)
 
     def delete_topic(self, name: str, *, timeout: float = CALL_SECONDS) -> None:
-        """Its name is free at once; the brokers remove its data one after the other."""
+        """Delete a topic. Its name is free at once; the brokers remove its data one after the other."""
         ask_admin(self._calls, DeleteTopic(name), timeout)
 
     def _add_partitions(
@@ -113,7 +115,9 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
         assignment: Sequence[Sequence[int]] | None = None,
         timeout: float = CALL_SECONDS,
     ) -> TopicDescription:
-        """For `create_partitions`, which takes Kafka's arguments too, as `delete_records` and `elect_leaders` do."""
+        """Do what `create_partitions` does, which takes Kafka's arguments too, as `delete_records` and `elect_leaders`
+        do.
+        """
         return ask_admin(self._calls, CreatePartitions(name, total, assignment), timeout)
 
     def alter_topic_config(
@@ -141,7 +145,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
         return ask_admin(self._calls, DescribeClusterSettings(), timeout)
 
     def _begin_logs_at(self, starts: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
-        """For `delete_records`."""
+        """Do what `delete_records` does, with offsets by name and partition."""
         answer: dict[tuple[str, int], int] = self._calls.ask(
             "delete_records", dict(starts), INSIDE * timeout, timeout=timeout, repeatable=True
         )
@@ -152,7 +156,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
     def _elect_leaders(
         self, kind: Literal["preferred", "unclean"], partitions: Sequence[tuple[str, int]] | None, timeout: float
     ) -> dict[tuple[str, int], RaylogError]:
-        """For `elect_leaders`."""
+        """Do what `elect_leaders` does, with partitions by name and number."""
         return ask_admin(self._calls, ElectLeaders(kind, partitions), timeout)
 
     def reassign_partitions(
@@ -177,7 +181,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
     def cancel_reassignment(
         self, partitions: Sequence[tuple[str, int]] | None = None, *, timeout: float = CALL_SECONDS
     ) -> None:
-        """Back to the replicas from before. None: for all that are under way."""
+        """Go back to the replicas from before. None: for all reassignments that are under way."""
         ask_admin(self._calls, CancelReassignments(partitions), timeout)
 
     def change_replication_factor(self, name: str, replication_factor: int, *, timeout: float = CALL_SECONDS) -> None:
@@ -200,7 +204,7 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
         ask_admin(self._calls, DrainBroker(broker, force, wait), timeout)
 
     def undrain_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:
-        """It stays after all."""
+        """Keep the broker after all: new replicas may be placed on it again."""
         ask_admin(self._calls, UndrainBroker(broker), timeout)
 
     def remove_broker(self, broker: int, *, timeout: float = CALL_SECONDS) -> None:

@@ -52,7 +52,7 @@ class ClusterGroups:
         reason: str = "removed by an administrator",
         timeout: float = _CALL_SECONDS,
     ) -> None:
-        """By member id, or group_instance_id; with neither, all. One that lives joins anew.
+        """Remove members by member id or group_instance_id; with neither, all. A member that lives joins anew.
 
         UnknownGroup, UnknownMember.
         """
@@ -62,7 +62,7 @@ class ClusterGroups:
     def list_group_offsets(
         self, group_id: str, *, timeout: float = _CALL_SECONDS
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What it has committed. UnknownGroup."""
+        """Return what the group has committed. UnknownGroup."""
         return self._administer(lambda admin: admin.offsets(group_id), timeout)
 
     @formerly(group="group_id")
@@ -73,7 +73,8 @@ class ClusterGroups:
         *,
         timeout: float = _CALL_SECONDS,
     ) -> None:
-        """Of a group without members. GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd.
+        """Set committed offsets of a group without members. GroupNotEmpty, UnknownTopic, UnknownPartition,
+        OffsetBeyondEnd.
 
         >>> cluster.alter_group_offsets("billing", {("clicks", 0): 42})
         """
@@ -116,12 +117,14 @@ class ClusterGroups:
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float = _CALL_SECONDS
     ) -> None:
-        """Of topics that no member reads. UnknownGroup, GroupNotEmpty, UnknownTopic, UnknownPartition."""
+        """Delete committed offsets of topics that no member reads. UnknownGroup, GroupNotEmpty, UnknownTopic,
+        UnknownPartition.
+        """
         chosen = [TopicPartition(*each) for each in partitions]
         self._administer(lambda admin: admin.delete_offsets(group_id, chosen), timeout)
 
     def _administer(self, call: Callable[[GroupAdministration], Coroutine[Any, Any, _T]], timeout: float) -> _T:
-        """On the loop of this process's clients; nothing stays open."""
+        """Run `call` on the loop of this process's clients; nothing stays open."""
         from raylog.api.admin.group_administration import GroupAdministration
 
         return call_over_link(self, lambda link: call(GroupAdministration(link, timeout)), timeout)

@@ -58,12 +58,12 @@ def _until_gone(cluster: str, except_for: list[str], timeout: float) -> list[str
 
 
 def cluster_names() -> list[str]:
-    """Of all clusters on this Ray."""
+    """Return the names of all clusters on this Ray."""
     spaces = {entry["namespace"] for entry in list_named_actors(all_namespaces=True)}
     return sorted(each.removeprefix(_NAMESPACES) for each in spaces if each.startswith(_NAMESPACES))
 
 
 def actor_names(cluster: str) -> list[str]:
-    """Of all actors of the cluster that Ray does not take for dead."""
+    """Return the names of all actors of the cluster that Ray does not take for dead."""
     ours = namespace(cluster)
     return [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == ours]

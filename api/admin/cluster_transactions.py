@@ -40,7 +40,7 @@ class ClusterTransactions:
         return self._look_at_transactions(lambda admin: admin.list_transactions(), timeout)
 
     def describe_transaction(self, transactional_id: str, *, timeout: float = _CALL_SECONDS) -> TransactionDescription:
-        """What its coordinator knows of it. UnknownTransactionalId.
+        """Return what the coordinator of a transactional id knows of it. UnknownTransactionalId.
 
         >>> cluster.describe_transaction("transfers").partitions
         """
@@ -61,7 +61,7 @@ class ClusterTransactions:
     def find_hanging_transactions(
         self, *, topics: Collection[str] | None = None, timeout: float = _CALL_SECONDS
     ) -> HangingTransactions:
-        """Those that are open in a partition though no coordinator knows of them. There should be none.
+        """Find transactions that are open in a partition though no coordinator knows of them. There should be none.
 
         In these topics; None: in all, and among the offsets that transactions have staged for groups. A tuple, whose
         `unasked` names the partitions whose leader or group coordinator did not answer, and why. UnknownTopic; what

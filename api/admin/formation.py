@@ -160,7 +160,7 @@ class _Start:
         return cluster
 
     def _end_what_was_made(self) -> None:
-        """Unless another process made it, or has it in use."""
+        """End what this start has made, unless another process made it or has it in use."""
         try:
             is_ours = self._calls.ask("is_abandoned", self._id, timeout=_ABANDON_SECONDS, repeatable=True)
         except ClusterNotFound:
@@ -182,7 +182,7 @@ class _Start:
         return True
 
     def _search(self, places: Sequence[RayNode], here: str) -> list[Found]:
-        """What is on the disks of these nodes."""
+        """Return what is on the disks of these nodes."""
         tasks = {
             node.node_id: search_node(node.node_id, self._data_dir, self._brokers)
             for node in places
@@ -236,7 +236,8 @@ class _Start:
         ray.remote(ControllerActor).options(**options).remote(post)
 
     def _check_has_no_other_name(self, cluster_id: str) -> None:
-        """ClusterRunsAlready where a controller of this Ray has that cluster, even if it has no broker just now."""
+        """Raise ClusterRunsAlready where a controller of this Ray has that cluster, even if it has no broker just now.
+        """
         for name in cluster_names():
             if name == self._name:
                 continue

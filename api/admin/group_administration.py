@@ -49,7 +49,7 @@ _END_SECONDS: Final = 5.0  # a partition that nobody leads does not hold up what
 
 
 class ResetTo(NamedTuple):
-    """Where offsets are to be put: exactly one of these."""
+    """The place that offsets are put to: exactly one of these."""
 
     position: str | None = None  # "earliest", "latest"
     offset: int | None = None
@@ -57,7 +57,7 @@ class ResetTo(NamedTuple):
     shift: int | None = None  # from what is committed
 
     def check(self) -> None:
-        """ValueError."""
+        """Raise ValueError."""
         if sum(each is not None for each in self) != 1:
             raise ValueError("Say one of: to='earliest', to='latest', offset=…, timestamp_ms=…, shift=….")
         if self.position not in (None, "earliest", "latest"):
@@ -81,7 +81,7 @@ class GroupAdministration:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> tuple[GroupListing, ...]:
-        """Of all coordinators."""
+        """Return the groups of all coordinators."""
         try:
             view = await self._link.find_topic(OFFSETS_TOPIC, self._left())
         except UnknownTopic:
@@ -96,7 +96,7 @@ class GroupAdministration:
         return [GroupListing(*each) for each in answer.groups]
 
     async def describe(self, group: str) -> GroupDescription:
-        """UnknownGroup. What is behind is asked of the partitions' leaders."""
+        """Describe a group; how far it is behind is asked of the partitions' leaders. UnknownGroup."""
         told = await self._told(group)
         await self._learn_topics()
         members = tuple(self._member(each) for each in told.members)
@@ -112,7 +112,7 @@ class GroupAdministration:
         )
 
     async def offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """UnknownGroup."""
+        """Return the committed offsets of a group. UnknownGroup."""
         told = await self._told(group)
         await self._learn_topics()
         return self._committed(told)
@@ -120,17 +120,17 @@ class GroupAdministration:
     # --- changing -------------------------------------------------------------------------------------------------
 
     async def delete(self, group: str) -> None:
-        """UnknownGroup, GroupNotEmpty."""
+        """Raises UnknownGroup, GroupNotEmpty."""
         await self._ask_existing(group, DeleteGroup(group))
 
     async def remove_members(
         self, group: str, members: Collection[str], instances: Collection[str], reason: str
     ) -> None:
-        """UnknownGroup, UnknownMember."""
+        """Raises UnknownGroup, UnknownMember."""
         await self._ask_existing(group, RemoveMembers(group, tuple(members), tuple(instances), reason))
 
     async def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd."""
+        """Raises GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd."""
         check_group_id(group)
         await self._learn_topics()
         for partition in offsets:
@@ -146,7 +146,7 @@ class GroupAdministration:
             _all_done(await self._ask(group, AlterOffsets(group, portion)))
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """UnknownGroup; GroupNotEmpty of topics that members read."""
+        """Raises UnknownGroup; GroupNotEmpty of topics that members read."""
         await self._learn_topics()
         ids = [self._id_of(each) for each in partitions]
         _all_done(await self._ask_existing(group, DeleteOffsets(group, grouped(ids))))
@@ -159,7 +159,9 @@ class GroupAdministration:
         partitions: Collection[TopicPartition] | None,
         dry_run: bool,
     ) -> dict[TopicPartition, int]:
-        """Where each will be, or is now. GroupNotEmpty, UnknownTopic, UnknownPartition, UnknownGroup."""
+        """Return the offset of each partition after the reset, or now. GroupNotEmpty, UnknownTopic, UnknownPartition,
+        UnknownGroup.
+        """
         committed = await self._committed_before(group, dry_run, is_named=topics is not None or partitions is not None)
         chosen = self._chosen(committed, topics, partitions)
         if to.shift is not None:
@@ -172,7 +174,9 @@ class GroupAdministration:
     async def _committed_before(
         self, group: str, dry_run: bool, *, is_named: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Of a group that has no members, but in a dry run. One that is not there yet may begin where it `is_named`."""
+        """Return what a group without members has committed; in a dry run it may have members. One that is not there
+        yet may begin where it `is_named`.
+        """
         check_group_id(group)
         await self._learn_topics()
         try:
@@ -191,7 +195,7 @@ class GroupAdministration:
         topics: Collection[str] | None,
         partitions: Collection[TopicPartition] | None,
     ) -> list[TopicPartition]:
-        """What is named; where nothing is, all that is committed."""
+        """Return the named partitions; where none is named, all that have a committed offset."""
         if topics is None and partitions is None:
             return sorted(committed)
         named = list(partitions or ())
@@ -206,7 +210,7 @@ class GroupAdministration:
     async def _places(
         self, to: ResetTo, chosen: list[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, int]:
-        """Within what the logs hold."""
+        """Return the offset for each chosen partition, within what its log holds."""
         first = await self._look_up(chosen, EARLIEST)
         last = await self._look_up(chosen, LATEST)
         if to.timestamp_ms is not None:
@@ -229,7 +233,7 @@ class GroupAdministration:
         return await GroupCalls(self._link, group).ask_until(message, self._left())
 
     async def _ask_existing(self, group: str, message: Message) -> Message:
-        """Where there are no groups at all their topic is not made for this."""
+        """Ask the coordinator, but do not make the topic of groups for this where there are no groups at all."""
         check_group_id(group)
         try:
             await self._link.find_topic(OFFSETS_TOPIC, self._left())
@@ -257,7 +261,7 @@ class GroupAdministration:
         return topic_id, partition.partition
 
     def _named(self, partitions: Partitions) -> frozenset[TopicPartition]:
-        """Without those of topics that are gone."""
+        """Return these partitions without those of topics that are gone."""
         return frozenset(TopicPartition(self._names[id_], n) for id_, n in each_of(partitions) if id_ in self._names)
 
     def _member(self, told: DescribedMember) -> MemberDescription:
@@ -282,7 +286,7 @@ class GroupAdministration:
         return {each: found.offset for each, found in answers.items()}
 
     async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of those whose leader answers soon."""
+        """Return the ends of those logs whose leader answers soon."""
         found: dict[TopicPartition, int] = {}
         seconds = min(self._left(), _END_SECONDS)
 

@@ -92,7 +92,7 @@ class KafkaAdminNames:
                      timeout_ms, raise_errors)  # fmt: skip
 
     def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
-        """These topics; None: all but raylog's own."""
+        """Describe these topics; None: all but raylog's own."""
         names = self._handle.list_topics() if topics is None else _list_of(topics)
         return [self._handle.describe_topic(name) for name in names]
 
@@ -162,7 +162,8 @@ class KafkaAdminNames:
     def describe_configs(
         self, config_resources: Iterable[Resource], include_synonyms: bool = False, config_filter: object = "modified"
     ) -> dict[str, dict[str, dict[str, ConfigEntry]]]:
-        """By type ("topic", "broker") and name, the settings that differ from the defaults, or those of another filter.
+        """Return the settings that differ from the defaults, or those of another filter, by type ("topic", "broker")
+        and name.
 
         >>> found = cluster.describe_configs([raylog.ConfigResource("topic", "clicks")], config_filter="all")
         >>> found["topic"]["clicks"]["retention.ms"]["value"]
@@ -247,7 +248,7 @@ class KafkaAdminNames:
         group_coordinator_id: int | None = None,
         partitions: Iterable[tuple[str, int]] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, of these partitions or of all. UnknownGroup."""
+        """Return what a group has committed, of these partitions or of all. UnknownGroup."""
         found = self._handle.list_group_offsets(group_id)
         return found if partitions is None else {each: at for each, at in found.items() if each in {*partitions}}
 
@@ -302,7 +303,7 @@ class KafkaAdminNames:
         topic_partitions: TopicPartitions | None = None,
         timeout_ms: float | None = None,
     ) -> dict[tuple[str, int], RaylogError]:
-        """As `elect_leaders`."""
+        """Do what `elect_leaders` does."""
         return self.elect_leaders(election_type, topic_partitions, timeout_ms)
 
     def alter_partition_reassignments(
@@ -340,7 +341,7 @@ class KafkaAdminNames:
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def describe_transactions(self, transactional_ids: Sequence[str]) -> dict[str, TransactionDescription]:
-        """By transactional id. UnknownTransactionalId."""
+        """Describe transactions, by transactional id. UnknownTransactionalId."""
         return {each: self._handle.describe_transaction(each) for each in _list_of(transactional_ids)}
 
 

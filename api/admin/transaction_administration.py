@@ -74,11 +74,11 @@ class TransactionAdministration:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def list_transactions(self) -> tuple[TransactionListing, ...]:
-        """Of all coordinators."""
+        """Return the transactions of all coordinators."""
         return tuple(sorted(await self._listings(), key=lambda each: each.transactional_id))
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
-        """UnknownTransactionalId."""
+        """Raises UnknownTransactionalId."""
         record = await self._record(transactional_id)
         producer_id, epoch = identity_in_use(record)
         partitions = sorted(TopicPartition(topic, number) for topic, _, number in record.partitions)
@@ -116,7 +116,7 @@ class TransactionAdministration:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     async def abort(self, transactional_id: str) -> None:
-        """UnknownTransactionalId; InvalidTransactionState: none is open."""
+        """Raises UnknownTransactionalId; InvalidTransactionState: none is open."""
         record = await self._record(transactional_id)
         if record.phase != Phase.ONGOING:
             state = Phase(record.phase).words
@@ -141,7 +141,9 @@ class TransactionAdministration:
     # --- hanging ones ---------------------------------------------------------------------------------------------
 
     async def find_hanging(self, topics: Collection[str] | None) -> HangingTransactions:
-        """In these topics; None: in all. UnknownTopic; of transaction coordinators, what they do not answer with."""
+        """Find hanging transactions in these topics; None: in all. UnknownTopic, and what transaction coordinators do
+        not answer with.
+        """
         return await self._search(await self._partitions(topics))
 
     async def _search(self, partitions: Iterable[TopicPartition]) -> HangingTransactions:
@@ -163,7 +165,9 @@ class TransactionAdministration:
     async def _open_in(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[list[HangingTransaction], dict[TopicPartition, RaylogError]]:
-        """And what could not be asked soon: a partition without a leader must not hide the others."""
+        """Return the transactions that are open in these partitions, and the partitions that did not answer soon: one
+        without a leader must not hide the others.
+        """
         found: list[HangingTransaction] = []
         unasked: dict[TopicPartition, RaylogError] = {}
         seconds = min(_ASK_SECONDS, self._left() / _PHASES)
@@ -209,7 +213,7 @@ class TransactionAdministration:
         return orphans
 
     async def _has(self, transactional_id: str, found: HangingTransaction) -> bool:
-        """Or it had: one that has ended meanwhile is seen by asking the leader again."""
+        """Whether a coordinator has it, or had it: one that has ended meanwhile is seen by asking the leader again."""
         record = await self._record(transactional_id)
         if identity_in_use(record) != (found.producer_id, found.epoch):
             return True
@@ -246,5 +250,5 @@ class TransactionAdministration:
 
 
 def _key(hanging: HangingTransaction) -> _Key:
-    """What is the same however often it is looked at."""
+    """Return what stays the same however often the transaction is looked at."""
     return hanging.partition, hanging.first_offset, hanging.producer_id, hanging.epoch

@@ -1,4 +1,4 @@
-"""Where the console script begins: an interrupt at any time, also while modules are imported, ends it with its code."""
+"""Start of the console script: an interrupt at any time, also while modules are imported, ends it with its code."""
 
 from __future__ import annotations
 

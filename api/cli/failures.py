@@ -1,4 +1,4 @@
-"""From what went wrong to the one line that says so, and the exit code.
+"""The one line that says what went wrong, and the exit code.
 
 A name that is not there is answered with the one that was probably meant, where the cluster can tell.
 """
@@ -85,7 +85,7 @@ def _meant(name: str, ask: Callable[[], Iterable[str]], kind: str) -> str:
 
 
 def _asked(ask: Callable[[], Iterable[str]]) -> list[str]:
-    """What there is, where that can be found out: it is the first error that has to be told."""
+    """Return what there is, where that can be found out: the first error is the one that has to be told."""
     try:
         return sorted(ask())
     except Exception:  # noqa: BLE001  # Ray's too, which are not to be imported for this

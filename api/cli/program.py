@@ -1,8 +1,8 @@
 """The root of the command line: which commands there are, and how a run of one ends.
 
 What must stay true: whatever goes wrong is one line on stderr and an exit code (`exit_codes.py`), never a traceback,
-unless RAYLOG_TRACEBACK is set. Who names no command is told which there are. A command's module is imported when it
-is called or listed, not before.
+unless RAYLOG_TRACEBACK is set. Without a command the program says which there are. A command's module is imported
+when it is called or listed, not before.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _say(text: str) -> None:
 
 
 def _leave_stdout() -> None:
-    """Whoever read has seen enough. What is still buffered has to go somewhere when the interpreter ends."""
+    """Let stdout go nowhere: its reader has left, and what is still buffered has to go somewhere at the end.
+    """
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""From whatever names a cluster to where its brokers take streams, and how near each is to this process.
+"""The way from whatever names a cluster to its brokers' streams, and how near each broker is to this process.
 
     a name, or nothing    raylog.connect: through Ray
     a Cluster             its controller is asked, through Ray
@@ -26,7 +26,7 @@ from raylog.actors.protocol.endpoint import Endpoint
 
 
 class ClusterHandle(Protocol):
-    """What a client needs of a `Cluster`."""
+    """The part of a `Cluster` that a client needs."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +35,7 @@ class ClusterHandle(Protocol):
 
 @dataclass(frozen=True)
 class LinkAddress:
-    """What a link to a cluster is made of."""
+    """The parts that a link to a cluster is made of."""
 
     place: Place
     node_id: str  # of the Ray node that this process is on; empty: none of the cluster's
@@ -47,7 +47,7 @@ class LinkAddress:
         return self.place.cluster_id
 
     def finder(self, env: Environment) -> Callable[[], Awaitable[Sequence[Endpoint]]] | None:
-        """For a link: where brokers are now."""
+        """Return the function by which a link finds out where brokers are now."""
         ask_again = self.ask_again
         if ask_again is None:
             return None
@@ -61,7 +61,7 @@ class LinkAddress:
 
 
 def name_of(cluster: ClusterHandle | ClusterAccess | str | None) -> str:
-    """For people: what an option `cluster` means."""
+    """Return what an option `cluster` means, for people."""
     if isinstance(cluster, ClusterAccess):
         return cluster.cluster_id
     if cluster is None or isinstance(cluster, str):
@@ -92,7 +92,7 @@ def _bootstrap(access: ClusterAccess, node_id: str) -> tuple[Endpoint, ...]:
 
 
 def _by_ray() -> tuple[str, str] | None:
-    """This process's node and the address of that, where it is connected to Ray. Both are known without asking it."""
+    """Return this process's node and its address, where it is connected to Ray. Both are known without asking Ray."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None

@@ -1,4 +1,4 @@
-"""What producers and consumers take as options: names, defaults and checks, each in one place.
+"""Options of producers and consumers: names, defaults and checks, each in one place.
 
     @dataclass(frozen=True)
     class ConsumerOptions(ClientOptions):
@@ -28,7 +28,7 @@ _Options = TypeVar("_Options", bound="ClientOptions")
 
 @dataclass(frozen=True)
 class Option:
-    """What one option accepts."""
+    """The values that one option accepts."""
 
     name: str
     default: object
@@ -64,7 +64,7 @@ class ClientOptions:
         return tuple(Option(each.name, each.default, each.metadata["doc"], each.metadata["check"]) for each in fields)
 
     def check_together(self) -> None:
-        """InvalidConfig where values that are fine alone do not go together."""
+        """Raise InvalidConfig where values that are fine alone do not go together."""
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> UnknownConfig:

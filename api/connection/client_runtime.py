@@ -63,7 +63,7 @@ class ClientRuntime:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """From any other thread: do this on the loop, and wait for it. Ctrl-C, and the time-out, cancel it.
+        """Run this on the loop, from any other thread, and wait for it. Ctrl-C and the time-out cancel it.
 
         None: `work` has a time-out of its own. RequestTimedOut, ClientOfOtherProcess, StreamNotOpen.
         """
@@ -77,7 +77,7 @@ class ClientRuntime:
             raise
 
     def submit(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
-        """From any thread: do this on the loop. ClientOfOtherProcess, StreamNotOpen."""
+        """Start this on the loop, from any thread. ClientOfOtherProcess, StreamNotOpen."""
         try:
             self.check("client")
             if threading.current_thread() is self._thread:
@@ -131,7 +131,7 @@ class ClientRuntime:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """At the end of the process; a second call does nothing."""
+        """End the runtime with the process; a second call does nothing."""
         if self._is_over or self.pid != os.getpid():
             return
         ending = self.submit(self._close_all())
@@ -174,7 +174,9 @@ class ClientRuntime:
 
 
 async def _end_tasks() -> None:
-    """Of clients that nobody has closed and that hold nothing, such as consumers: Python would complain of them."""
+    """End tasks of clients that nobody has closed and that hold nothing, such as consumers: Python would complain of
+    them.
+    """
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -207,7 +209,7 @@ _making = threading.Lock()
 
 
 def client_runtime() -> ClientRuntime:
-    """That of this process, made if there is none."""
+    """Return the runtime of this process, made if there is none."""
     global _runtime  # noqa: PLW0603 (a process has one)
     with _making:
         if _runtime is None:
@@ -230,7 +232,7 @@ def _close_at_end_of_multiprocessing_child() -> None:
 
 
 def _forget() -> None:
-    """In the child of a fork, where another thread of the parent may have held the lock.
+    """Start anew in the child of a fork, where another thread of the parent may have held the lock.
 
     The loop stays for ever: for uvloop it is still running, and to let go of a loop that runs ends the process.
     """

@@ -82,7 +82,7 @@ class ControllerCalls:
         raise ClusterNotReady(self.cluster, round(timeout * 1000), reason)
 
     def find(self) -> Any:
-        """Its actor. ClusterNotFound where none has the name."""
+        """Return the controller's actor. ClusterNotFound where none has the name."""
         try:
             return ray.get_actor(CONTROLLER, namespace=self._namespace)
         except ValueError:
@@ -101,7 +101,7 @@ class ControllerCalls:
 
 
 def _answer(reference: ray.ObjectRef[Any], timeout: float, notices: WaitNotices) -> Any:
-    """What `ray.get` returns. That one warns in every asyncio actor, also on a thread that may well block."""
+    """Return what `ray.get` returns. That one warns in every asyncio actor, also on a thread that may well block."""
     answer = reference.future()
     if wait_in_slices(answer, timeout, notices.tell_if_due):
         return answer.result()
@@ -109,7 +109,7 @@ def _answer(reference: ray.ObjectRef[Any], timeout: float, notices: WaitNotices)
 
 
 def plain_error(error: RayError) -> BaseException:
-    """What the actor or task raised, without Ray's wrapping, where it was an error of raylog's."""
+    """Return the error that the actor or task raised, without Ray's wrapping, where it was an error of raylog's."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, RaylogError) else error
 

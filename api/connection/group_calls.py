@@ -50,7 +50,7 @@ class GroupCalls:
         return (await self._link.ask(place, message, timeout=left)).message
 
     async def ask_until(self, message: Message, timeout: float) -> Message:
-        """Again and again until there is an answer, or an error that no repetition mends.
+        """Ask again and again until there is an answer, or an error that no repetition mends.
 
         GroupRequestTimedOut; GroupNotRead where nothing was to be changed.
         """

@@ -1,4 +1,4 @@
-"""What people who come from Kafka type out of habit, and the sentence that helps. Decides; touches nothing."""
+"""Names that people who come from Kafka type out of habit, and the sentence that helps. Decides; touches nothing."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def plain(name: str) -> str:
 
 
 def hint_for(name: str) -> str:
-    """What to do about an option that is Kafka's and has none here. Empty: it is not known."""
+    """Return what to do about an option that is Kafka's and has none here. Empty: it is not known."""
     wanted = plain(name)
     return _HINTS.get(wanted) or (_ADMISSION if wanted.startswith(_SECURITY) else "")
 
 
 def name_here(name: str) -> str | None:
-    """How raylog calls an option that Kafka's clients call so."""
+    """Return raylog's name of an option that Kafka's clients call so."""
     return _NAMES.get(plain(name))
 
 
 def keywords_wanted(client: str) -> str:
-    """For those who give all options in one dictionary."""
+    """Return advice for programs that give all options in one dictionary."""
     return (
         f"{client} takes its options as keywords, with kafka-python's names: {client}(client_id='mine', …), and not in "
         f"a dictionary. {NO_ADDRESSES}"

@@ -1,4 +1,4 @@
-"""Who leads a partition now, and what to do when asking it has failed: for the requests of consumers.
+"""The leader of a partition now, and what to do when asking it has failed: for the requests of consumers.
 
 What must stay true: after a failure nobody is asked again before metadata tells of another leader, or a pause is over;
 so neither a partition without a leader nor a broken network makes a loop spin.
@@ -61,7 +61,7 @@ async def ask_until_answered(
     ask: Callable[[PartitionLeader, float], Awaitable[_Answer]],
     timeout: float,
 ) -> _Answer:
-    """Whoever leads it. `ask` is called again until it returns.
+    """Ask the leader of a partition, whichever replica that is. `ask` is called again until it returns.
 
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
     """

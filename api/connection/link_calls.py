@@ -13,7 +13,7 @@ _GRACE_SECONDS: Final = 1.0  # in which a call that is out of time says so itsel
 
 
 def call_over_link(cluster: object, call: Callable[[ClusterLink], Coroutine[Any, Any, _T]], timeout: float) -> _T:
-    """On the loop of this process's clients; nothing stays open. `cluster`: a `Cluster`."""
+    """Run `call` on the loop of this process's clients; nothing stays open. `cluster`: a `Cluster`."""
     from raylog.api.connection.client_access import link_address
     from raylog.api.connection.client_runtime import client_runtime
 

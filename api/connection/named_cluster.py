@@ -21,12 +21,12 @@ class NamedCluster:
         self._calls = ControllerCalls(name)
 
     def access(self, timeout: float = CALL_SECONDS) -> ClusterAccess:
-        """What a client of this cluster needs to open streams. It holds the clients' secret."""
+        """Return what a client of this cluster needs to open streams. It holds the clients' secret."""
         answer: ClusterAccess = self._calls.ask("access", timeout=timeout, repeatable=True)
         return answer
 
     def wait_until_ready(self, timeout: float = CALL_SECONDS) -> None:
-        """Until there is a controller that takes calls. ClusterNotFound, ClusterNotReady."""
+        """Wait until there is a controller that takes calls. ClusterNotFound, ClusterNotReady."""
         self._calls.ask("wait_until_ready", INSIDE * timeout, timeout=timeout, repeatable=True)
 
 

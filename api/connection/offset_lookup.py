@@ -1,4 +1,4 @@
-"""Where a log begins, where it ends, and which offset belongs to a time: questions to leaders.
+"""Offsets of a log: its beginning, its end, and the one that belongs to a time. Leaders are asked for them.
 
 What must stay true: an end offset that was told never goes back. A leader that cannot know its end yet says so
 (OffsetNotAvailable, rule 16), and is asked again.
@@ -35,7 +35,8 @@ async def ask_offset(
 async def look_up(
     link: ClusterLink, wanted: Mapping[TopicPartition, int], committed: bool, timeout: float
 ) -> dict[TopicPartition, ListedOffset]:
-    """For each partition the offset at its timestamp (or LATEST, EARLIEST). All at once, each until it is known.
+    """Return for each partition the offset at its timestamp (or LATEST, EARLIEST). All are asked at once, each until it
+    is known.
 
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
     """

@@ -38,7 +38,7 @@ def lists_options(
 
 
 def in_units(name: str, value: float) -> str:
-    """For people, where it is so much of a larger unit: ` (32MiB)`."""
+    """Return the value in a larger unit, for people, where it is so much of one: ` (32MiB)`."""
     written = readable(name, value)
     return "" if written == str(value) else f" ({written})"
 

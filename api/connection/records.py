@@ -1,4 +1,4 @@
-"""What clients hand out and take in: partitions, offsets and records, as plain tuples with names.
+"""Tuples with names that clients hand out and take in: partitions, offsets and records.
 
 Fields are those of kafka-python where it has them. They are tuples because one is made per record: nothing else with
 names is made as fast, and they compare, hash, unpack and pickle.
@@ -27,7 +27,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Where the first record at or after some time is, and its own timestamp (milliseconds since 1970)."""
+    """The offset of the first record at or after some time, and its own timestamp (milliseconds since 1970)."""
 
     offset: int
     timestamp: int
@@ -43,7 +43,9 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """As whom a consumer was handed its records: what a producer names when it commits offsets in a transaction."""
+    """The member that a consumer was when it was given its records. A producer names it when it commits offsets in a
+    transaction.
+    """
 
     group_id: str
     member_id: str  # empty: none, or not a member yet, or not any more
@@ -52,7 +54,7 @@ class GroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """What became of one sent record.
+    """The outcome of one sent record.
 
     `offset` is −1 under acks=0, and where a repeated batch was found in the log without its offset. `timestamp` is in
     milliseconds since 1970: the producer's, or the broker's where `message.timestamp.type` says LogAppendTime. Sizes

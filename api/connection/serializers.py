@@ -1,4 +1,4 @@
-"""What makes bytes of keys and values, and the type errors where nothing does.
+"""Functions that make bytes of keys and values, and the type errors where there is none.
 
 A serializer is a function of the object, or an object with kafka-python's `serialize(topic, headers, data)`:
 
@@ -74,7 +74,7 @@ def _serialized(what: str, topic: str, headers: Headers, data: Any, serialize: S
 
 
 def name_of(function: Any) -> str:
-    """What people call a serializer or deserializer: `json.dumps`, or the class of an object."""
+    """Return what people call a serializer or deserializer: `json.dumps`, or the class of an object."""
     function = function.function if isinstance(function, _Plain) else getattr(function, "__self__", function)
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"

@@ -1,4 +1,4 @@
-"""What a consumer has on its process's client loop: made, and taken down."""
+"""Parts of a consumer on its process's client loop: how they are made, and ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSE_SECONDS: Final = 5.0
 
 
 def open_link(runtime: ClientRuntime, cluster: Any, timeout: float) -> ClusterLink:
-    """To the cluster that is meant, shared with other clients of this process."""
+    """Open the link to the cluster that is meant, shared with other clients of this process."""
     address = link_address(cluster, timeout)
     return runtime.run(runtime.acquire_link(address), timeout)
 
@@ -58,7 +58,9 @@ async def join_group(
 def let_go(
     runtime: ClientRuntime, fetcher: Fetcher, buffer: FetchBuffer, link: ClusterLink, group: GroupSubscription | None
 ) -> None:
-    """On whatever thread the last reference went, perhaps on the loop itself: it waits for nothing."""
+    """End what a consumer has on the loop, on whatever thread its last reference went. It waits for nothing: this may
+    be the loop itself.
+    """
 
     async def end() -> None:
         if group is not None:

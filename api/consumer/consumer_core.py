@@ -1,4 +1,4 @@
-"""What both consumers are made of: subscription and positions, the fetcher on the client loop, and the group.
+"""The core of both consumers: subscription and positions, the fetcher on the client loop, and the group.
 
     Consumer, AsyncConsumer, ParallelConsumer ──► ConsumerCore ──► SubscriptionState ──► Fetcher (on the client loop)
 
@@ -79,7 +79,7 @@ class ConsumerCore:
         return f"<{kind} of {', '.join([*of, state])}>"
 
     def check_open(self) -> None:
-        """ConsumerClosed, or that this process was forked from the consumer's."""
+        """Raise ConsumerClosed, or that this process was forked from the consumer's."""
         if self.is_closed and self._closing_thread != threading.get_ident():
             raise ConsumerClosed
         self.runtime.check("consumer")

@@ -84,7 +84,9 @@ class ConsumerQueries:
 
 
 def check_topics(topics: tuple[object, ...], client: str) -> None:
-    """TypeError: a positional argument of `Consumer(…)` is not a topic, but a dictionary of options, for example."""
+    """Raise TypeError where a positional argument of `Consumer(…)` is not a topic, but a dictionary of options, for
+    example.
+    """
     for topic in topics:
         if isinstance(topic, Mapping):
             raise TypeError(keywords_wanted(client))

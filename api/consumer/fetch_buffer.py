@@ -1,4 +1,4 @@
-"""From a fetcher, on the loop of the process's clients, to the one thread that polls.
+"""The way of fetched data from the loop of the process's clients to the one thread that polls.
 
     fetcher ──take──► pump (a task) ──► at most two takes wait here ──► first, taken, wait (the polling thread)
 
@@ -70,7 +70,7 @@ class FetchBuffer:
     # --- on the thread that polls ---------------------------------------------------------------------------------
 
     def first(self) -> Item | None:
-        """What has come first, or nothing; without waiting."""
+        """Return the item that has come first, or nothing; without waiting."""
         while self._arrived and not self._arrived[0]:
             self._arrived.popleft()
             self._let_pump_go_on()
@@ -82,7 +82,7 @@ class FetchBuffer:
         return None
 
     def taken(self) -> None:
-        """That is dealt with."""
+        """Drop the first item, which is dealt with."""
         self._arrived[0].popleft()
 
     def _let_pump_go_on(self) -> None:
@@ -90,11 +90,11 @@ class FetchBuffer:
             self._loop.call_soon_threadsafe(self._go_on)
 
     def wait(self, seconds: float) -> None:
-        """Until something has come, somebody wakes this thread, or some of the time is over."""
+        """Wait until something has come, somebody wakes this thread, or some of the time is over."""
         self._signal.acquire(timeout=min(seconds, _SLICE_SECONDS))
 
     def expect(self) -> None:
-        """From here on whatever comes ends the next wait. To be called before one looks at what is there."""
+        """Have whatever comes from here on end the next wait. To be called before one looks at what is there."""
         self._signal.acquire(blocking=False)
 
     def wake(self) -> None:

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupSubscription:
-    """Of one consumer with a `group_id`. `begin` once, with what lives on the loop."""
+    """The group of one consumer with a `group_id`. `begin` is called once, with what lives on the loop."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class GroupSubscription:
         return bool(self.topics or self.pattern)
 
     def subscribe(self, topics: Iterable[str], pattern: str, listener: ListensToRebalances | None) -> None:
-        """InvalidSubscription, ConflictingSubscription."""
+        """Raises InvalidSubscription, ConflictingSubscription."""
         check_pattern(self.group, pattern)
         if self._subscriptions.positions and not self.is_subscribed:
             raise ConflictingSubscription("partitions were assigned, and now topics are named")
@@ -205,7 +205,7 @@ class GroupSubscription:
         self._call_listener("on_partitions_assigned", partitions)
 
     def _asked_back(self, event: AskedBack) -> None:
-        """Nobody waits for the commit here: what is polled meanwhile are partitions that stay."""
+        """Give partitions back. Nobody waits for the commit here: what is polled meanwhile are partitions that stay."""
         held = frozenset(each for each in event.partitions if each in self._subscriptions.positions)
         _log.info("Group %s: gives up %s.", self.group, _shown(held))
         try:
@@ -247,7 +247,9 @@ class GroupSubscription:
             self._begin_at(event)
 
     def _call_listener(self, call: str, partitions: frozenset[TopicPartition]) -> None:
-        """ListenerFailed. What a listener does not have it does not hear of; what is lost counts as revoked then."""
+        """Call the listener, if it has this method. What is lost counts as revoked for a listener that does not hear of
+        losses. ListenerFailed.
+        """
         if not partitions or self._listener is None:
             return
         method = getattr(self._listener, call, None)
@@ -266,7 +268,7 @@ class GroupSubscription:
     # --- committing -----------------------------------------------------------------------------------------------
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition's reading stands."""
+        """Return the offset up to which each partition was read."""
         collector = self._subscriptions.collector
         found = {}
         for partition in self._subscriptions.positions:
@@ -296,7 +298,7 @@ class GroupSubscription:
         given: dict[TopicPartition, OffsetAndMetadata],
         callback: CommitCallback | None,
     ) -> None:
-        """On the loop."""
+        """Take the outcome of a commit, on the loop."""
         error = RaylogError("it was cancelled") if done.cancelled() else done.exception()
         if error is None:
             self._note_committed(given)
@@ -309,7 +311,9 @@ class GroupSubscription:
             self._callbacks.popleft()()
 
     def _speaker(self) -> Speaker | None:
-        """Whose commits these are: what waits its turn must not be taken for what is read after a loss."""
+        """Return the member whose commits these are: what waits its turn must not be taken for what is read after a
+        loss.
+        """
         return self._reads_as if self._reads_as[0] else None
 
     def _note_committed(self, given: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -362,7 +366,7 @@ class GroupSubscription:
 
 
 def _nothing() -> None:
-    """Before `begin`."""
+    """Do nothing: the call before `begin`."""
 
 
 def _shown(partitions: Collection[TopicPartition]) -> str:

@@ -1,4 +1,4 @@
-"""What every kind of consumer is made of: its positions, what is handed out, and its orders to the fetcher.
+"""The state of every kind of consumer: its positions, what was fetched, and its orders to the fetcher.
 
     facade (threads, or asyncio) ──► SubscriptionState ──orders──► Fetcher (on its loop)
                                             ◄──────items──────────────┘
@@ -30,7 +30,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class SubscriptionState:
-    """Of one consumer."""
+    """The state of one consumer."""
 
     def __init__(self, options: ConsumerOptions, tell: Tell) -> None:
         self._options = options
@@ -105,7 +105,7 @@ class SubscriptionState:
     # --- from where -----------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """NotAssigned; ValueError where that can be no offset."""
+        """Raises NotAssigned; ValueError where that can be no offset."""
         if type(offset) is not int or not 0 <= offset <= _MAX_OFFSET:
             raise ValueError(f"An offset is a whole number from 0 on, and not {offset!r}.")
         self._drop(partition)
@@ -113,7 +113,7 @@ class SubscriptionState:
         self._restart(partition)
 
     def seek_to(self, partitions: Sequence[TopicPartition], look_for: int) -> None:
-        """To the beginning, the end, or a time; without any named, all. NotAssigned."""
+        """Move to the beginning, the end, or a time; where no partition is named, in all. NotAssigned."""
         named = partitions or list(self.positions)
         for partition in named:
             self._drop(partition)
@@ -122,7 +122,7 @@ class SubscriptionState:
             self._restart(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """NotAssigned."""
+        """Raises NotAssigned."""
         chosen = list(partitions)
         for partition in chosen:
             self.positions[partition].is_paused = True
@@ -130,7 +130,7 @@ class SubscriptionState:
         self._tell(lambda fetcher: fetcher.pause(chosen))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """NotAssigned."""
+        """Raises NotAssigned."""
         chosen = list(partitions)
         for partition in chosen:
             self.positions[partition].is_paused = False

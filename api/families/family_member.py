@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FamilyMember(Producer):
-    """In a task of a job; `ticket` is from the job's `TransactionFamily`.
+    """A member of a family, in a task of a job; `ticket` is from the job's `TransactionFamily`.
 
         with FamilyMember(ticket, cluster=access) as member:
             member.send_many("counts", values, keys=keys)

@@ -52,7 +52,7 @@ class FamilyRequests:
         self._tasks = BackgroundTasks(self._broke)
 
     async def init(self, seconds: float) -> None:
-        """InvalidTransactionTimeout, InvalidTransactionalId, TransactionPending."""
+        """Raises InvalidTransactionTimeout, InvalidTransactionalId, TransactionPending."""
         asked = InitFamily(self._name, self._holder, self._timeout_ms, self._keep_ms)
         answer = await self._ask("init", asked, FamilyInitialised, seconds)
         self.ticket = FamilyTicket(self._name, answer.epoch)
@@ -62,7 +62,7 @@ class FamilyRequests:
             self._tasks.start(self._keep())
 
     async def commit(self, batch: int, works: Sequence[FamilyWork], seconds: float) -> None:
-        """FamilyFenced, FamilyTooLarge, TransactionAborted, TransactionPending."""
+        """Raises FamilyFenced, FamilyTooLarge, TransactionAborted, TransactionPending."""
         winners = tuple((work.number, work.producer_id, work.epoch) for work in works)
         await self._end("commit", batch, winners, seconds)
         if self.last_batch < batch:
@@ -70,7 +70,7 @@ class FamilyRequests:
             raise TransactionAborted(self._name, reason)
 
     async def abort(self, seconds: float) -> None:
-        """FamilyFenced, TransactionPending."""
+        """Raises FamilyFenced, TransactionPending."""
         await self._end("abort", NO_BATCH, (), seconds)
 
     async def close(self) -> None:
@@ -94,7 +94,7 @@ class FamilyRequests:
                 _log.warning("The coordinator of the transaction family %r did not hear of it: %s", self._name, error)
 
     def _broke(self, error: BaseException) -> None:
-        """Its members time out, and so its next commit is refused."""
+        """Log that nothing renews the family any more: its members time out, and so its next commit is refused."""
         _log.critical("The coordinator of %r hears no more of its driver.", self._name, exc_info=error)
 
     async def _ask(self, name: str, message: Message, expected: type[_Answer], seconds: float) -> _Answer:

@@ -20,14 +20,14 @@ from raylog.errors import InvalidTransactionState
 
 
 class FamilyTicket(NamedTuple):
-    """What a task needs to join the family of its job. To be sent to it."""
+    """The data that a task needs to join the family of its job. To be sent to the task."""
 
     family: str
     epoch: int
 
 
 class FamilyWork(NamedTuple):
-    """What a member has delivered: to be sent to its driver, who makes it count."""
+    """The records that a member has delivered: to be sent to its driver, which makes them count."""
 
     number: int
     producer_id: int
@@ -35,10 +35,10 @@ class FamilyWork(NamedTuple):
 
 
 class MemberRequests(TransactionRequests):
-    """Of one sender, whose options have the family as their transactional id."""
+    """The transaction requests of one sender, whose options have the family as their transactional id."""
 
     async def join(self, ticket: FamilyTicket, seconds: float) -> None:
-        """FamilyFenced. TransactionPending: not in time."""
+        """Raises FamilyFenced. TransactionPending: not in time."""
         call = self._called("join", seconds)
         async with self._turn:
             self.transaction.check_uninitialised()
@@ -46,7 +46,7 @@ class MemberRequests(TransactionRequests):
             self.transaction.joined(answer.transactional_id, Writer(answer.producer_id, answer.epoch, True))
 
     async def finish(self, seconds: float) -> FamilyWork:
-        """TransactionAborted: something of it was not delivered. TransactionPending: finish again."""
+        """Raises TransactionAborted: something of it was not delivered. TransactionPending: finish again."""
         await super().commit(seconds)
         writer, member = self.transaction.writer, split_member(self.transaction.transactional_id)
         assert writer is not None
@@ -57,7 +57,7 @@ class MemberRequests(TransactionRequests):
         raise InvalidTransactionState("A member's transaction is committed by the driver of its family: call finish.")
 
     async def _end(self, call: TransactionCall, *, commits: bool) -> None:  # noqa: ARG002
-        """Nobody is asked: the driver ends it, or its time does."""
+        """Ask nobody: the driver ends the transaction, or its time does."""
         if not commits:
             assert self.transaction.writer is not None
             self.transaction.ended(self.transaction.writer)

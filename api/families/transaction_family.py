@@ -68,7 +68,7 @@ class TransactionFamily(ProcessBound):
 
     @property
     def ticket(self) -> FamilyTicket:
-        """For the tasks: what `FamilyMember` takes."""
+        """The ticket that `FamilyMember` takes, for the tasks."""
         return self._requests.ticket
 
     @property

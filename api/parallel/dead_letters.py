@@ -57,7 +57,7 @@ def _text_of(error: BaseException) -> str:
 
 
 class DeadLetters:
-    """Of one consumer; `write` from any of its workers. UnknownTopic, and what a Producer raises."""
+    """The dead letters of one consumer; any of its workers may `write`. UnknownTopic, and what a Producer raises."""
 
     def __init__(self, topic: str, group: str, cluster: Any) -> None:
         self.topic = topic
@@ -66,7 +66,7 @@ class DeadLetters:
         self._seconds = self._producer.options.delivery_timeout_ms / 1000 + _MARGIN_SECONDS
 
     def write(self, record: ConsumerRecord, error: BaseException, attempts: int) -> None:
-        """It is acknowledged when this returns."""
+        """Write a record; it is acknowledged when this returns."""
         headers = dead_letter_headers(self._group, record, error, attempts)
         self._producer.send(self.topic, record.value, record.key, headers).result(self._seconds)
 

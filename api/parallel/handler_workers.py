@@ -47,7 +47,7 @@ def start_workers(work: SharedWork, options: ParallelOptions, dead_letters: Dead
 
 
 class Attempts:
-    """What a worker does with one task."""
+    """The steps of a worker with one task."""
 
     def __init__(self, work: SharedWork, options: ParallelOptions, dead_letters: DeadLetters | None) -> None:
         self._work = work
@@ -91,7 +91,7 @@ class Attempts:
         await asyncio.to_thread(self._put_aside, task)
 
     def _readable(self, record: ConsumerRecord) -> ConsumerRecord:
-        """RecordUnreadable."""
+        """Raises RecordUnreadable."""
         if self._key is None and self._value is None:
             return record
         try:
@@ -116,7 +116,9 @@ class Attempts:
         return is_tried_again
 
     def _put_aside(self, task: Task) -> None:
-        """Its handler has had its attempts. To be done again where the dead letter topic cannot be reached just now."""
+        """Put a record aside whose handler has had its attempts. It is done again where the dead letter topic cannot be
+        reached just now.
+        """
         record, error = task.record, task.error
         assert error is not None
         place = record.topic, record.partition, record.offset
@@ -199,7 +201,9 @@ def _join(thread: threading.Thread, deadline: float) -> None:
 
 
 class CoroutineWorkers:
-    """On a loop and a thread of its own, so that neither the program's loop nor that of raylog's clients waits."""
+    """Workers on a loop and a thread of their own, so that neither the program's loop nor that of raylog's clients
+    waits.
+    """
 
     def __init__(self, work: SharedWork, count: int, run: Callable[[Task], Coroutine[Any, Any, None]]) -> None:
         self._work = work

@@ -287,7 +287,7 @@ class ParallelConsumer(ProcessBound):
 
 
 class _Listener(RebalanceListener):
-    """What becomes of the work when partitions go."""
+    """Follows what becomes of the work when partitions go."""
 
     def __init__(self, work: SharedWork, consumer: Consumer, options: ParallelOptions) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""What the workers of a ParallelConsumer and the thread that polls share: `ParallelWork` behind one lock.
+"""Work that the workers of a ParallelConsumer and the polling thread share: `ParallelWork` behind one lock.
 
 What must stay true:
 - `ParallelWork` is touched under the lock only, and nothing is waited for under it but the lock itself.
@@ -27,11 +27,11 @@ class Signal:
         self._lock = threading.Lock()  # free: there is something to look at
 
     def expect(self) -> None:
-        """From here on whatever comes ends the next wait. To be called before one looks at what is there."""
+        """Have whatever comes from here on end the next wait. To be called before one looks at what is there."""
         self._lock.acquire(blocking=False)
 
     def wait(self, seconds: float) -> None:
-        """At most so long, and not for long at a time."""
+        """Wait for at most so long, and not for long at a time."""
         self._lock.acquire(timeout=max(0.0, min(seconds, _SLICE_SECONDS)))
 
     def wake(self) -> None:
@@ -117,7 +117,7 @@ class SharedWork:
     # --- for the polling thread -----------------------------------------------------------------------------------
 
     def prepare(self, most: int) -> tuple[int, list[TopicPartition], list[TopicPartition]]:
-        """How many records to take, and which partitions to pause and to resume before."""
+        """Return how many records to take, and which partitions to pause and to resume before."""
         with self._lock:
             pause, resume = self._work.flow()
             room = self._work.room(most)
@@ -132,7 +132,7 @@ class SharedWork:
         self.on_work()
 
     def await_progress(self) -> None:
-        """From here on whatever is done wakes `progress`."""
+        """Have whatever is done from here on wake `progress`."""
         with self._lock:
             self._is_awaited = True
 
@@ -155,13 +155,13 @@ class SharedWork:
             return self._work.open_count
 
     def oldest(self) -> tuple[Task, float] | None:
-        """What is being worked on for longest, and for how many seconds."""
+        """Return the task that has been running for longest, and for how many seconds."""
         with self._lock:
             task = self._work.oldest()
             return None if task is None else (task, time.monotonic() - task.started_at)
 
     def to_commit(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """From here on they count as committed, until `not_committed`."""
+        """Return offsets to commit. From here on they count as committed, until `not_committed`."""
         with self._lock:
             found = self._work.positions(partitions)
             self._work.note_committed(found)
@@ -183,4 +183,4 @@ class SharedWork:
 
 
 def _nobody() -> None:
-    """Before there are workers, and where they wait by themselves."""
+    """Do nothing: there are no workers yet, or they wait by themselves."""

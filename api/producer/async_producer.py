@@ -136,7 +136,7 @@ class AsyncProducer(ProcessBound):
     send_arrow = on_thread(Producer.send_arrow)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """As `Producer.flush`: ResultNotReady after `timeout` seconds, while other coroutines go on."""
+        """Do what `Producer.flush` does, while other coroutines go on. ResultNotReady after `timeout` seconds."""
         waiting = [_told(batch.listen) for batch in self._core().begin_flush() if batch.outcome is None]
         if waiting and (await asyncio.wait(waiting, timeout=timeout))[1]:
             raise ResultNotReady("records that were taken are not delivered", round(1000 * (timeout or 0)))

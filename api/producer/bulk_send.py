@@ -58,7 +58,7 @@ class DeliveredRange(NamedTuple):
 
 
 class BulkMetadata(NamedTuple):
-    """Where the records of a bulk send are."""
+    """The places of the records of a bulk send."""
 
     topic: str
     record_count: int
@@ -107,7 +107,8 @@ class BulkFuture:
         return all(piece.batch is None or piece.batch.outcome is not None for piece in self._pieces)
 
     def result(self, timeout: float | None = None) -> BulkMetadata:
-        """Where the records are. BulkSendFailed: some are not delivered; ResultNotReady after `timeout` seconds."""
+        """Return the records' places. BulkSendFailed: some are not delivered; ResultNotReady after `timeout` seconds.
+        """
         self._wait(timeout)
         failures = self.failures()
         if failures:
@@ -124,7 +125,7 @@ class BulkFuture:
     get = result
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why not all records are delivered, or None."""
+        """Return why not all records are delivered, or None."""
         try:
             self.result(timeout)
         except BulkSendFailed as error:
@@ -132,7 +133,7 @@ class BulkFuture:
         return None
 
     def failures(self) -> list[BulkFailure]:
-        """Which records have failed so far, and why: to be sent again, or to be written somewhere else."""
+        """Return which records have failed so far, and why: to be sent again, or to be written somewhere else."""
         failures = []
         for piece in self._pieces:
             if piece.error is not None:
@@ -148,7 +149,7 @@ class BulkFuture:
         self._listen(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, BulkMetadata]:
-        """From any event loop."""
+        """Await the records' places, on any event loop."""
         if not self.done():
             yield from told_on_this_loop(self._listen)
         return self.result(0)
@@ -369,7 +370,7 @@ def _arrow_split() -> SplitCall | None:
 
 
 def _record_size(some: Columns) -> int:
-    """About how many bytes a record takes in a batch, judging by some of them."""
+    """Return about how many bytes a record takes in a batch, judging by some of them."""
     every = max(1, len(some) // _SAMPLE)
     sample = [len(value) for value in some.values[::every] if value is not None]
     if some.keys is not None:
@@ -387,7 +388,7 @@ def _always(partition: int) -> Callable[[int], int]:
 
 
 def _places(parts: Sequence[int], partition: int, start: int, rows: range) -> Sequence[int]:
-    """Where these records of a partition stood; found again when somebody asks, which is rare."""
+    """Return the positions of these records of a partition; found again when somebody asks, which is rare."""
     places = compress(range(start, start + len(parts)), (each == partition for each in parts))
     return list(places)[rows.start : rows.stop]
 
@@ -413,7 +414,9 @@ def check_columns(
     options: ProducerOptions,
     now_ms: int,
 ) -> Columns:
-    """What `send_many` was given, as bytes; keys without a serializer are not looked at yet. TypeError, ValueError."""
+    """Return the arguments of `send_many` as bytes; keys without a serializer are not looked at yet. TypeError,
+    ValueError.
+    """
     for name, each in (("values", values), ("keys", keys), ("headers", headers)):
         if each is not None and not isinstance(each, list | tuple):
             raise TypeError(f"{name} are a list or tuple of records' {name}, not a {type(each).__name__}.")

@@ -1,4 +1,4 @@
-"""What both producers are made of: the way of a record into the buffer, waiting for room, topics, and the end.
+"""The core of both producers: the way of a record into the buffer, waiting for room, topics, and the end.
 
     Producer, AsyncProducer ──► ProducerCore ──► RecordAccumulator ──► Sender (on the client loop)
 
@@ -159,7 +159,7 @@ class ProducerCore:
     # --- state ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """ProducerClosed, or that this process was forked from the producer's."""
+        """Raise ProducerClosed, or that this process was forked from the producer's."""
         self._runtime.check("producer")
         if self._closed is not None:
             raise ProducerClosed(self._closed)

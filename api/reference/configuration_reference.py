@@ -97,7 +97,7 @@ def _option_rows(kind: type[ClientOptions]) -> Iterator[tuple[str, str, str, str
 
 
 def _expected(check: Callable[[], object]) -> str:
-    """What a check says that it takes, of something that it does not take."""
+    """Return what a check says that it takes, of something that it does not take."""
     try:
         check()
     except InvalidConfig as refused:

@@ -1,4 +1,4 @@
-"""What a system has to do to be measured, and which systems there are.
+"""Interface of a system that is measured, and which systems there are.
 
 A driver is made anew in each process, of a `Target` that can be pickled. Its modules are imported only then, since most
 need a client library of their own.
@@ -27,7 +27,7 @@ _MODULES: Final = {
 
 @dataclass(frozen=True)
 class Target:
-    """Which system, and where it is."""
+    """A system to measure, and where it is."""
 
     kind: str
     address: Any  # host:port; of raylog what `Cluster.access` returns
@@ -44,7 +44,7 @@ class Publisher(Protocol):
 
 class Subscriber(Protocol):
     async def poll(self, seconds: float) -> Sequence[bytes]:
-        """What has come, or nothing after so long."""
+        """Return what has come, or nothing after so long."""
         ...
 
     async def close(self) -> None: ...
@@ -58,11 +58,11 @@ class Driver(Protocol):
     async def publisher(self, topic: str, workload: Workload) -> Publisher: ...
 
     async def subscriber(self, topic: str, workload: Workload) -> Subscriber:
-        """Of all there is in the topic, from its beginning on."""
+        """Subscribe to all there is in the topic, from its beginning on."""
         ...
 
     def guarantee(self, workload: Workload) -> str:
-        """What an acknowledged record survives, in a few words."""
+        """Return what an acknowledged record survives, in a few words."""
         ...
 
     async def close(self) -> None: ...

@@ -104,7 +104,9 @@ async def _rates(driver: Driver, target: Target, workload: Workload) -> tuple[fl
 
 
 async def _publish_at_full_speed(publisher: Publisher, workload: Workload) -> tuple[int, float]:
-    """How many records there are then, and records a second. The first group is not measured."""
+    """Publish until the time is over. Returns how many records there are then, and records a second. The first group is
+    not measured.
+    """
     payloads = Payloads(workload.size)
     group = [payloads.make(NOT_MEASURED) for _ in range(workload.group)]
     await publisher.publish(group)

@@ -1,4 +1,4 @@
-"""What was measured, as JSON: names after OpenMessaging's results where it has one. Rates a second, latencies in ms."""
+"""Results as JSON: names after OpenMessaging's results where it has one. Rates a second, latencies in ms."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _CLIENTS: Final = {REDIS: "redis", NATS: "nats", KAFKA: "aiokafka"}
 
 
 def missing(kind: str) -> str:
-    """What it lacks to be measured here; empty: nothing."""
+    """Return what the system lacks to be measured here; empty: nothing."""
     if kind in _CLIENTS and find_spec(_CLIENTS[kind]) is None:
         return f"its client is not installed (pip install 'raylog[bench]' brings {_CLIENTS[kind]})"
     if kind in _PROGRAMS and shutil.which(_PROGRAMS[kind]) is None:
@@ -34,7 +34,7 @@ def missing(kind: str) -> str:
 
 @contextmanager
 def server(kind: str) -> Iterator[Target]:
-    """WorkloadFailed where it does not start."""
+    """Raises WorkloadFailed where it does not start."""
     program = _PROGRAMS[kind]
     with tempfile.TemporaryDirectory(prefix="raylog-bench-") as folder:
         port = _free_port()

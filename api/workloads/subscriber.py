@@ -32,7 +32,7 @@ class Order:
 
 
 class _Expected:
-    """How many records there will be, once that is known."""
+    """The number of records there will be, once that is known."""
 
     def __init__(self) -> None:
         self.count: int | None = None

@@ -1,4 +1,4 @@
-"""What is measured: the shape of a workload, after OpenMessaging's conventions, and what comes out of it.
+"""Workloads: their shape, after OpenMessaging's conventions, and what comes out of them.
 
     publish rate        records a second until all are acknowledged, as fast as it goes
     publish latency     from the moment a record is due until it is acknowledged, at a fixed rate
@@ -43,7 +43,7 @@ class Workload:
         return f"{self.partitions}p-{self.size}b-rf{self.replicas}-acks{self.acks}"
 
     def point_of(self, driver: str) -> str:
-        """Which point of the grid it is, in what that system has words for."""
+        """Return which point of the grid it is, in what that system has words for."""
         return f"{self.partitions}p-{self.size}b" if driver in UNREPLICATED else self.name
 
 
@@ -67,7 +67,7 @@ NO_LATENCY: Final = Latency(0, -1, -1, -1, -1, -1, -1, -1, -1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one workload on one system."""
+    """The results of one workload on one system."""
 
     workload: Workload
     driver: str
@@ -97,7 +97,9 @@ def grid(
 
 
 def latency_of(samples: Sequence[float]) -> Latency:
-    """Of seconds. A percentile is the smallest sample that at least so many of all are not above."""
+    """Return the latencies of samples in seconds. A percentile is the smallest sample that at least so many of all are
+    not above.
+    """
     if not samples:
         return NO_LATENCY
     ranked = sorted(samples)
@@ -128,6 +130,6 @@ class Payloads:
 
 
 def due_of(payload: bytes) -> int:
-    """When it was due, in nanoseconds of the monotonic clock, which all processes of a machine share."""
+    """Return when the record was due, in nanoseconds of the monotonic clock, which all processes of a machine share."""
     due: int = _STAMP.unpack_from(payload)[0]
     return due

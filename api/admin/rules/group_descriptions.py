@@ -52,5 +52,5 @@ class GroupDescription:
 
     @property
     def lag(self) -> int:
-        """Of all partitions where it is known."""
+        """The sum over all partitions where it is known."""
         return sum(each.lag or 0 for each in self.partitions)

@@ -1,4 +1,4 @@
-"""What calls under the names of kafka-python's admin client take. Decides; touches nothing.
+"""Arguments of the calls that have the names of kafka-python's admin client. Decides; touches nothing.
 
 kafka-python's own objects are taken as well as these: only their attributes are looked at.
 """
@@ -26,7 +26,7 @@ _FILTERS: Final = ("modified", "all", "dynamic", "default", "static")
 
 
 class ConfigResourceType(IntEnum):
-    """Whose settings are meant."""
+    """The kind of thing whose settings are meant."""
 
     TOPIC = 2
     BROKER = 4  # with the empty name: settings of the whole cluster
@@ -54,7 +54,7 @@ class NewTopic:
 
 
 class NewPartitions:
-    """How many partitions a topic is to have; `new_assignments`: the brokers of each new one."""
+    """The number of partitions that a topic is to have; `new_assignments`: the brokers of each new one."""
 
     def __init__(self, total_count: int, new_assignments: Sequence[Sequence[int]] | None = None) -> None:
         self.total_count = total_count
@@ -140,7 +140,7 @@ TopicPartitions: TypeAlias = Mapping[str, Iterable[int]] | Sequence[str] | Seque
 
 
 def topic_arguments(new_topics: NewTopics) -> dict[str, dict[str, Any]]:
-    """By name, what `Cluster.create_topic` takes. TypeError."""
+    """Return, by name, what `Cluster.create_topic` takes. TypeError."""
     if isinstance(new_topics, str):
         raise TypeError(f"create_topics takes a list: create_topics([NewTopic({new_topics!r})]).")
     if isinstance(new_topics, Mapping):
@@ -180,7 +180,7 @@ def _in_order(assignments: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def partition_arguments(count: PartitionCount) -> tuple[int, Sequence[Sequence[int]] | None]:
-    """How many there are to be, and the brokers of the new ones."""
+    """Return how many partitions there are to be, and the brokers of the new ones."""
     if isinstance(count, int):
         return count, None
     if isinstance(count, Mapping):
@@ -200,7 +200,7 @@ def is_of_cluster(resource: Resource) -> bool:
 
 
 def changes_of(resource: Resource) -> dict[str, ConfigValue | None]:
-    """By name, the new values; None: back to the default. InvalidConfig."""
+    """Return the new values by name; None: back to the default. InvalidConfig."""
     if not isinstance(resource.configs, Mapping):
         raise InvalidConfig("configs", resource.configs, "a dictionary of names and new values")
     return {name: _new_value(name, value) for name, value in resource.configs.items()}
@@ -248,7 +248,7 @@ def _text(value: object) -> str:
 
 
 def election(election_type: object) -> Literal["preferred", "unclean"]:
-    """By name, or by Kafka's number. InvalidConfig."""
+    """Return the kind of election that a name, or Kafka's number, means. InvalidConfig."""
     if election_type in ("preferred", 0):
         return "preferred"
     if election_type in ("unclean", 1):
@@ -270,7 +270,7 @@ def pairs_of(topic_partitions: TopicPartitions, count: Callable[[str], int]) -> 
 
 
 def refuse(**flags: bool) -> None:
-    """For what Kafka's protocol can do and raylog cannot. InvalidConfig."""
+    """Refuse what Kafka's protocol can do and raylog cannot. InvalidConfig."""
     for name, given in flags.items():
         if given:
             raise InvalidConfig(name, given, _REFUSED[name])

@@ -54,7 +54,7 @@ class HangingTransaction:
 
 
 class HangingTransactions(tuple[HangingTransaction, ...]):
-    """Those that were found. `unasked`: the partitions of which it could not be told, and why."""
+    """Hanging transactions that were found. `unasked`: the partitions of which it could not be told, and why."""
 
     unasked: Mapping[TopicPartition, RaylogError]
 

@@ -1,2 +1,1 @@
-"""How a command line is read: types of arguments, options under former names, groups that import their commands late.
-"""
+"""Reading of a command line: types of arguments, options under former names, groups that import their commands late."""

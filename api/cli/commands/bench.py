@@ -115,7 +115,7 @@ def bench(
 def _targets(
     session: Session, stack: ExitStack, own: int | None, against: Sequence[str], kafka: str | None
 ) -> tuple[list[Target], dict[str, str]]:
-    """What is measured, and what is not, and why."""
+    """Return what is measured, and what is left out and why."""
     from raylog.api.workloads.driver import KAFKA, Target
     from raylog.api.workloads.servers import missing, server
 

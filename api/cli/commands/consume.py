@@ -134,7 +134,7 @@ class _Printer:
         self._out.flush()
 
     def check_reader(self) -> None:
-        """BrokenPipeError as soon as the reader has left, also where there is nothing to write."""
+        """Raise BrokenPipeError as soon as the reader has left, also where there is nothing to write."""
         try:
             fd = sys.stdout.fileno()
         except (OSError, ValueError):
@@ -228,7 +228,9 @@ def _is_at(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> bool:
 
 
 class _Place:
-    """This member's in the group: where members are more than partitions, it has none, and nothing to wait for."""
+    """The place of this member in the group: where members are more than partitions it has none, and nothing to wait
+    for.
+    """
 
     def __init__(self, session: Session, group: str) -> None:
         self.client_id = f"raylog-consume-{uuid.uuid4().hex[:8]}"  # by which it is found among the members
@@ -254,7 +256,7 @@ class _Place:
 
 
 class _Commits:
-    """Of what has been written out."""
+    """Commits of what has been written out."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -269,7 +271,7 @@ class _Commits:
             self.commit()
 
     def commit(self) -> None:
-        """Of partitions that are still this member's: the others' are read again by whoever has them now."""
+        """Commit offsets of partitions that are still this member's: the others are read again by their new owners."""
         mine = self._consumer.assignment()
         offsets = {each: offset for each, offset in self._offsets.items() if each in mine}
         self._offsets.clear()

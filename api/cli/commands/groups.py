@@ -121,7 +121,7 @@ def delete(session: Session, names: tuple[str, ...], yes: bool, output_format: s
 
 
 def _reset(text: str) -> dict[str, Any]:
-    """As `Cluster.reset_group_offsets` takes it."""
+    """Return the argument as `Cluster.reset_group_offsets` takes it."""
     try:
         place = parse_place(text, round(time.time() * 1000))
     except ValueError as error:
@@ -136,7 +136,7 @@ def _reset(text: str) -> dict[str, Any]:
 
 
 def _before(session: Session, name: str) -> tuple[dict[TopicPartition, int], int]:
-    """What a group has committed, and how many members it has. Nothing of one that is not there yet."""
+    """Return what a group has committed, and how many members it has. A group that is not there yet has nothing."""
     from raylog.errors import UnknownGroup
 
     try:

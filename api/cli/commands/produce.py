@@ -100,7 +100,7 @@ def produce(
 
 
 class _Delivery:
-    """What has been sent and is not yet settled, in order."""
+    """Records that have been sent and are not yet settled, in order."""
 
     def __init__(self, verbose: bool) -> None:
         self._pending: deque[tuple[RecordFuture | BulkFuture, int]] = deque()

@@ -1,9 +1,9 @@
-"""Which replicas move where, so that brokers hold equally many: the decision of `raylog cluster rebalance`.
+"""Moves of replicas, so that brokers hold equally many: the decision of `raylog cluster rebalance`.
 
 A replica moves from the broker that holds most to one that holds least, as long as they differ by more than one, and
-only where the partition's spread over racks and nodes does not become worse. As few move as that takes. Who takes a
-replica over takes its place in the order, so preferred leaders move with it; then leaders are evened out by exchanging
-the first replica with another one of the same partition, which moves no data.
+only where the partition's spread over racks and nodes does not become worse. As few move as that takes. The new broker
+takes the replica's place in the order, so preferred leaders move with it. Then leaders are evened out by exchanging the
+first replica with another one of the same partition, which moves no data.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _even_replicas(now: Placement, usable: Mapping[int, Site]) -> None:
 
 
 def _steps(now: Placement, load: Counter[int], usable: Mapping[int, Site]) -> Iterator[tuple[Partition, int, int]]:
-    """What would even the load out, the largest difference first."""
+    """Yield moves that would even the load out, the largest difference first."""
     pairs = [(giver, taker) for giver in usable for taker in usable if load[giver] - load[taker] > 1]
     for giver, taker in sorted(pairs, key=lambda pair: (load[pair[1]] - load[pair[0]], pair)):
         for partition, replicas in now.items():
@@ -64,7 +64,7 @@ def _keeps_spread(replicas: Sequence[int], giver: int, taker: int, usable: Mappi
 
 
 def _spread(replicas: Sequence[int], usable: Mapping[int, Site]) -> tuple[int, int]:
-    """On how many racks and nodes they are."""
+    """Return on how many racks and nodes the replicas are."""
     sites = [usable[each] for each in replicas if each in usable]
     return len({site.rack for site in sites}), len({site.node for site in sites})
 

@@ -57,7 +57,7 @@ def _is_seen() -> bool:
 
 
 def _show(session: Session, before: Sample, interval: float, internal: bool) -> None:
-    """On a terminal: each frame in the place of the last."""
+    """Draw on a terminal: each frame in the place of the last."""
     from rich.live import Live
     from rich.text import Text
 
@@ -71,7 +71,7 @@ def _show(session: Session, before: Sample, interval: float, internal: bool) -> 
 
 
 def _list(session: Session, before: Sample, interval: float, internal: bool) -> None:
-    """Into a pipe or a file: one frame after the other, until whoever reads has left."""
+    """Print into a pipe or a file: one frame after the other, until the reader has left."""
     page = console(width=_WHOLE_WIDTH)
     for now in _looks(session, interval, internal):
         if isinstance(now, RaylogError):
@@ -82,7 +82,7 @@ def _list(session: Session, before: Sample, interval: float, internal: bool) -> 
 
 
 def _looks(session: Session, interval: float, internal: bool) -> Iterator[Sample | RaylogError]:
-    """For ever. An error is one look: a cluster that is between two controllers is back soon."""
+    """Look at the cluster for ever. An error is one look: a cluster that is between two controllers is back soon."""
     while True:
         time.sleep(interval)
         try:

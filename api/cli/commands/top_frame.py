@@ -1,4 +1,4 @@
-"""What `raylog top` shows: the difference of two looks at a cluster, as text."""
+"""The frame that `raylog top` shows: the difference of two looks at a cluster, as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sample:
         return alive and not (found.offline or found.under_replicated or found.under_min_isr)
 
     def written(self, topic: str) -> int:
-        """Where the logs of a topic end, together."""
+        """Return the sum of the ends of a topic's logs."""
         found = (each for each, _ in self.topics if each.name == topic)
         return sum(max(0, one.log_end_offset) for each in found for one in each.partitions)
 
@@ -52,7 +52,7 @@ def headline(name: str, now: Sample) -> str:
 
 
 def topic_rows(before: Sample, now: Sample) -> list[tuple[str, ...]]:
-    """Those with most traffic first."""
+    """Return a row for each topic, those with most traffic first."""
     rows = []
     for found, replicas in now.topics:
         come = _rate(now.written(found.name) - before.written(found.name), before, now)
@@ -82,7 +82,7 @@ def _topic(
 
 
 def group_rows(before: Sample, now: Sample) -> list[tuple[str, ...]]:
-    """Those furthest behind first."""
+    """Return a row for each group, those furthest behind first."""
     rows = []
     for each in now.groups:
         moved = now.committed(group=each.group_id) - before.committed(group=each.group_id)

@@ -53,7 +53,7 @@ def list_transactions(session: Session, hanging: bool, output_format: str) -> No
 @connects
 @click.pass_obj
 def describe(session: Session, name: str, output_format: str) -> None:
-    """What the coordinator of a transactional id knows of it."""
+    """Show what the coordinator of a transactional id knows of it."""
     found = session.cluster.describe_transaction(name, timeout=session.timeout)
     if output_format == JSON:
         show_json(_document(found))
@@ -104,7 +104,7 @@ def _hanging(session: Session) -> HangingTransactions:
 
 
 def _end_with_what_is_unknown(found: HangingTransactions) -> None:
-    """Who asks for what hangs and hears of nothing has to know whether all were asked."""
+    """Fail where not all could be asked: "nothing hangs" must not be believed then."""
     for partition, error in sorted(found.unasked.items()):
         say(f"{partition} could not be asked: {error}")
     if found.unasked:

@@ -39,7 +39,7 @@ class ReadRange:
 
 
 class Offsets(Protocol):
-    """What a consumer can be asked."""
+    """The questions that a consumer can be asked."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -51,7 +51,7 @@ class Offsets(Protocol):
 
 
 def parse_range(text: str, now_ms: int) -> ReadRange:
-    """ValueError."""
+    """Raises ValueError."""
     begin, until = _split(text)
     first = parse_place(begin, now_ms) if begin else Place(START)
     last = None if until is None else parse_place(until or END, now_ms)
@@ -68,7 +68,7 @@ def _is_behind(first: Place, last: Place) -> bool:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """At the colon between two places. A time has colons too: behind one there may be a time, end, +N or -N."""
+    """Split at the colon between two places. A time has colons too: behind one there may be a time, end, +N or -N."""
     if text.startswith("@"):
         match = _BEHIND_TIME.fullmatch(text)
         return (match[1], match[2]) if match else (text, None)
@@ -77,7 +77,7 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def parse_place(text: str, now_ms: int) -> Place:
-    """ValueError."""
+    """Raises ValueError."""
     if text in (START, "beginning", "earliest"):
         return Place(START)
     if text in (END, "latest"):
@@ -93,7 +93,7 @@ def parse_place(text: str, now_ms: int) -> Place:
 
 @dataclass(frozen=True)
 class Span:
-    """What to read of one partition; `until` None: all that comes."""
+    """The records of one partition to read; `until` None: all that comes."""
 
     begin: int
     until: int | None
@@ -106,7 +106,7 @@ class Span:
 def spans(
     chosen: ReadRange, partitions: Iterable[TopicPartition], ask: Offsets, *, follow: bool
 ) -> dict[TopicPartition, Span]:
-    """In numbers. Without `follow` reading ends at the present end, if not before."""
+    """Return the offsets to read. Without `follow` reading ends at the present end, if not before."""
     listed = list(partitions)
     starts, ends = ask.beginning_offsets(listed), ask.end_offsets(listed)
 

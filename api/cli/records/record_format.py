@@ -32,7 +32,8 @@ class Verb(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What was read of one record; None: the pattern does not name it, or it was empty and may be left out."""
+    """The parts of one record that were read; None: the pattern does not name it, or it was empty and may be left out.
+    """
 
     value: bytes | None = None
     key: bytes | None = None
@@ -86,7 +87,7 @@ _WRITERS: Final[dict[str, Callable[[ConsumerRecord], bytes]]] = {
 
 
 def writer(pattern: str) -> Callable[[ConsumerRecord], bytes]:
-    """What makes bytes of a record. ValueError: what is wrong with the pattern."""
+    """Return a function that makes bytes of a record. ValueError: what is wrong with the pattern."""
     parts = _with_end(pattern)
     if parts == [Verb("v"), b"\n"]:
         return lambda record: (record.value or b"") + b"\n"
@@ -102,7 +103,7 @@ class Reader:
     """Takes records apart. `end` is what stands behind each of them in the input."""
 
     def __init__(self, pattern: str) -> None:
-        """ValueError: what is wrong with the pattern."""
+        """Raise ValueError where something is wrong with the pattern."""
         parts = _with_end(pattern)
         last = parts.pop()
         if not isinstance(last, bytes):
@@ -143,7 +144,9 @@ class Reader:
         return ParsedColumns(values or [None] * len(found), keys, partitions, timestamps, headers), problem
 
     def _simple_columns(self, texts: list[bytes]) -> ParsedColumns | None:
-        """Of `%v`, and of key and value with text between them; None: of neither, or one of them has no such text."""
+        """Return the columns of `%v`, or of key and value with text between them. None: the pattern is neither, or a
+        record has no such text.
+        """
         if self._parts == [Verb("v")]:
             return ParsedColumns(texts)
         if len(self._parts) != 3 or not isinstance(self._parts[1], bytes):
@@ -258,7 +261,7 @@ def _unescaped(code: str) -> bytes:
 
 
 def record_document(record: ConsumerRecord) -> dict[str, Any]:
-    """For programs. What is no UTF-8 is in base64, and `…_encoding` says so."""
+    """Return a record as a document for programs. What is no UTF-8 is in base64, and `…_encoding` says so."""
     document: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,4 +1,4 @@
-"""What `raylog produce` reads: bytes in blocks, cut into records, as columns of many at once.
+"""Input of `raylog produce`: bytes in blocks, cut into records, as columns of many at once.
 
     stream ──read what is there──► block ──cut at the pattern's end──► texts ──Reader.columns──► Columns
 
@@ -52,7 +52,7 @@ def _records(name: str, stream: IO[bytes], reader: Reader) -> Iterator[ParsedCol
 
 
 def _texts(stream: IO[bytes], end: bytes) -> Iterator[list[bytes]]:
-    """What stands before each `end`, and what is left behind the last one."""
+    """Yield the text before each `end`, and what is left behind the last one."""
     source = cast("BufferedReader", stream)
     held: list[bytes] = []
     while block := source.read1(_BLOCK):

@@ -1,4 +1,4 @@
-"""What `raylog start` and `stop` do with Ray and with a cluster's actors. Imported when they run."""
+"""Steps of `raylog start` and `stop` with Ray and with a cluster's actors. Imported when they run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def have_ray(name: str, data_dir: str, brokers: int | None, settings: RaySetting
 
 
 def wait_for_nodes(name: str, count: int, timeout: float) -> None:
-    """Until so many nodes are there that brokers may run on. ClusterNotReady."""
+    """Wait until so many nodes are there that brokers may run on. ClusterNotReady."""
     deadline = time.monotonic() + timeout
     while (found := sum(node.is_for_brokers for node in living_nodes())) < count:
         if time.monotonic() >= deadline:
@@ -63,7 +63,7 @@ def start_cluster(
 
 @contextmanager
 def temporary_cluster(brokers: int) -> Iterator[Cluster]:
-    """On a Ray of its own that ends with this process, in folders that are removed."""
+    """Yield a cluster on a Ray of its own that ends with this process, in folders that are removed."""
     folder = tempfile.mkdtemp(prefix="raylog-bench-")
     short = tempfile.mkdtemp(prefix="rb-")  # the paths of Ray's sockets have to be short
     os.environ["RAY_TMPDIR"] = short

@@ -41,12 +41,14 @@ class Session:
         return self.timeout_or(DEFAULT_SECONDS)
 
     def timeout_or(self, usual: float) -> float:
-        """What was asked for; without that, what is usual."""
+        """Return the time-out that was asked for; without one, the usual one."""
         return usual if self.asked_timeout is None else self.asked_timeout
 
     @property
     def cluster(self) -> Cluster:
-        """RayUnreachable, RayNotAdmitted, RayClientRefused, ClusterNotFound, ClusterNotReady."""
+        """The handle of the cluster, once it is ready. RayUnreachable, RayNotAdmitted, RayClientRefused,
+        ClusterNotFound, ClusterNotReady.
+        """
         if self._cluster is None:
             self.join_ray()
             from raylog.api.admin.cluster import Cluster
@@ -157,14 +159,14 @@ class Session:
         return [each.group_id for each in self.cluster.list_groups(timeout=_NAMES_SECONDS)]
 
     def cluster_names(self) -> list[str]:
-        """Of all clusters on the Ray that was joined."""
+        """Return the names of all clusters on the Ray that was joined."""
         from raylog.api.admin.cluster_shutdown import cluster_names
 
         return cluster_names()
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """To what stderr is when a line comes: while progress is drawn there, that draws around it."""
+    """Writes to what stderr is when a line comes: while progress is drawn there, that draws around it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -172,7 +174,7 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
 
 def quieten_ray() -> None:
-    """Before it is imported."""
+    """Make Ray quiet. To be called before it is imported."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray tells of a change to come
     logging.basicConfig(level=logging.WARNING, format="raylog: %(message)s", handlers=[_Stderr()])
 
@@ -194,7 +196,7 @@ def _set_address(_context: click.Context, _parameter: click.Parameter, value: st
 
 
 def connects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """For commands that talk to a cluster: the options that say which, and how long."""
+    """Add the options that say which cluster is meant, and how long an answer is waited for."""
     for decorate in (
         click.option(
             "--timeout",

@@ -1,1 +1,1 @@
-"""What a command and the terminal that it runs in tell each other: output, progress, signals, exit codes."""
+"""The ways of a command to its terminal: output, progress, signals, exit codes."""

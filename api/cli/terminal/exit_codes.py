@@ -1,4 +1,4 @@
-"""What the command ends with."""
+"""Exit codes of the command."""
 
 from __future__ import annotations
 

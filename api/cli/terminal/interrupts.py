@@ -18,7 +18,7 @@ from raylog.api.cli.terminal.exit_codes import INTERRUPTED, TERMINATED
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody has sent SIGTERM."""
+    """Raised by SIGTERM."""
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for programs.
+"""Output of commands: tables for people, one JSON document for programs.
 
 A table on a terminal is drawn by rich, which folds what is too wide. Elsewhere its lines are whole, aligned with
 spaces, for grep and awk. JSON has the names that docs/command_line.md lists; −1 stands for what is not known.
@@ -27,7 +27,7 @@ _KIB: Final = 1024
 
 
 def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
-    """For commands that show something: the option `--format`, passed on as `output_format`."""
+    """Add the option `--format`, passed on as `output_format`, to a command that shows something."""
     return click.option(
         "--format",
         "output_format",
@@ -43,7 +43,7 @@ def show_json(document: object) -> None:
 
 
 def show_one(output_format: str, document: object, line: str) -> None:
-    """What has become of one thing."""
+    """Show what has become of one thing."""
     if output_format == JSON:
         show_json(document)
     else:
@@ -52,7 +52,7 @@ def show_one(output_format: str, document: object, line: str) -> None:
 
 @contextmanager
 def one_by_one(output_format: str) -> Iterator[Callable[[dict[str, Any], str], None]]:
-    """For commands that change one thing after the other: yields what each is told by, when it is done.
+    """Yield a function that tells what is done with each thing, for commands that change one after the other.
 
     As JSON it is a list at the end; where one fails, of those before it.
     """
@@ -89,7 +89,7 @@ def show_facts(facts: Sequence[tuple[str, object]]) -> None:
 
 
 def say(text: str) -> None:
-    """To the person, beside the data."""
+    """Tell the person something, beside the data."""
     click.echo(text, err=True)
 
 

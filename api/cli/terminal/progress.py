@@ -44,7 +44,7 @@ def bar(text: str) -> Iterator[Tell]:
 
 
 def follow(text: str, left: Callable[[], int], *, pause: float = _LOOK_SECONDS) -> None:
-    """Until nothing is left. It may be interrupted: what is being waited for goes on by itself."""
+    """Wait until nothing is left. It may be interrupted: what is being waited for goes on by itself."""
     with bar(text) as tell:
         most = 0
         while True:

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Feed:
-    """Of one partition: its task, and what it has brought."""
+    """The task of one partition, and what it has brought."""
 
     __slots__ = ("generation", "is_paused", "items", "size", "task", "wanted")
 

@@ -2,8 +2,8 @@
 
 What must stay true: a slice is believed only if the file is the one the leader meant (its inode), and its bytes are
 whole batches of the right offsets. Anything else, a file that is not there or cannot be opened too, means None: then
-the same offset is fetched over the stream. So it is after a CRC that is wrong, which is seen where batches are looked
-into: a sum of each batch here, between the threads of this process, cost more than all the rest of a read.
+the same offset is fetched over the stream. A wrong CRC has the same effect, but it is seen later, where batches are
+decoded: checking it here cost more than all the rest of a read.
 """
 
 from __future__ import annotations

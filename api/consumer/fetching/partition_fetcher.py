@@ -58,12 +58,12 @@ _log = logging.getLogger(__name__)
 
 
 def waiting_for(partition: TopicPartition) -> str:
-    """What a wait of its fetcher is called."""
+    """Return what a wait of the partition's fetcher is called."""
     return f"records of {partition}"
 
 
 class Outlet(Protocol):
-    """Where a fetcher puts what it has."""
+    """The place where a fetcher puts what it has."""
 
     notices: LoopNotices
 
@@ -197,7 +197,7 @@ class PartitionFetcher:
         self._suspicions = 0
 
     def _node_id(self, leader: PartitionLeader) -> str:
-        """What lets the leader answer with a piece of a file."""
+        """Return what lets the leader answer with a piece of a file."""
         may = self._options.use_local_files and self._loop.time() >= self._no_files_until
         return self._link.node_id if may and self._link.node_id == leader.node_id else ""
 
@@ -214,7 +214,7 @@ class PartitionFetcher:
         self._outlet.put(Located(self._partition, self._generation, offset))
 
     def _reset(self, reason: str, look_for: int | None) -> None:
-        """Where `auto_offset_reset` allows it."""
+        """Start where `auto_offset_reset` says, where it allows that."""
         if self._options.reset_to is None:
             raise NoOffsetReset(*self._partition, reason)
         _log.warning("%s: %s; it goes on by auto_offset_reset.", self._partition, reason)

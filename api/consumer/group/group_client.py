@@ -92,7 +92,9 @@ class GroupClient:
             self.membership.nudge()
 
     def gave_up(self, number: int) -> None:
-        """As soon as all commits that were asked for before have an outcome: later ones would come too late."""
+        """Answer that the partitions are given up, as soon as all commits that were asked for before have an outcome:
+        later ones would come too late.
+        """
         if self.membership is not None:
             self._tasks.start(self._give_up(self.membership, number))
 
@@ -103,7 +105,9 @@ class GroupClient:
     def start_leaving(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None
     ) -> asyncio.Future[None]:
-        """With these offsets, where they can still be committed. Who joins meanwhile does so when this is over."""
+        """Begin to leave the group, with these offsets where they can still be committed. A member that joins meanwhile
+        does so when this is over.
+        """
         self._join_next = None
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_future()

@@ -86,16 +86,16 @@ class GroupMembership:
 
     @property
     def is_idle(self) -> bool:
-        """It has left, for nobody polled, and is to be nudged with the next poll."""
+        """Whether the member has left because nobody polled, and is to be woken with the next poll."""
         return self.member.state == "idle"
 
     def id_of(self, partition: TopicPartition) -> PartitionId | None:
-        """Of what it holds."""
+        """Return the id of a partition that it holds."""
         known = self._ids.get(partition)
         return known if known in self.member.holds else None
 
     def nudge(self) -> None:
-        """Something has changed: look what is to be said now."""
+        """Look anew what is to be said now: something has changed."""
         self._wake.set()
 
     def change_profile(self, profile: Profile) -> None:
@@ -103,7 +103,7 @@ class GroupMembership:
         self.nudge()
 
     def gave_up(self, number: int) -> None:
-        """In answer to AskedBack: all that it named."""
+        """Answer AskedBack: all that it named is given up."""
         self.member.revoked(self._asked_back.pop(number, set()), self._now_ms())
         self.nudge()
 
@@ -214,7 +214,9 @@ class GroupMembership:
         return frozenset(TopicPartition(self._names[each[0]], each[1]) for each in partitions if each[0] in self._names)
 
     async def _learn_names(self, topic_ids: set[bytes]) -> None:
-        """Of topics that this process has not heard of yet. One that no broker knows for a while was deleted."""
+        """Learn names of topics that this process has not heard of yet. One that no broker knows for a while was
+        deleted.
+        """
         grace = self._loop.time() + _GRACE_SECONDS
         while topic_ids - self._names.keys():
             try:

@@ -66,7 +66,8 @@ class GroupOffsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float, speaker: Speaker | None = None
     ) -> None:
-        """UnknownTopic, OffsetBeyondEnd, errors of the group, GroupRequestTimedOut; the first of several refusals.
+        """Raises UnknownTopic, OffsetBeyondEnd, errors of the group, GroupRequestTimedOut; the first of several
+        refusals.
 
         `speaker`: as which member, from which epoch on, the program read these; None: as whoever this is then.
         """
@@ -97,7 +98,7 @@ class GroupOffsets:
 
     @contextlib.asynccontextmanager
     async def _in_turn(self, timeout: float) -> AsyncIterator[None]:
-        """After all commits that were asked for before. GroupRequestTimedOut: they took too long."""
+        """Wait for all commits that were asked for before. GroupRequestTimedOut: they took too long."""
         try:
             await asyncio.wait_for(self._turn.acquire(), timeout)
         except asyncio.TimeoutError:
@@ -108,13 +109,13 @@ class GroupOffsets:
             self._turn.release()
 
     async def settled(self, timeout: float) -> None:
-        """Until all commits that were asked for before have an outcome, or the time is over."""
+        """Wait until all commits that were asked for before have an outcome, or the time is over."""
         with contextlib.suppress(GroupRequestTimedOut):
             async with self._in_turn(timeout):
                 return
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
-        """Of those beyond what is known their leaders are asked: the coordinator knows no ends."""
+        """Ask the leaders of partitions whose offsets are beyond what is known: the coordinator knows no ends."""
         beyond = [each for each, given in offsets.items() if given.offset > self._known_end(each)]
         if not beyond:
             return
@@ -126,7 +127,7 @@ class GroupOffsets:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """UnknownTopic; UnstableOffset where a transaction was open for so long; GroupRequestTimedOut."""
+        """Raises UnknownTopic; UnstableOffset where a transaction was open for so long; GroupRequestTimedOut."""
         deadline = self._loop.time() + timeout
         wanted = set(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -149,7 +150,7 @@ class GroupOffsets:
     async def known_now(
         self, partitions: Iterable[TopicPartition], timeout: float
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], UnstableOffset | None]:
-        """Of all but those that a transaction has staged, and an error that names one of these."""
+        """Return the offsets of all but those that a transaction has staged, and an error that names one of these."""
         deadline = self._loop.time() + timeout
         wanted = {await self._id_of(partition, deadline): partition for partition in sorted(partitions)}
         request = FetchOffsets(self._calls.group, "", NO_EPOCH, grouped(wanted))

@@ -1,4 +1,4 @@
-"""What a consumer tells its program when the partitions it reads change."""
+"""Calls by which a consumer tells its program that the partitions it reads change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CALLS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitio
 
 
 class ListensToRebalances(Protocol):
-    """What `subscribe(listener=…)` takes: a `RebalanceListener`, or kafka-python's `ConsumerRebalanceListener`."""
+    """The argument of `subscribe(listener=…)`: a `RebalanceListener`, or kafka-python's `ConsumerRebalanceListener`."""
 
     def on_partitions_assigned(self, partitions: set[TopicPartition], /) -> object: ...
 
@@ -31,20 +31,24 @@ class RebalanceListener:
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> object:  # noqa: ARG002
-        """These are read from now on; a `seek` here says from where. Only what is new is named."""
+        """Hear of partitions that are read from now on; a `seek` here says from where. Only what is new is named."""
         return None
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> object:  # noqa: ARG002
-        """These go to another member when this returns: a commit still counts. Also at the end, in `close`."""
+        """Hear of partitions that go to another member when this returns: a commit still counts. Called also at the
+        end, in `close`.
+        """
         return None
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> object:
-        """These are another member's already, and a commit is refused. Unless overridden, as when they are revoked."""
+        """Hear of partitions that are another member's already, and a commit is refused. Unless overridden, it does
+        what `on_partitions_revoked` does.
+        """
         return self.on_partitions_revoked(partitions)
 
 
 def check_listener(listener: Any) -> None:
-    """TypeError: nothing of it would ever be called."""
+    """Raise TypeError where nothing of it would ever be called."""
     if listener is None:
         return
     if isinstance(listener, type):

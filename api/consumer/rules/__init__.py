@@ -1,1 +1,2 @@
-"""What a consumer decides: options, positions, what of a fetched piece is visible, records and columns of it. Pure."""
+"""Decisions of a consumer: options, positions, which records of a fetched piece are visible, records and columns. Pure.
+"""

@@ -59,7 +59,7 @@ class ColumnBatch:
 
     @cached_property
     def timestamps(self) -> list[int]:
-        """In milliseconds since 1970."""
+        """The records' timestamps, in milliseconds since 1970."""
         return list(self._columns.timestamps)[self._passed :]
 
     @cached_property
@@ -89,7 +89,7 @@ class ColumnBatch:
 
     @cached_property
     def _passed(self) -> int:
-        """How many of its records lie before the position."""
+        """The number of its records that lie before the position."""
         if self.first_offset == self._header.base_offset:
             return 0
         return bisect_left(self._columns.offsets, self.first_offset)

@@ -1,4 +1,4 @@
-"""What a consumer takes as options. Names and defaults are kafka-python 3's.
+"""Options of consumers. Names and defaults are kafka-python 3's.
 
 `ConsumerSettings` says the same to type checkers, for the keywords of `Consumer(...)`; a test holds the two together.
 """
@@ -105,7 +105,7 @@ class ConsumerOptions(ClientOptions):
 
     @property
     def reset_to(self) -> int | None:
-        """What ListOffset calls `auto_offset_reset`; None: nowhere."""
+        """The timestamp by which ListOffset knows `auto_offset_reset`; None: nowhere."""
         return _RESETS[self.auto_offset_reset]
 
     def check_together(self) -> None:

@@ -1,4 +1,4 @@
-"""What makes keys and values of bytes.
+"""Functions that make keys and values of bytes.
 
 A deserializer is a function of the bytes, or an object with `deserialize(topic, headers, data)`. It is never given
 None: a record without a value (a tombstone) has the value None whatever the deserializer, and so has a missing key.

@@ -1,4 +1,4 @@
-"""What was fetched and is not handed out yet, and handing it out: fairly, in order, each record once.
+"""Records that were fetched and not yet returned to the program: fairly, in order, each once.
 
 It belongs to whoever polls, and has no threads and no event loop. Per partition:
 
@@ -35,17 +35,17 @@ _LIST_PIECE: Final = 256  # records made ahead of an iterating program where eac
 
 
 class Fetching(Protocol):
-    """What is asked of the fetcher. The positions have a new generation by then."""
+    """The orders that are given to the fetcher. The positions have a new generation by then."""
 
     def refetch(self, partition: TopicPartition, suspicions: int = 0) -> None:
-        """From its position on, anew. `suspicions`: how often what came from there was damaged."""
+        """Fetch anew from the partition's position on. `suspicions`: how often what came from there was damaged."""
 
     def halt(self, partition: TopicPartition) -> None:
-        """Until it gets another position."""
+        """Fetch nothing until the partition gets another position."""
 
 
 class _Held:
-    """Of one partition."""
+    """The fetched data of one partition."""
 
     __slots__ = ("batch", "chunks", "refetches", "run", "walk")
 
@@ -109,7 +109,7 @@ class FetchCollector:
             self._errors.add_passing(failed.error)
 
     def drop(self, partition: TopicPartition) -> None:
-        """Its position is about to become another, or nobody reads it any more."""
+        """Drop what was fetched: the position is about to become another, or nobody reads the partition any more."""
         self._settle(partition)
         self._forget(partition)
         self._errors.forget(partition)
@@ -154,7 +154,7 @@ class FetchCollector:
         return self._positions[partition].offset
 
     def epoch(self, partition: TopicPartition) -> int:
-        """Of the record before that position; NO_EPOCH: not known just now. NotAssigned."""
+        """Return the epoch of the record before the position; NO_EPOCH: not known just now. NotAssigned."""
         if self._iterated is not None and self._iterated[0] == partition:
             return NO_EPOCH
         return self._positions[partition].epoch
@@ -165,7 +165,7 @@ class FetchCollector:
         self._errors.raise_of(partition)
 
     def poll(self, most: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `most` records; partitions take turns."""
+        """Return up to `most` records; partitions take turns."""
         self.settle()
         self._errors.raise_owed()
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
@@ -227,7 +227,7 @@ class FetchCollector:
         return None
 
     def cut(self) -> None:
-        """Whoever iterates gets nothing more before `next_piece`. Safe on any thread."""
+        """End iterations: they get nothing more before `next_piece`. Safe on any thread."""
         iterated = self._iterated
         if iterated is not None:
             iterated[1].cut()
@@ -297,7 +297,7 @@ class FetchCollector:
         return records, run.position
 
     def _run(self, partition: TopicPartition, held: _Held) -> RecordRun | None:
-        """What the next records come from."""
+        """Return the run that the next records come from."""
         while held.run is None:
             batch = self._batch(partition, held)
             if batch is None:
@@ -347,7 +347,7 @@ class FetchCollector:
         return True
 
     def _move_to(self, partition: TopicPartition, held: _Held, position: int) -> None:
-        """To within the batch at hand, or behind it."""
+        """Move the position to within the batch at hand, or behind it."""
         if held.batch is None:  # it was let go of
             return
         header = held.batch[0]

@@ -1,4 +1,4 @@
-"""What the fetcher, on its loop, hands over to whoever polls, on any thread; and the batches in it that a reader sees.
+"""Items that the fetcher, on its loop, passes to the thread that polls; and the batches in them that a reader sees.
 
 What must stay true:
 - Fetched bytes are whole batches that join on to each other, from where the reader is (`check_chain`). The fields of a
@@ -24,7 +24,7 @@ from raylog.storage.segment.transaction_index import AbortedTransaction
 
 
 class PartitionMarks(NamedTuple):
-    """How far a partition goes, as its leader said last."""
+    """The marks of a partition, as its leader said last."""
 
     high_watermark: int
     last_stable_offset: int
@@ -46,7 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What was to be looked up is found: the partition is read from here on."""
+    """The position that was to be looked up is found: the partition is read from here on."""
 
     partition: TopicPartition
     generation: int
@@ -55,7 +55,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What a poll has to raise. `is_final`: nothing more is fetched of it until a seek or another assignment."""
+    """An error that a poll has to raise. `is_final`: nothing more is fetched until a seek or another assignment."""
 
     partition: TopicPartition
     generation: int
@@ -75,7 +75,7 @@ Item: TypeAlias = Chunk | Located | Failed | Resized
 
 
 class ChainEnd(NamedTuple):
-    """What comes after some batches."""
+    """The offset and the epoch with which a chain of batches ends."""
 
     next_offset: int
     epoch: int  # of the last batch

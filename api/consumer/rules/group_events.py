@@ -1,4 +1,4 @@
-"""What a membership, on the loop, tells whoever polls. In this order it is true; each is handled once."""
+"""Events that a membership, on the loop, tells the thread that polls. They hold in this order; each is handled once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class AskedBack(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """These are another's already."""
+    """Partitions that are another member's already."""
 
     partitions: frozenset[TopicPartition]
 
 
 class Committed(NamedTuple):
-    """Where each was left, with the generation of the question; None: nobody has committed it."""
+    """Committed offsets, each with the generation of the question; None: nobody has committed one."""
 
     offsets: Mapping[TopicPartition, tuple[int, OffsetAndMetadata | None]]
 

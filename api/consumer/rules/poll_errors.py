@@ -1,4 +1,4 @@
-"""What polls have to raise, and when.
+"""Errors that polls have to raise, and when.
 
 What must stay true:
 - What there is to hand out is handed out first, and the poll after it raises; so neither does an error take records
@@ -13,7 +13,7 @@ from raylog.api.connection.records import TopicPartition
 
 
 class PollErrors:
-    """Of one consumer."""
+    """The errors of one consumer."""
 
     def __init__(self) -> None:
         self._final: dict[TopicPartition, Exception] = {}
@@ -31,19 +31,19 @@ class PollErrors:
         self._final.pop(partition, None)
 
     def raise_of(self, partition: TopicPartition) -> None:
-        """What keeps this partition from being read, if anything does."""
+        """Raise what keeps this partition from being read, if anything does."""
         if partition in self._final:
             raise self._final[partition]
         self._raise_passing()
 
     def raise_owed(self) -> None:
-        """At the beginning of a poll: what the one before could have raised."""
+        """Raise, at the beginning of a poll, what the one before could have raised."""
         if self._is_owed:
             self._is_owed = False
             self._raise_any()
 
     def raise_or_owe(self, found_some: bool) -> None:
-        """At the end of a poll."""
+        """Raise errors at the end of a poll, or with the next one if this one has found records."""
         if found_some:
             self._is_owed = bool(self._passing or self._final)
         else:

@@ -1,4 +1,4 @@
-"""What a consumer reads, and how far it has got: assignment, positions, pauses.
+"""Partitions that a consumer reads, and how far it has got: assignment, positions, pauses.
 
     a position is      until
     unknown            `located`: the fetcher has looked up `look_for`
@@ -25,7 +25,7 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where fetching begins: at an offset, or at what `look_for` turns out to be."""
+    """The place where fetching begins: an offset, or what `look_for` turns out to be."""
 
     generation: int
     offset: int  # UNKNOWN: to be looked up
@@ -36,7 +36,7 @@ class Start:
 
 @dataclass(slots=True)
 class PartitionPosition:
-    """Of one partition that is read."""
+    """The position in one partition that is read."""
 
     generation: int
     offset: int  # of the next record to be handed out, or UNKNOWN
@@ -49,7 +49,7 @@ class PartitionPosition:
 
 
 class Positions:
-    """Of all partitions that one consumer reads."""
+    """The positions in all partitions that one consumer reads."""
 
     def __init__(self) -> None:
         self._positions: dict[TopicPartition, PartitionPosition] = {}
@@ -65,7 +65,7 @@ class Positions:
         return len(self._positions)
 
     def __getitem__(self, partition: TopicPartition) -> PartitionPosition:
-        """NotAssigned."""
+        """Raises NotAssigned."""
         try:
             return self._positions[partition]
         except KeyError:
@@ -88,11 +88,11 @@ class Positions:
         return new, gone
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """NotAssigned."""
+        """Raises NotAssigned."""
         self._restart(partition, offset, epoch, None)
 
     def seek_to(self, partition: TopicPartition, look_for: int | None) -> None:
-        """To what has to be looked up. NotAssigned."""
+        """Move to an offset that has to be looked up. NotAssigned."""
         self._restart(partition, UNKNOWN, NO_EPOCH, look_for)
 
     def refetch(self, partition: TopicPartition) -> None:

@@ -1,1 +1,1 @@
-"""Which record may be handled next, and how far may be committed. Pure."""
+"""Decisions on parallel work: which record may be handled next, and how far may be committed. Pure."""

@@ -1,4 +1,4 @@
-"""Which records of one partition are done, and up to where all of them are.
+"""Done records of one partition, and the offset up to which all of them are.
 
     done  done  open  done  open   (next)
                 ▲                    ▲
@@ -17,7 +17,7 @@ NOTHING_TAKEN: Final = -1
 
 
 class OffsetWindow:
-    """Of one partition, from the first record that is taken on."""
+    """The window of one partition, from the first record that is taken on."""
 
     def __init__(self) -> None:
         self._taken: deque[int] = deque()  # from the oldest that is not done on
@@ -33,7 +33,7 @@ class OffsetWindow:
 
     @property
     def open_count(self) -> int:
-        """How many are taken and not done."""
+        """The number of records that are taken and not done."""
         return len(self._taken) - len(self._done)
 
     def take(self, offset: int) -> None:

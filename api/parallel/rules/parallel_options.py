@@ -1,4 +1,4 @@
-"""What a `ParallelConsumer` takes as options, beside those of the `Consumer` that it reads with.
+"""Options of a `ParallelConsumer`, beside those of the `Consumer` that it reads with.
 
 `ParallelSettings` says the same to type checkers; a test holds the two together.
 """

@@ -1,4 +1,4 @@
-"""What many workers do next with the records of some partitions, and what of it may be committed. No clock, no thread.
+"""Work of many workers on the records of some partitions, and what of it may be committed. No clock, no thread.
 
 A record belongs to a *queue*: that of its key, of its partition, or one of its own. One record of each queue is worked
 on at a time; the others wait behind it.
@@ -111,7 +111,7 @@ class ParallelWork:
     # --- records in -----------------------------------------------------------------------------------------------
 
     def room(self, most: int) -> int:
-        """How many records may be taken now, of whichever partitions are not to be paused."""
+        """Return how many records may be taken now, of whichever partitions are not to be paused."""
         if self.held_bytes >= self._memory:
             return 0
         rooms = [self._window - len(each.window) for each in self._partitions.values() if not each.is_paused]
@@ -177,11 +177,11 @@ class ParallelWork:
         return None
 
     def due_at(self) -> float | None:
-        """When the next record that has failed is to be tried again."""
+        """Return when the next record that has failed is to be tried again."""
         return self._delayed[0][0] if self._delayed else None
 
     def finish(self, task: Task) -> None:
-        """It is done, or put aside."""
+        """Note that a record is done, or put aside."""
         if not self._stop_running(task):
             return
         self.done_count += 1
@@ -218,7 +218,7 @@ class ParallelWork:
         heapq.heappush(self._delayed, (now + pause, next(self._numbers), task.queue))
 
     def stick(self, task: Task) -> None:
-        """It stays as it is: nothing behind it in its queue is started, nothing from it on committed."""
+        """Leave the record as it is: nothing behind it in its queue is started, nothing from it on committed."""
         self._stop_running(task)
 
     def _stop_running(self, task: Task) -> bool:
@@ -250,7 +250,9 @@ class ParallelWork:
         return any(work.running for work in self._known(partitions))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> int:
-        """They are another's: nothing of them counts any more. How many records were still being worked on."""
+        """Forget partitions that are another's: nothing of them counts any more. Returns how many records were still
+        being worked on.
+        """
         running = 0
         for work in self._known(list(partitions)):
             self.end([work.partition])
@@ -270,23 +272,25 @@ class ParallelWork:
     # --- what is done ---------------------------------------------------------------------------------------------
 
     def positions(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """What may be committed and is not, of these (None: of all)."""
+        """Return the offsets that may be committed and are not, of these partitions (None: of all)."""
         known = self._known(partitions)
         return {each.partition: each.window.position for each in known if each.window.position != each.committed}
 
     def note_committed(self, positions: dict[TopicPartition, int]) -> None:
-        """These are, or are about to be; one that fails is put right by the next, or by who gets the partition."""
+        """Note that these are committed, or are about to be. One that fails is put right by the next, or by the
+        partition's next owner.
+        """
         for work in self._known(positions):
             work.committed = positions[work.partition]
 
     def note_not_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """That did not come off: it is to be committed still."""
+        """Note that a commit failed: these offsets must be committed again."""
         for work in self._known(partitions):
             work.committed = NOTHING_TAKEN
 
     @property
     def open_count(self) -> int:
-        """How many records are taken and not done."""
+        """The number of records that are taken and not done."""
         return sum(each.window.open_count for each in self._partitions.values())
 
     @property
@@ -294,7 +298,7 @@ class ParallelWork:
         return any(each.is_paused for each in self._partitions.values())
 
     def oldest(self) -> Task | None:
-        """What has been running for longest."""
+        """Return the task that has been running for longest."""
         return next(iter(self._running), None)
 
     def describe(self) -> dict[str, Any]:

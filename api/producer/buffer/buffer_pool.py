@@ -1,4 +1,4 @@
-"""How much a producer may hold that is not delivered yet: `buffer_memory`, given out and taken back (rule 31).
+"""Memory of records that are not delivered yet: `buffer_memory`, given out and taken back (rule 31).
 
 What must stay true:
 - What is given out never exceeds the limit.
@@ -44,7 +44,7 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """How many wait for room; the sender then sends what it would let grow."""
+        """The number of those that wait for room; the sender then sends what it would let grow."""
         return len(self._waiters) + len(self._wanting)
 
     def take(self, holder: Holder, size: int, wanted: int = 0) -> int:
@@ -79,7 +79,7 @@ class BufferPool:
             raise
 
     def wait(self, size: int, until: float) -> bool:
-        """Until so much is free, or the monotonic clock says `until`; whether it is."""
+        """Wait until so much is free, or the monotonic clock says `until`. Returns whether it is free."""
         while True:
             waiter = threading.Lock()
             waiter.acquire()
@@ -100,7 +100,7 @@ class BufferPool:
 
     @contextmanager
     def wanted(self) -> Iterator[None]:
-        """Somebody waits who cannot block; open batches are sent for it as for others."""
+        """Count somebody who waits but cannot block; open batches are sent for it as for others."""
         token = object()
         self._wanting[token] = None
         try:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """What `send` was called with. `record._replace(value=...)` makes another one."""
+    """The arguments of `send`. `record._replace(value=...)` makes another record."""
 
     topic: str
     value: Any = None
@@ -33,7 +33,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """For type checkers; any of the methods may be missing."""
+    """The methods of an interceptor, for type checkers; any of them may be missing."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
 

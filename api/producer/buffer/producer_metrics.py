@@ -1,4 +1,4 @@
-"""What a producer counts of its own work. Per batch, never per record, so that counting costs nothing.
+"""Counts of a producer's work. They are made per batch, never per record, so that counting costs nothing.
 
 Names are those of Kafka's producer metrics. Everything is counted on the event loop and may be read from any thread.
 """

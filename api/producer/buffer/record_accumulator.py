@@ -57,7 +57,7 @@ class Clocks:
 
 
 class PartitionQueue:
-    """What waits for one partition. `filled` is called when a portion of it is used up."""
+    """Records that wait for one partition. `filled` is called when a portion of it is used up."""
 
     __slots__ = (
         "batch",
@@ -97,7 +97,7 @@ class PartitionQueue:
         self.filled: Callable[[PartitionQueue], None] | None = None
 
     def taken_bytes(self) -> int:
-        """Of all records that were ever added."""
+        """Return the bytes of all records that were ever added."""
         return self.sealed_bytes + self.open_bytes()
 
     def open_bytes(self) -> int:
@@ -127,14 +127,14 @@ class RecordAccumulator:
         return found or self._queues.setdefault((topic, partition), PartitionQueue(topic, partition))
 
     def now(self) -> float:
-        """On the clock of `opened_at` and `deadline`."""
+        """Return the time on the clock of `opened_at` and `deadline`."""
         return self._clocks.monotonic()
 
     def queues(self) -> Iterator[PartitionQueue]:
         return iter(list(self._queues.values()))
 
     def held_records(self) -> int:
-        """About how many were taken and are not delivered yet."""
+        """Return about how many records were taken and are not delivered yet."""
         sealed = sum(batch.count for batch in list(self.unresolved))
         return sealed + sum(len(queue.records) >> 1 for queue in self.queues())
 
@@ -312,7 +312,7 @@ class RecordAccumulator:
         return batch
 
     def let_go(self, batch: ProducerBatch) -> None:
-        """It is resolved: give its room back."""
+        """Give the room of a resolved batch back."""
         if batch in self.unresolved:
             self.pool.give_back(batch, batch.size)
             self.unresolved.pop(batch, None)

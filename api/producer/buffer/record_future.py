@@ -1,4 +1,4 @@
-"""What `Producer.send` returns: a view of one record's place in its batch.
+"""Futures that `Producer.send` returns: a view of one record's place in its batch.
 
     future.result(timeout=10)          RecordMetadata, or the error; `get` is the same, under kafka-python's name
     future.exception(timeout=10)       the error, or None
@@ -8,9 +8,9 @@
     future.done()                      whether either has happened
     await future                       the same inside a coroutine
 
-A million of these are made a second, and most are dropped at once. So it is a tuple, which is the cheapest object
-with methods that Python makes, of the batch and twice the record's place in it (`PartitionQueue.records` holds two
-items a record). It holds nothing of its own: the outcome is the batch's.
+A million of these are made a second, and most are dropped at once. A future is therefore a tuple, the cheapest object
+with methods that Python makes. It holds the batch and twice the record's place in it (`PartitionQueue.records` has two
+items a record), and nothing of its own: the outcome is the batch's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
         return batch.outcome is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is in the log. Raises why it failed; ResultNotReady after `timeout` seconds.
+        """Return the record's place in the log. Raises why it failed; ResultNotReady after `timeout` seconds.
 
         >>> metadata = producer.send("clicks", b"value").result(timeout=10)      # doctest: +SKIP
         >>> metadata.partition, metadata.offset                                  # doctest: +SKIP
@@ -55,7 +55,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
     get = result
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why the record failed, or None once it is delivered."""
+        """Return why the record failed, or None once it is delivered."""
         batch, index = self[0], self[1] >> 1
         if batch.outcome is None:
             wait_for(batch, timeout)
@@ -103,7 +103,7 @@ class RecordFuture(tuple):  # type: ignore[type-arg]  # what it holds is nobody'
         batch.listen(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """From any event loop."""
+        """Await the record's place in the log, on any event loop."""
         batch, index = self[0], self[1] >> 1
         if batch.outcome is None:
             batch.hurry()

@@ -87,13 +87,13 @@ class TopicRoutes:
     # --- records without a key ---
 
     def next_partition(self, size: int) -> int:
-        """For so many bytes of records without a key."""
+        """Return the partition for so many bytes of records without a key."""
         current = self._sticky
         self._visited(self.queues[current].taken_bytes() + size)
         return current
 
     def choose(self, key: bytes | None) -> int:
-        """What the partitioner of this producer says. Only where `is_cached` is not."""
+        """Return what the producer's partitioner says. Only where `is_cached` is not."""
         assert self._choose is not None
         return self.check(self._choose(key, self._every, self._available()))
 

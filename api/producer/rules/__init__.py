@@ -1,1 +1,1 @@
-"""What a producer decides: options, partitions, sizes of batches, order of delivery, state of a transaction. Pure."""
+"""Decisions of a producer: options, partitions, sizes of batches, order of delivery, state of a transaction. Pure."""

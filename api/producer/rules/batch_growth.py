@@ -1,4 +1,4 @@
-"""How long an open batch waits for more records although it could be sent. Decides, and touches nothing.
+"""The time that an open batch waits for more records although it could be sent. Decides, and touches nothing.
 
 On idle cores a leader answers at once, and whoever sends a batch as soon as the last one is answered sends many small
 ones. Each costs the event loop a few hundred microseconds, in which the sending thread has to stand by, for they
@@ -24,7 +24,9 @@ SHORTEST_SECONDS: Final = 0.001  # what the loop's timers are rounded to
 
 
 class BatchGrowth:
-    """Of one partition. It is asked when a batch could be sent, and again when what it said is over."""
+    """The growth of one partition's batches. It is asked when a batch could be sent, and again when what it said is
+    over.
+    """
 
     def __init__(self, batch_size: int) -> None:
         self._enough_bytes = batch_size // 2

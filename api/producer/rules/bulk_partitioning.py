@@ -1,4 +1,4 @@
-"""Which partition each of many keys goes to, and columns split by that. Decides, and touches nothing.
+"""Partitions of many keys at once, and columns split by them. Decides, and touches nothing.
 
 Measured on chunks of 32,768 keys of 10 bytes, 10,000 of them distinct: 45 to 75 ns a key from the cache, 100 for
 murmur2 of many at once, 1,000 one by one; to split a column in three 20 ns an item with `compress`, 40 with a loop.

@@ -1,5 +1,4 @@
-"""Which batch of a partition goes next, under which sequence, and what each answer means. Decides, and touches
-nothing.
+"""Order and sequences of a partition's batches, and what each answer means. Decides, and touches nothing.
 
     part              a batch, or a part of one that was too large, with the sequence it got when it was sent first
     settling          something was refused, or its outcome is unknown: nothing is sent until all that is in flight has
@@ -38,7 +37,7 @@ Leader: TypeAlias = "tuple[bytes, int]"  # topic id, leader epoch
 
 
 class BatchPart:
-    """What goes over the wire at once."""
+    """The records of one request."""
 
     __slots__ = (
         "attempts",
@@ -66,7 +65,7 @@ class BatchPart:
         self.is_abandoned = False  # its sender has been told that it failed
 
     def payload(self, codec: int, writer: Writer) -> bytearray:
-        """Its bytes on this account; they are not changed any more once they were sent."""
+        """Return the bytes for this writer; they are not changed any more once they were sent."""
         wanted = (writer, self.sequence)
         if self.encoded is None:
             self.encoded = self.batch.encode(codec, writer, self.sequence)
@@ -77,7 +76,7 @@ class BatchPart:
 
 
 class Delivery:
-    """Of one partition. `window`: how many parts may be in flight."""
+    """The delivery to one partition. `window`: how many parts may be in flight."""
 
     def __init__(self, window: int, is_idempotent: bool, codec: int, *, is_transactional: bool = False) -> None:
         self.in_flight = 0
@@ -182,7 +181,7 @@ class Delivery:
         return (part for part in list(self._parts) if part.batch.deadline <= now and not part.is_abandoned)
 
     def abandon(self, part: BatchPart, error: RaylogError) -> None:
-        """Its sender is told that it failed."""
+        """Tell the part's sender that it failed."""
         if not part.is_in_flight:
             self._drop(part, error)
             return

@@ -1,4 +1,4 @@
-"""Which partition a record goes to.
+"""Choice of a record's partition.
 
     name           a record with a key           a record without one
     default        murmur2 of the key            one partition until a batch of it is full, then another (KIP-480)
@@ -31,7 +31,7 @@ Load: TypeAlias = Callable[[int], int]  # the bytes of a partition that are not 
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """As Kafka's clients do it."""
+    """Return the partition of a key, as Kafka's clients choose it."""
     return partition_of_hash(murmur2(key), partitions)
 
 

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
-    """Of a batch: where it begins in the log (−1: not known), or why it failed."""
+    """The outcome of a batch: where it begins in the log (−1: not known), or why it failed."""
 
     base_offset: int = -1
     append_time_ms: int = -1  # −1 where records keep their writer's time
@@ -44,7 +44,9 @@ class Outcome(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """On whose account a batch is written. The epoch goes up with every transaction, and is 0 where there are none."""
+    """The identity under which a batch is written. The epoch goes up with every transaction, and is 0 where there are
+    none.
+    """
 
     producer_id: int
     epoch: int = 0
@@ -56,13 +58,15 @@ _LENGTH: Final = struct.Struct("<i")
 
 
 class Lengths(NamedTuple):
-    """Of the keys and values of a batch, as they stand in its payload: int32 little-endian per record, −1 for null."""
+    """The lengths of the keys and values of a batch, as they stand in its payload: int32 little-endian per record, −1
+    for null.
+    """
 
     keys: bytes
     values: bytes
 
     def of(self, index: int) -> tuple[int, int]:
-        """Of one record: of its key and its value."""
+        """Return the lengths of one record's key and value."""
         at = index * _LENGTH.size
         return _LENGTH.unpack_from(self.keys, at)[0], _LENGTH.unpack_from(self.values, at)[0]
 
@@ -101,7 +105,7 @@ class Columns:
 
 
 class Encodable(Protocol):
-    """What a batch is made of before it is bytes."""
+    """The content of a batch before it is bytes."""
 
     @property
     def timestamps(self) -> Sequence[int] | TimestampRuns | int: ...
@@ -155,7 +159,7 @@ class ProducerBatch:
         self.count = len(content)
 
     def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
-        """Its bytes. Only once: what they are made of is let go of."""
+        """Return the batch's bytes. Only once: what they are made of is let go of."""
         content, self.content = self.content, None
         assert content is not None
         encoded, self._lengths = content.encode(codec, writer, sequence)
@@ -164,7 +168,7 @@ class ProducerBatch:
     # --- the outcome ---
 
     def resolve(self, outcome: Outcome) -> None:
-        """Of all its records."""
+        """Set the outcome of all records."""
         if self.outcome is None:
             self.outcome = outcome
             self.content = None
@@ -172,7 +176,9 @@ class ProducerBatch:
             self.tell()
 
     def resolve_part(self, first: int, count: int, outcome: Outcome) -> bool:
-        """Of some of its records; whether that was the last part. The batch fails where one of its parts does."""
+        """Set the outcome of some of its records. Returns whether that was the last part. The batch fails where one of
+        its parts does.
+        """
         if count == self.count:
             self.resolve(outcome)
             return True
@@ -184,7 +190,8 @@ class ProducerBatch:
         return True
 
     def outcome_of(self, index: int) -> tuple[Outcome, int]:
-        """Of one record, once there is an outcome; and its place in the part of the batch that shares it."""
+        """Return the outcome of one record, once there is one, and its place in the part of the batch that shares it.
+        """
         assert self.outcome is not None
         for first, count, outcome in self.parts:
             if first <= index < first + count:
@@ -198,7 +205,7 @@ class ProducerBatch:
             self.tell()
 
     def hurry(self) -> None:
-        """Somebody waits for it, on whichever thread: it is not to wait for more records.
+        """Have the batch sent without waiting for more records: somebody waits for it, on whichever thread.
 
         Whoever holds it back looks at `is_awaited` after it has put itself down, so one of the two sees the other.
         """
@@ -221,11 +228,11 @@ class ProducerBatch:
                 _log.exception("A callback for records of %s-%d failed.", self.topic, self.partition)
 
     def sizes_of(self, index: int) -> tuple[int, int]:
-        """How many bytes the key and the value of a record have that was sent; −1: there is none."""
+        """Return how many bytes the key and the value of a sent record have; −1: there is none."""
         return (-1, -1) if self._lengths is None else self._lengths.of(index)
 
     def timestamp_of(self, index: int) -> int:
-        """What the record was stamped with here."""
+        """Return the timestamp that the record was given here."""
         stamps = self.stamps
         if isinstance(stamps, int):
             return stamps

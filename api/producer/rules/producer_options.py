@@ -1,4 +1,4 @@
-"""What a producer takes as options. Names and defaults are kafka-python's where it has them.
+"""Options of producers. Names and defaults are kafka-python's where it has them.
 
 `ProducerSettings` says the same to type checkers, for the keywords of `Producer(...)`; a test holds the two
 together.
@@ -48,7 +48,7 @@ def _acks(name: str, value: object) -> int:
 
 
 def _transactional_id(name: str, value: object) -> str:
-    """InvalidTransactionalId."""
+    """Raises InvalidTransactionalId."""
     if not isinstance(value, str):
         raise InvalidConfig(name, value, f"text of 1 to {MAX_ID_BYTES} bytes")
     check_transactional_id(value)

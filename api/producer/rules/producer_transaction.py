@@ -1,4 +1,4 @@
-"""Where a transactional producer stands. Decides, and touches nothing.
+"""State of a transactional producer. Decides, and touches nothing.
 
     phase           allows                                             comes from
     uninitialised   init                                               the start
@@ -73,7 +73,7 @@ class ProducerTransaction:
         return self.phase in (Phase.OPEN, Phase.FLUSHING, Phase.ABORTING, Phase.ABORTABLE)
 
     def refusal(self) -> RaylogError:
-        """What those are told that send, or whose records are held, while nothing is taken or sent."""
+        """Return the error for sends, and for records that are held, while nothing is taken or sent."""
         if self.phase is Phase.FATAL and self._error is not None:
             return self._error
         if self.phase in (Phase.ABORTABLE, Phase.ABORTING):
@@ -109,7 +109,7 @@ class ProducerTransaction:
         self.phase = Phase.OPEN
 
     def begins_in(self, partition: TransactionPartition) -> None:
-        """Its first batch there is being sent."""
+        """Note that the transaction's first batch in a partition is being sent."""
         if len(self._beginning) < _MOST_TOGETHER:
             self._beginning[partition] = None
 
@@ -117,7 +117,7 @@ class ProducerTransaction:
         self._beginning.pop(partition, None)
 
     def begins_with(self, partition: TransactionPartition) -> tuple[TransactionPartition, ...]:
-        """Where else its first batch is under way."""
+        """Return the other partitions in which the transaction's first batch is under way."""
         return tuple(each for each in self._beginning if each != partition)
 
     def commit(self) -> None:
@@ -154,13 +154,13 @@ class ProducerTransaction:
         return True
 
     def ended_by_coordinator(self, error: RaylogError) -> None:
-        """It was to be committed, and is aborted."""
+        """Note that the coordinator aborted what was to be committed."""
         self._allow(Phase.COMMITTING)
         self._error = error
         self.phase = Phase.ABORTABLE
 
     def doomed(self, error: RaylogError) -> None:
-        """There is no going on."""
+        """Note that the transaction cannot go on."""
         self._error = error
         self._refuse(Phase.FATAL)
 

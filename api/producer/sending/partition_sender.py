@@ -70,7 +70,9 @@ class PartitionSender:
         return not self.delivery and not self.queue.sealed and self.queue.batch is None
 
     def why_it_waits(self) -> str:
-        """For people, once a tick. Empty: it does not wait, or its leader has answered since the last tick."""
+        """Return why the queue waits, for people, once a tick. Empty: it does not wait, or its leader has answered
+        since the last tick.
+        """
         has_answered, self._has_answered = self._has_answered or not self.delivery.in_flight, False
         if self._last_error is not None and not self.is_idle:
             return reason_of(self._last_error)
@@ -208,7 +210,7 @@ class PartitionSender:
             self._drop(part, error)
 
     def _encode(self, part: BatchPart) -> None:
-        """Its time may be over before a thread has time for it: then there is nothing left to encode."""
+        """Encode a part on another thread. Its time may be over before that: then there is nothing left to encode."""
         if part.batch.outcome is None:
             self.delivery.payload(part)
 
@@ -366,7 +368,7 @@ class PartitionSender:
             self._sender.resolved(batch)
 
     def refuse_all(self, error: RaylogError) -> bool:
-        """Whatever is held fails. False: a thread is adding something just now, and that is still there."""
+        """Fail all that is held. Returns False where a thread is adding something just now, which is still there."""
         for part in self.delivery.unresolved():
             self._drop(part, error)
         is_sealed = self._sender.accumulator.seal_open(self.queue)
@@ -384,7 +386,7 @@ class PartitionSender:
 
 
 class _NoLeader(RaylogError):
-    """Nobody is known to lead a partition."""
+    """Raised where nobody is known to lead a partition."""
 
     def describe(self) -> str:
         return f"{super().describe()} has no leader"

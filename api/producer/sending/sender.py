@@ -92,13 +92,17 @@ class Sender:
         self.accumulator.let_go(batch)
 
     def transaction_failed(self, error: RaylogError) -> None:
-        """Something of it will not be done. What is held of it is refused as the partitions look at it."""
+        """Note that a part of the transaction will not be done. What is held of it is refused as the partitions look at
+        it.
+        """
         assert self.transaction is not None
         if self.transaction.failed(error):
             self.loop.call_soon(self._pump_all)
 
     def refuse_unsent(self) -> bool:
-        """What is held of an aborted transaction fails. False: a thread is adding something just now; come again."""
+        """Fail what is held of an aborted transaction. Returns False where a thread is adding something just now; call
+        it again.
+        """
         assert self.transaction is not None
         error = self.transaction.refusal()
         left = [each for each in self._every_partition() if not each.refuse_all(error)]
@@ -145,13 +149,13 @@ class Sender:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """What is not resolved by now fails."""
+        """End the sender: what is not resolved by now fails."""
         if not self.is_closed:
             self._end(ProducerClosed("it was closed before this record was delivered"))
         await self._tasks.close()
 
     def broke(self, error: BaseException) -> None:
-        """Something happened that nobody foresaw."""
+        """End the sender after an error that nobody foresaw."""
         _log.critical("A producer has to end: %r", error, exc_info=error)
         reason = f"it met an error that nobody expected, {type(error).__name__}: {error}"
         self._end(ProducerClosed(reason))

@@ -36,7 +36,7 @@ class TransactionCall:
         return self.pending(f"{type(error).__name__}: {error.describe().rstrip('.')}")
 
     async def ask(self, message: Message, expected: type[_Answer]) -> _Answer:
-        """Of the transaction's coordinator. TransactionPending, and errors of producers that time does not heal."""
+        """Ask the transaction's coordinator. TransactionPending, and errors of producers that time does not heal."""
         hashed = coordinator_hash(self._transactional_id)
         try:
             return await ask_coordinator(self._link, TRANSACTIONS_TOPIC, hashed, message, expected, self.left)

@@ -7,7 +7,7 @@ What must stay true:
 - What was given is staged before the transaction is committed, also where the call that gave it ran out of time.
 - Requests are numbered, so that one that arrives late or again does not undo what came after it.
 - Nothing beyond the end of a log is staged: whoever went on there would pass over records that are still to come.
-- Who is no member any more stages nothing: the records are somebody else's to process (rules 23 and 24).
+- A former member stages nothing: the records are somebody else's to process (rules 23 and 24).
 
 It runs without threads and Ray, in the simulator as well.
 """
@@ -52,7 +52,7 @@ class GivenOffsets(NamedTuple):
 
     @classmethod
     def checked(cls, offsets: Offsets, group: object) -> GivenOffsets:
-        """TypeError, InvalidGroupId: this can be nobody's offsets."""
+        """Raise TypeError, InvalidGroupId: this can be nobody's offsets."""
         if not isinstance(group, GroupMetadata):
             raise TypeError(f"group_metadata is what consumer.group_metadata() returns, and not {group!r}.")
         check_group_id(group.group_id)
@@ -60,7 +60,7 @@ class GivenOffsets(NamedTuple):
 
 
 class TransactionOffsets:
-    """Of one producer. Made on its loop."""
+    """The offsets of one producer's transactions. Made on its loop."""
 
     def __init__(self, link: ClusterLink, transaction: ProducerTransaction) -> None:
         self._link = link
@@ -95,7 +95,7 @@ class TransactionOffsets:
             self._given.popleft()
 
     def _failure(self, group: GroupMetadata, error: RaylogError, call: TransactionCall) -> RaylogError:
-        """What the program is told: which of them aborts its transaction, and after which it may try again."""
+        """Return what the program is told: which errors abort its transaction, and after which it may try again."""
         if isinstance(error, StaleTransaction):
             return error
         if isinstance(error, AdminError) or (isinstance(error, GroupError) and not error.retriable):
@@ -125,7 +125,7 @@ class TransactionOffsets:
                 raise error_of(refusal)
 
     async def _check_ends(self, given: GivenOffsets, call: TransactionCall) -> None:
-        """OffsetBeyondEnd. A log that is known to reach far enough is not asked again: ends do not go back."""
+        """Raise OffsetBeyondEnd. A log that is known to reach far enough is not asked again: ends do not go back."""
         beyond = [each for each, at in given.offsets.items() if at.offset > self._ends.get(each, 0)]
         if not beyond:
             return

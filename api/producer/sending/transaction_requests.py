@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class TransactionRequests:
-    """Of one sender, whose options have a transactional id. Made on its loop."""
+    """The transactions of one sender, whose options have a transactional id. Made on its loop."""
 
     def __init__(self, sender: Sender) -> None:
         assert sender.transaction is not None
@@ -62,7 +62,7 @@ class TransactionRequests:
         return TransactionCall(self._sender.link, self._name, name, seconds)
 
     async def init(self, seconds: float) -> None:
-        """ProducerError, TransactionPending."""
+        """Raises ProducerError, TransactionPending."""
         call = self._called("init_transactions", seconds)
         async with self._turn:
             self.transaction.check_uninitialised()
@@ -72,13 +72,15 @@ class TransactionRequests:
             self.transaction.initialised(Writer(answer.producer_id, answer.epoch, True))
 
     async def begin(self) -> None:
-        """InvalidTransactionState, or why the one before is not over."""
+        """Raises InvalidTransactionState, or why the one before is not over."""
         async with self._turn:
             self.transaction.begin()
             self._offsets.begin()
 
     async def send_offsets(self, given: GivenOffsets, seconds: float) -> None:
-        """OffsetsRefused, TransactionAborted: abort it. TransactionPending: again, or commit, which does it as well."""
+        """Raises OffsetsRefused, TransactionAborted: abort it. TransactionPending: again, or commit, which does it as
+        well.
+        """
         call = self._called("send_offsets_to_transaction", seconds)
         async with self._turn:
             self.transaction.check_taking()
@@ -87,7 +89,8 @@ class TransactionRequests:
                 await self._stage(call)
 
     async def commit(self, seconds: float) -> None:
-        """TransactionAborted, TransactionTimedOut: abort it. ProducerFenced. TransactionPending: commit again."""
+        """Raises TransactionAborted, TransactionTimedOut: abort it. ProducerFenced. TransactionPending: commit again.
+        """
         call = self._called("commit_transaction", seconds)
         async with self._turn:
             self.transaction.commit()
@@ -98,7 +101,7 @@ class TransactionRequests:
             await self._end(call, commits=True)
 
     async def abort(self, seconds: float) -> None:
-        """ProducerFenced. TransactionPending: abort again."""
+        """Raises ProducerFenced. TransactionPending: abort again."""
         call = self._called("abort_transaction", seconds)
         async with self._turn:
             self.transaction.abort()
@@ -124,7 +127,7 @@ class TransactionRequests:
             raise call.pending("not all of its records are delivered")
 
     async def _stage(self, call: TransactionCall) -> None:
-        """What was given of offsets."""
+        """Stage the offsets that were given."""
         if not self._offsets:
             return
         writer = self.transaction.writer
