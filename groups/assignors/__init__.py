@@ -1,1 +1,1 @@
-"""Which member of a group reads which partition: pure functions. `assignment.py` has what goes in and out."""
+"""Functions that say which member of a group reads which partition. Pure. `assignment.py` has what goes in and out."""

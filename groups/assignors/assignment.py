@@ -1,4 +1,4 @@
-"""What an assignor is told, what it returns, and the check of what a foreign one returns.
+"""Arguments and results of assignors, and the check of what a foreign one returns.
 
     def my_assignor(subscribers, topics):
         "Everything to the first member."
@@ -39,13 +39,13 @@ class Subscriber:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What members are ordered by: a static one keeps its place when it returns under another member id."""
+        """The key that members are ordered by: a static one keeps its place when it returns under another member id."""
         return (self.instance_id or self.member_id, self.member_id)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """How many partitions a topic has, and the racks of their replicas, where those are known."""
+    """The number of partitions of a topic, and the racks of their replicas, where those are known."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
@@ -57,7 +57,7 @@ Assignor: TypeAlias = Callable[[Sequence[Subscriber], Mapping[str, TopicShape]],
 def subscribers_by_topic(
     subscribers: Sequence[Subscriber], topics: Mapping[str, TopicShape]
 ) -> dict[str, tuple[Subscriber, ...]]:
-    """Who wants each topic, in the members' order; topics that nobody wants are left out."""
+    """Return the subscribers of each topic, in the members' order; topics that nobody wants are left out."""
     wanted: dict[str, list[Subscriber]] = {name: [] for name in sorted(topics)}
     for each in sorted(subscribers, key=lambda each: each.place):
         for name in each.topics:

@@ -32,10 +32,11 @@ class AssignorCall:
 
 
 class Assignors(Protocol):
-    """Where assignors run."""
+    """The place where assignors run."""
 
     def run(self, call: AssignorCall) -> Awaitable[Given]:
-        """What each subscriber is given, checked. AssignorFailed, also where it takes too long; UnknownAssignor."""
+        """Return what each subscriber is given, checked. AssignorFailed, also where it takes too long; UnknownAssignor.
+        """
 
     def close(self) -> None:
         """Nothing is run any more."""
@@ -51,4 +52,4 @@ class AssignorsBesideLoop:
         return self._off_loop(partial(assign, call.name, call.subscribers, call.topics))
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is nothing to end."""

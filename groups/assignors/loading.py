@@ -1,4 +1,4 @@
-"""From an assignor's name to the function: one of ours, or `package.module.function` if the cluster allows it.
+"""Search for an assignor's function by its name: one of ours, or `package.module.function` if the cluster allows it.
 
 A name is checked where it enters, with the member that asks for it, so that a wrong one is that member's error; there
 nothing is imported. A foreign function is imported and run in a process of its own (`assignors/processes.py`). What it
@@ -31,13 +31,13 @@ def is_ours(name: str) -> bool:
 
 
 def check_assignor(name: str, allowed: Collection[str]) -> None:
-    """UnknownAssignor where it is neither one of raylog's nor among those that are `allowed` here."""
+    """Raise UnknownAssignor where it is neither one of raylog's nor among those that are `allowed` here."""
     if not is_ours(name) and name not in allowed:
         raise UnknownAssignor(name[:_MAX_NAME], "it is not one of raylog's, nor in the cluster's group.assignors")
 
 
 def find_assignor(name: str) -> Assignor:
-    """UnknownAssignor where there is none of this name. This imports a foreign one's module."""
+    """Raises UnknownAssignor where there is none of this name. This imports a foreign one's module."""
     ours = _OURS.get(name)
     if ours is not None:
         return ours
@@ -59,7 +59,7 @@ def find_assignor(name: str) -> Assignor:
 def assign(
     name: str, subscribers: Sequence[Subscriber], topics: Mapping[str, TopicShape]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """What the assignor `name` gives each subscriber. UnknownAssignor, AssignorFailed."""
+    """Return what the assignor `name` gives each subscriber. UnknownAssignor, AssignorFailed."""
     assignor = find_assignor(name)
     try:
         result = assignor(subscribers, topics)

@@ -83,7 +83,7 @@ class AssignorProcess:
         return None if self._process is None else self._process.pid
 
     def call(self, call: AssignorCall) -> Given:
-        """AssignorFailed."""
+        """Raises AssignorFailed."""
         with self._calling:
             try:
                 process = self._started(call.name)
@@ -94,7 +94,7 @@ class AssignorProcess:
         return check_assignment(call.name, _given(call, answer), call.subscribers, call.topics)
 
     def close(self) -> None:
-        """From any thread; a call that is under way fails."""
+        """End the process, from any thread; a call that is under way fails."""
         with self._lock:
             self._is_closed = True
             if self._process is not None:
@@ -204,7 +204,7 @@ def _gone(process: subprocess.Popen[bytes], name: str) -> AssignorFailed:
 
 
 def _given(call: AssignorCall, answer: bytes) -> Given:
-    """AssignorFailed, also where the answer makes no sense: foreign code may have written it."""
+    """Raises AssignorFailed, also where the answer makes no sense: foreign code may have written it."""
     names = sorted(call.topics)
     try:
         done, content = msgpack.unpackb(answer)

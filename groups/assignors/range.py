@@ -37,14 +37,14 @@ def _alike(
 
 
 def _racks(shapes: Sequence[TopicShape], count: int) -> list[frozenset[str]]:
-    """For each partition number the racks that have it of every one of these topics."""
+    """Return for each partition number the racks that have it of every one of these topics."""
     if any(len(shape.racks) != count for shape in shapes):
         return []
     return [frozenset.intersection(*(shape.racks[number] for shape in shapes)) for number in range(count)]
 
 
 def _owners(wanting: Sequence[Subscriber], racks: Sequence[frozenset[str]], count: int) -> list[int]:
-    """By partition number, who of `wanting` gets it."""
+    """Return the place in `wanting` of each partition's owner, by partition number."""
     share, more = divmod(count, len(wanting))
     room = [share + (number < more) for number in range(len(wanting))]
     plain = [member for member, size in enumerate(room) for _ in range(size)]
@@ -55,7 +55,7 @@ def _owners(wanting: Sequence[Subscriber], racks: Sequence[frozenset[str]], coun
 
 
 def _by_rack(wanting: Sequence[Subscriber], racks: Sequence[frozenset[str]], room: Sequence[int]) -> list[int]:
-    """Everybody first takes what is in their rack, as far as there is room; the rest goes where room is left."""
+    """Give everybody first what is in their rack, as far as there is room; the rest goes where room is left."""
     left = list(room)
     owners: list[int] = [-1] * len(racks)
     # Partitions that few can read nearby are served first.

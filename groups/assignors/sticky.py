@@ -51,7 +51,7 @@ def sticky_assignor(subscribers: Sequence[Subscriber], topics: Mapping[str, Topi
 
 
 def _homes(ordered: Sequence[Subscriber], wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where each partition is now, if somebody has it who still wants it; of two who claim it the first."""
+    """Return the present owner of each partition, if it still wants it; of two who claim it the first."""
     exists = set(wanted)
     homes: dict[TopicPartition, int] = {}
     for number, member in enumerate(ordered):
@@ -64,7 +64,7 @@ def _homes(ordered: Sequence[Subscriber], wanted: Iterable[TopicPartition]) -> d
 def _equal_shares(
     members: int, wanted: Sequence[TopicPartition], homes: Mapping[TopicPartition, int]
 ) -> list[list[TopicPartition]]:
-    """Everybody keeps up to their share. The larger shares go to those who have most."""
+    """Let everybody keep up to their share. The larger shares go to those who have most."""
     has: list[list[TopicPartition]] = [[] for _ in range(members)]
     for partition in wanted:
         if partition in homes:
@@ -136,7 +136,9 @@ class _Evening:
                     heapq.heappush(most, (-len(self.held[number]), number))
 
     def _level_from(self, start: int, settled: set[int]) -> int | None:
-        """Who has one more now, at the other end of the path; None: there is no path, and who was met is settled."""
+        """Move one partition along a path. Returns who has one more now, at its other end; None: there is no path, and
+        who was met is settled.
+        """
         came_from: dict[int, tuple[int, TopicPartition]] = {}
         offered: set[str] = set()  # topics whose subscribers have all been reached
         queue = deque([start])
@@ -159,7 +161,7 @@ class _Evening:
         return None
 
     def _one_of_each_topic(self, member: int) -> list[TopicPartition]:
-        """What this member would give away first: what is not at home here."""
+        """Return what this member would give away first: what is not at home here."""
         if member not in self._offers:
             of_topic: dict[str, TopicPartition] = {}
             for partition in sorted(self.held[member], key=lambda each: (self._homes.get(each) == member, each)):
@@ -179,7 +181,7 @@ class _Evening:
     # --- moving as little as possible -----------------------------------------------------------------------------
 
     def cancel_circles(self) -> None:
-        """As long as a circle of moves is worth something, make it. The last number is the rest of the world."""
+        """Make circles of moves as long as one is worth something. The last number is the rest of the world."""
         for _ in range(1 + _EXACT_STEPS // (1 + sum(map(len, self.held)) * len(self.held))):
             circle = self._worthy_circle()
             if not circle:

@@ -1,4 +1,4 @@
-"""When the assignors of a coordinator's groups run: beside its loop, one call of a group at a time (rule 34).
+"""Runs of a coordinator's assignors: beside its loop, one call of a group at a time (rule 34).
 
     due ──a moment later──► planned ──► running ──► taken, or thrown away where the group has changed: due again
                                            │

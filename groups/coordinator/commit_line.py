@@ -1,4 +1,4 @@
-"""From records to their commit: what one turn of the loop has changed goes to the log as one batch.
+"""Commits of records: what one turn of the loop has changed goes to the log as one batch.
 
     ticket = line.add(records)         # in the batch of this turn
     await line.committed(ticket, "g")  # after the log has committed that batch, and with it all before
@@ -84,16 +84,16 @@ class CommitLine:
 
     @property
     def has_open(self) -> bool:
-        """Something was added in this turn."""
+        """Whether something was added in this turn."""
         return bool(self._open.records)
 
     @property
     def last_ticket(self) -> int:
-        """Of all that was added until now."""
+        """The ticket of all that was added until now."""
         return self._open.number - (not self._open.records)
 
     async def committed(self, ticket: int, group: str) -> None:
-        """GroupRequestTimedOut; or whatever the line has failed with."""
+        """Raises GroupRequestTimedOut; or whatever the line has failed with."""
         if ticket <= self.committed_until:
             return
         if self._error_for is not None:
@@ -104,7 +104,7 @@ class CommitLine:
         await future
 
     def fail(self, error_for: Callable[[str], Exception]) -> None:
-        """Nobody waits any longer, each is told an error for its group; and nothing is written any more."""
+        """Tell everybody who waits an error for their group; nothing is written any more."""
         self._error_for = error_for
         for batch in (*self._batches, self._open):
             if batch.timer is not None:

@@ -110,7 +110,7 @@ class GroupCoordinator:
         return self.serving.done() and not self._ended.done()
 
     def committed(self) -> Iterator[tuple[str, str, int, int]]:
-        """Of all groups: group, topic, partition, offset; without topics that are gone."""
+        """Yield the committed offsets of all groups: group, topic, partition, offset; without topics that are gone."""
         for group in self._shard.state.groups.values():
             for (topic_id, number), value in group.offsets.items():
                 known = self._topics.by_id(topic_id)
@@ -118,7 +118,7 @@ class GroupCoordinator:
                     yield group.group_id, known.name, number, value.offset
 
     def members(self) -> Iterator[tuple[str, int]]:
-        """Of all groups: group, how many members it has."""
+        """Yield for each group how many members it has."""
         return ((group.group_id, len(group.members)) for group in self._shard.state.groups.values())
 
     # --- its life -------------------------------------------------------------------------------------------------
@@ -142,7 +142,9 @@ class GroupCoordinator:
         self._end(NotCoordinator("", "it was stopped"))
 
     async def _begin(self) -> None:
-        """What this raises, of a log that cannot be read or is another's by now, ends the coordinator."""
+        """Replay the log and begin to serve. An error, of a log that cannot be read or is another's by now, ends the
+        coordinator.
+        """
         await asyncio.wait_for(self._load(), self._settings.load_timeout_ms / 1000)
         self._serve()
 
@@ -262,7 +264,7 @@ class GroupCoordinator:
         return answer
 
     def _check_serving(self, request: Message, group: str) -> None:
-        """CoordinatorLoading, NotCoordinator, InvalidRequest."""
+        """Raise CoordinatorLoading, NotCoordinator, InvalidRequest."""
         if not self._shard.knows(request):
             raise InvalidRequest(f"A coordinator of groups does not answer {type(request).__name__}.")
         if self._ended.done():
@@ -281,7 +283,9 @@ class GroupCoordinator:
     # --- what requests and timers bring about ---------------------------------------------------------------------
 
     def _took_turn(self, group: str = "") -> None:
-        """Something may have changed: its records are put down, and what follows from it comes before the turn ends."""
+        """Write down a group's records after something may have changed; what follows from it comes before the turn
+        ends.
+        """
         records = self._shard.take_records()
         if records:
             ticket = self._line.add(records)
@@ -334,7 +338,7 @@ class GroupCoordinator:
             self._took_turn()
 
     def _match_patterns(self) -> None:
-        """Beside the loop, what has not been matched yet."""
+        """Match, beside the loop, what has not been matched yet."""
         work = None if self._is_matching else self._shard.patterns_due()
         if work is not None:
             self._is_matching = True
@@ -366,7 +370,7 @@ class GroupCoordinator:
             self._look(group, member, due_ms=None)
 
     def _watch_anew(self, group: str, member: str) -> None:
-        """It has been asked to give something up: that may have to be done before its session ends."""
+        """Watch the member's time anew: it has to give something up, perhaps before its session ends."""
         timer = self._sessions.pop((group, member), None)
         if timer is not None:
             self._timers.cancel(timer)

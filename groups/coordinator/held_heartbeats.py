@@ -32,7 +32,7 @@ class HeldHeartbeats:
     def hold(
         self, request: GroupHeartbeat, otherwise: GroupHeartbeatAnswer, wait_ms: int
     ) -> asyncio.Future[GroupHeartbeatAnswer]:
-        """Its answer, at the latest after `wait_ms`, when it is `otherwise`."""
+        """Return the answer to a request, at the latest after `wait_ms`, when it is `otherwise`."""
         future: asyncio.Future[GroupHeartbeatAnswer] = asyncio.get_running_loop().create_future()
         timer = self._timers.after(wait_ms, lambda: self._over(waiting, otherwise))
         owned = each_of(request.owned) if request.epoch > 0 else frozenset()

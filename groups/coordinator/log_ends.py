@@ -1,4 +1,4 @@
-"""Where the logs end that groups read: asked of their leaders every few seconds, for the lag of groups as a metric.
+"""Ends of the logs that groups read: asked of their leaders every few seconds, for the lag of groups as a metric.
 
 What must stay true: nobody is asked unless somebody reads the metrics, and no more than `_MOST` logs are followed. What
 is told is as old as the last answer: good enough for people and autoscalers, and not for refusing a commit.

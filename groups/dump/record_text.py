@@ -1,4 +1,4 @@
-"""What a record of `__consumer_offsets` says, as a line of text: for the dump of a segment.
+"""Records of `__consumer_offsets` as lines of text: for the dump of a segment.
 
     python -m raylog.groups.dump PATH      the dump, with these records decoded
 """
@@ -39,7 +39,7 @@ _ID_BYTES_SHOWN: Final = 4
 
 
 def describe_group_record(key: bytes | None, value: bytes | None) -> str:
-    """FrameInvalid, MessageUnknown where it is none."""
+    """Raises FrameInvalid, MessageUnknown where it is none."""
     if key == CLAIM_KEY:  # of the log below, whatever kind of coordinator writes there
         return f"claimed under producer epoch {(value or b'?').decode()}"
     key_message, value_message = decode(key, value)

@@ -105,7 +105,7 @@ class GroupMember:
 
     @property
     def reads(self) -> frozenset[PartitionId]:
-        """What it owns and is not about to give up."""
+        """The partitions that it owns and is not about to give up."""
         return frozenset(self.holds - self.revoking)
 
     @property
@@ -113,7 +113,7 @@ class GroupMember:
         return self._state in (_LEFT, _STOPPED)
 
     def wake_at(self) -> int | None:
-        """When something is to be done next if nothing happens; None: nothing."""
+        """Return when something is to be done next if nothing happens; None: nothing."""
         times = []
         if self._has_something_to_say():
             times.append(self._due_at_ms)
@@ -137,14 +137,14 @@ class GroupMember:
         return Changes(lost=lost, error=self.absence(now_ms))
 
     def absence(self, now_ms: int) -> UnknownMember:
-        """Why nothing can be committed now, by the name and the epoch that it had last."""
+        """Return why nothing can be committed now, by the name and the epoch that it had last."""
         if self._was is None:
             return UnknownMember(self.group, self.member_id, self.epoch, -1, f"it is {self._state} just now")
         member_id, epoch, since_ms, why = self._was
         return UnknownMember(self.group, member_id, epoch, now_ms - since_ms, why)
 
     def next_heartbeat(self, now_ms: int) -> GroupHeartbeat | None:
-        """What to send now. One that is under way is given up by it: whatever comes of that one is not looked at."""
+        """Return the heartbeat to send now. One that is under way is given up by it: its outcome is not looked at."""
         if now_ms < self._due_at_ms or not self._has_something_to_say():
             return None
         if self._farewell_epoch is not None:
@@ -177,7 +177,7 @@ class GroupMember:
         return changes
 
     def failed(self, request: GroupHeartbeat, error: RaylogError, now_ms: int) -> Changes:
-        """It was refused, or nobody knows what became of it."""
+        """Take in that a heartbeat was refused, or that its outcome is unknown."""
         if request is not self._under_way:
             return Changes()
         self._under_way = None
@@ -205,7 +205,7 @@ class GroupMember:
             self._begin_anew(now_ms)
 
     def revoked(self, partitions: Collection[PartitionId], now_ms: int) -> None:
-        """These are not read any more, and nothing of them will be committed."""
+        """Take in that these partitions are not read any more, and that nothing of them will be committed."""
         self.holds.difference_update(partitions)
         self.revoking.difference_update(partitions)
         if not self.revoking:
@@ -236,7 +236,7 @@ class GroupMember:
             self._make_due(now_ms)
 
     def commit(self, offsets: Collection[OffsetToCommit]) -> CommitOffsets:
-        """As this member, at its present epoch (rule 24)."""
+        """Return the request that commits these offsets as this member, at its present epoch (rule 24)."""
         return CommitOffsets(self.group, self.member_id, self.epoch, tuple(offsets))
 
     def fetch_offsets(self, partitions: Collection[PartitionId]) -> FetchOffsets:

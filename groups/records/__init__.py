@@ -1,1 +1,1 @@
-"""What groups say to their coordinator, and what of it is kept in `__consumer_offsets`. Pure."""
+"""Messages of groups to their coordinator, and what of them is kept in `__consumer_offsets`. Pure."""

@@ -1,4 +1,4 @@
-"""What a group's members, and its administrators, ask its coordinator. Kinds 80 to 99.
+"""Requests of a group's members, and of its administrators, to its coordinator. Kinds 80 to 99.
 
 Topics travel by id, so that what was meant for a deleted topic never meets the next one of that name. A refusal of a
 whole request is an error of `raylog.errors`; where a request names many partitions the answer names those that were
@@ -38,7 +38,7 @@ ProfileFields: TypeAlias = tuple[str, str, str, str, int, int, str, tuple[str, .
 
 
 class Profile(NamedTuple):
-    """What a member says of itself, in the order of `ProfileFields`."""
+    """The description that a member sends of itself, in the order of `ProfileFields`."""
 
     instance_id: str  # of a static member; else empty
     rack: str
@@ -51,7 +51,7 @@ class Profile(NamedTuple):
     pattern: str  # a regular expression that whole names of topics have to match; empty: none
 
     def fields(self) -> ProfileFields:
-        """As it is sent."""
+        """The profile as it is sent."""
         return cast(ProfileFields, tuple(self))
 
 
@@ -114,7 +114,7 @@ class GroupHeartbeatAnswer(Message):
 @message(kind=82, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """As a member, or with an empty member id and NO_EPOCH while the group has no members."""
+    """Commit offsets as a member, or with an empty member id and NO_EPOCH while the group has no members."""
 
     group: str
     member: str
@@ -133,7 +133,9 @@ class OffsetsCommitted(Message):
 @message(kind=84, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class FetchOffsets(Message):
-    """Of these partitions, or (None) of all that have one. A member says which one it is, anybody else nothing."""
+    """Fetch the offsets of these partitions, or (None) of all that have one. A member says which one it is, anybody
+    else nothing.
+    """
 
     group: str
     member: str
@@ -221,7 +223,7 @@ class DeleteGroup(Message):
 @message(kind=93, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets(Message):
-    """Of topics that no member is subscribed to."""
+    """Delete offsets of topics that no member is subscribed to."""
 
     group: str
     partitions: Partitions
@@ -230,7 +232,7 @@ class DeleteOffsets(Message):
 @message(kind=94, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class RemoveMembers(Message):
-    """By member id or group_instance_id; with neither, all of them."""
+    """Remove members by member id or group_instance_id; with neither, all of them."""
 
     group: str
     members: tuple[str, ...]
@@ -241,7 +243,7 @@ class RemoveMembers(Message):
 @message(kind=95, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AlterOffsets(Message):
-    """Of a group without members."""
+    """Alter offsets of a group without members."""
 
     group: str
     offsets: tuple[OffsetToCommit, ...]
@@ -250,7 +252,7 @@ class AlterOffsets(Message):
 @message(kind=96, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListStaged(Message):
-    """What transactions have staged with this coordinator and not decided yet."""
+    """List what transactions have staged with this coordinator and not decided yet."""
 
 
 Staged: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]

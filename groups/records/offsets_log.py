@@ -1,4 +1,4 @@
-"""What a coordinator's core needs of the world: one partition of `__consumer_offsets`, and the topics there are.
+"""Surroundings of a coordinator's core: one partition of `__consumer_offsets`, and the topics there are.
 
 The shell hands out the real ones, the tests fake ones.
 """
@@ -25,7 +25,7 @@ class OffsetsLog(Protocol):
     """
 
     async def claim(self, coordinator_epoch: int) -> None:
-        """CoordinatorReplaced where a higher epoch has claimed it."""
+        """Claim the partition. CoordinatorReplaced where a higher epoch has claimed it."""
 
     def replay(self) -> AsyncIterator[tuple[bytes | None, bytes | None, int]]:
         """(key, value, offset) of all committed records up to the claim."""
@@ -57,7 +57,7 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the metadata: comparable between processes."""
+        """The version of the metadata: comparable between processes."""
 
     def by_name(self) -> Mapping[str, KnownTopic]: ...
 

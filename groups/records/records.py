@@ -38,7 +38,9 @@ def encode(record: Record) -> EncodedRecord:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
-    """FrameInvalid where the bytes are no record of this topic, MessageUnknown where they are of a later version."""
+    """Raises FrameInvalid where the bytes are no record of this topic, MessageUnknown where they are of a later
+    version.
+    """
     if key is None:
         raise FrameInvalid("A record of a group has a key.")
     record = read_stored(key, _FIRST_KIND), None if value is None else read_stored(value, _FIRST_KIND)
@@ -51,7 +53,9 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
 @message(kind=140)
 @dataclass(frozen=True, slots=True)
 class ClaimKey(Message):
-    """Who writes to this partition of the topic. The only key without a group, with that of `TransactionKey`."""
+    """The key of the coordinator that writes to this partition of the topic. The only key without a group, with that of
+    `TransactionKey`.
+    """
 
 
 @message(kind=141)
@@ -106,7 +110,7 @@ class TargetKey(Message):
 @message(kind=147)
 @dataclass(frozen=True, slots=True)
 class TargetValue(Message):
-    """What the member will own when the group has settled."""
+    """The partitions that the member will own when the group has settled."""
 
     partitions: tuple[tuple[bytes, tuple[int, ...]], ...]
 
@@ -121,7 +125,9 @@ class CurrentKey(Message):
 @message(kind=149)
 @dataclass(frozen=True, slots=True)
 class CurrentValue(Message):
-    """What the member has the right to commit: `assigned`, and what it was asked to give up and has not yet."""
+    """The partitions that the member has the right to commit: `assigned`, and what it was asked to give up and has not
+    yet.
+    """
 
     epoch: int
     previous_epoch: int  # the last one that it has shown to know

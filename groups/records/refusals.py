@@ -21,7 +21,7 @@ def error_of(refusal: Refusal) -> RaylogError:
 
 
 def partition_name(partition: PartitionId, topics: Topics) -> str:
-    """For people; the topic's id where its name is not known (any more)."""
+    """Return a partition's name, for people; the topic's id where its name is not known (any more)."""
     topic_id, number = partition
     known = topics.by_id(topic_id)
     return f"{topic_id.hex() if known is None else known.name}-{number}"

@@ -1,4 +1,4 @@
-"""What a coordinator is told of its ways, and the bounds of what a member may say: checked once, where it enters."""
+"""Settings of a coordinator, and the bounds of what a member may say: checked once, where it enters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GroupSettings:
 
 
 def check_group_id(group: str) -> None:
-    """InvalidGroupId."""
+    """Raise InvalidGroupId."""
     size = _size(group)
     refused = refused_character(group)
     if refused or not 0 < size <= MAX_NAME_BYTES:
@@ -47,7 +47,9 @@ def check_group_id(group: str) -> None:
 
 
 def check_heartbeat(request: GroupHeartbeat, settings: GroupSettings) -> None:
-    """What can be told of a heartbeat without looking at its group. InvalidGroupId, InvalidMembership, and others."""
+    """Check what can be told of a heartbeat without looking at its group. InvalidGroupId, InvalidMembership, and
+    others.
+    """
     check_group_id(request.group)
     if not 0 < _size(request.member) <= MAX_NAME_BYTES:
         raise _invalid(request, f"a member id has 1 to {MAX_NAME_BYTES} bytes")

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_pattern(group: str, pattern: str) -> None:
-    """InvalidSubscription."""
+    """Raise InvalidSubscription."""
     if not pattern:
         return
     if reason := _objection(pattern):

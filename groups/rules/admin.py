@@ -1,4 +1,4 @@
-"""What administrators ask of groups. Decides, and changes nothing."""
+"""Requests of administrators to groups. Decides, and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_REASON: int = 200
 
 
 def existing(state: GroupsState, group_id: str) -> Group:
-    """UnknownGroup."""
+    """Raises UnknownGroup."""
     group = state.groups.get(group_id)
     if group is None:
         raise UnknownGroup(group_id)
@@ -93,7 +93,7 @@ def _described(member: Member, at: Moment) -> MemberDescription:
 
 
 def delete_group(state: GroupsState, group_id: str, topics: Topics) -> list[Record]:
-    """UnknownGroup, GroupNotEmpty, UnstableOffset."""
+    """Raises UnknownGroup, GroupNotEmpty, UnstableOffset."""
     group = existing(state, group_id)
     if group.members:
         raise GroupNotEmpty(group_id, len(group.members), "deleting it")
@@ -106,7 +106,7 @@ def delete_group(state: GroupsState, group_id: str, topics: Topics) -> list[Reco
 def delete_offsets(
     group: Group, partitions: frozenset[tuple[bytes, int]], topics: Topics, patterns: PatternTopics
 ) -> tuple[list[Record], list[Refusal]]:
-    """Of topics that no member wants, and not what a transaction has staged."""
+    """Return records that delete offsets of topics that no member wants, but not what a transaction has staged."""
     wanted = {each.topic_id for each in wanted_topics(group, topics.by_name(), patterns).values()}
     if not knows_patterns(group, patterns):  # it may be any
         wanted = {topic_id for topic_id, _ in partitions}
@@ -125,7 +125,7 @@ def delete_offsets(
 
 
 def members_to_remove(group: Group, request: RemoveMembers) -> list[Member]:
-    """UnknownMember: nobody is removed."""
+    """Raises UnknownMember: nobody is removed."""
     if not request.members and not request.instances:
         return list(group.members.values())
     found = {}

@@ -174,7 +174,7 @@ class GroupsState:
             self._forget_if_blank(group)
 
     def group(self, group_id: str) -> Group:
-        """That group, made if there is none."""
+        """Return that group, made if there is none."""
         found = self.groups.get(group_id)
         if found is None:
             found = self.groups[group_id] = Group(group_id)
@@ -282,7 +282,7 @@ def _set_current(group: Group, member: Member, value: CurrentValue) -> None:
 
 
 def _release(group: Group, member: Member) -> None:
-    """It owns nothing any more. On recovery a later owner's record may have come before this one."""
+    """Note that a member owns nothing any more. On recovery a later owner's record may have come before this one."""
     for partition in (*member.assigned, *member.revoking):
         if group.owners.get(partition) == member.member_id:
             del group.owners[partition]
@@ -290,7 +290,7 @@ def _release(group: Group, member: Member) -> None:
 
 
 def _count_subscription(group: Group, profile: Profile, by: int) -> None:
-    """So that what a group wants is known without a look at each of its members."""
+    """Count a subscription, so that what a group wants is known without a look at each of its members."""
     _count(group.named, profile.topics, by)
     _count(group.patterns, (profile.pattern,) if profile.pattern else (), by)
 

@@ -1,4 +1,4 @@
-"""Who is in a group: joining, staying, leaving, being removed. Decides, and changes nothing.
+"""Membership of a group: joining, staying, leaving, being removed. Decides, and changes nothing.
 
 What must stay true:
 - Every change of members or subscriptions raises the group's epoch, and with it asks for a new assignment; only a
@@ -62,7 +62,7 @@ def raised_epoch(group: Group, reason: str, *, members: int, at: Moment) -> Reco
 
 
 def member_text(member_id: str, profile: Profile) -> str:
-    """For logs and reasons: who it is, as a person would look for it."""
+    """Return who a member is, for logs and reasons, as a person would look for it."""
     details = [each for each in (profile.instance_id, profile.client_id, profile.host) if each]
     return f"{member_id} ({', '.join(details)})" if details else member_id
 
@@ -71,7 +71,7 @@ def member_text(member_id: str, profile: Profile) -> str:
 
 
 def join(group: Group, request: GroupHeartbeat, max_members: int, at: Moment) -> Change:
-    """StaleHeartbeat, GroupFull, InvalidMembership."""
+    """Raises StaleHeartbeat, GroupFull, InvalidMembership."""
     assert request.profile is not None
     profile = Profile(*request.profile)
     known = group.members.get(request.member)
@@ -133,13 +133,13 @@ def asks_for_other_partitions(before: Profile, after: Profile) -> bool:
 
 
 def check_sequence(group: Group, member: Member, request: GroupHeartbeat) -> None:
-    """StaleHeartbeat: what it says of the owned partitions may not hold any more (rule 23)."""
+    """Raise StaleHeartbeat: what it says of the owned partitions may not hold any more (rule 23)."""
     if request.sequence <= member.sequence:
         raise StaleHeartbeat(group.group_id, request.member, request.sequence, member.sequence)
 
 
 def check_member(group: Group, member: Member, request: GroupHeartbeat, at: Moment) -> None:
-    """That a heartbeat of a member fits what the group knows of it. StaleHeartbeat, FencedMember."""
+    """Check that a heartbeat of a member fits what the group knows of it. StaleHeartbeat, FencedMember."""
     check_sequence(group, member, request)
     fits = request.epoch in (member.epoch, member.previous_epoch)
     if fits and request.owned != member.owned:
@@ -173,7 +173,7 @@ def _check_same_instance(group: Group, member: Member, profile: Profile) -> None
 
 
 def remove(group: Group, member: Member, why: str, at: Moment) -> Change:
-    """It is no member any more; its partitions are free."""
+    """Remove a member; its partitions are free."""
     reason = f"{member_text(member.member_id, member.profile)} {why}"
     count = len(group.members) - 1
     return Change([*_tombstones(group, member.member_id), raised_epoch(group, reason, members=count, at=at)], reason)

@@ -62,7 +62,8 @@ Check: TypeAlias = Callable[[PartitionId], "RaylogError | None"]
 
 
 def member_check(group: Group, member: Member, epoch: int, at: Moment, topics: Topics) -> Check:
-    """What tells, partition by partition, whether a member may commit at this epoch. FencedMember: none of them."""
+    """Return what tells, partition by partition, whether a member may commit at this epoch. FencedMember: none of them.
+    """
     if epoch > member.epoch or epoch < 0:
         since = -1 if member.epoch_since_ms < 0 else at.now_ms - member.epoch_since_ms
         raise FencedMember(group.group_id, member.member_id, epoch, member.epoch, since)
@@ -84,7 +85,7 @@ def may_commit(right_since: int | None, epoch: int, member_epoch: int) -> bool:
 
 
 def stranger_check(group: Group, what: str) -> Check:
-    """GroupNotEmpty: only members commit while there are any."""
+    """Raises GroupNotEmpty: only members commit while there are any."""
     if group.members:
         raise GroupNotEmpty(group.group_id, len(group.members), what)
     return lambda _partition: None
@@ -113,7 +114,7 @@ def commit(
 def stage(
     state: GroupsState, request: StageOffsets, may: Check, max_metadata: int, at: Moment, topics: Topics
 ) -> tuple[list[Record], list[Refusal]]:
-    """StaleTransaction where the transaction has ended."""
+    """Raises StaleTransaction where the transaction has ended."""
     ended = state.ended.get(request.producer_id)
     if ended is not None and request.producer_epoch <= ended.producer_epoch:
         raise StaleTransaction(request.producer_id, request.producer_epoch, ended.producer_epoch, "Epoch")
@@ -224,7 +225,9 @@ def expired(group: Group, retention_ms: int, at: Moment) -> list[Record]:
 
 
 def of_topics(group: Group, topic_ids: Collection[bytes]) -> list[Record]:
-    """What is committed of these topics, which are no more. What is staged its transaction decides (rule 22)."""
+    """Return records that delete what is committed of these topics, which are no more. What a transaction has staged
+    of them is its own to decide (rule 22).
+    """
     return [
         (OffsetKey(group.group_id, *partition), None)
         for partition in group.offsets

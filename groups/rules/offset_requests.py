@@ -95,7 +95,7 @@ class OffsetRequests:
         return OffsetsCommitted(tuple(refused))
 
     def _check_order(self, request: StageOffsets) -> None:
-        """StaleTransaction: what was sent later has been here before."""
+        """Raise StaleTransaction: what was sent later has been here before."""
         epoch, sequence = self._staged_last.get(request.producer_id, (NO_EPOCH, 0))
         if request.producer_epoch < epoch:
             raise StaleTransaction(request.producer_id, request.producer_epoch, epoch, "Epoch")
@@ -108,7 +108,7 @@ class OffsetRequests:
         return offset_commits.request_check(self._group_of(request.group), request, member, at, self._topics)
 
     def _group_of(self, group_id: str) -> Group:
-        """That group, or what one would be like that has nothing."""
+        """Return that group, or what one would be like that has nothing."""
         return self._state.groups.get(group_id) or Group(group_id)
 
     def _resolve(self, request: ResolveStaged, at: Moment) -> Done:
@@ -172,7 +172,7 @@ class OffsetRequests:
         ])
 
     def _topics_gone(self, at: Moment) -> set[bytes]:
-        """Those that have been missing for a while: what this process has heard of the topics may be old."""
+        """Return the topics that have been missing for a while: what this process has heard of them may be old."""
         ids = {topic_id for group in self._state.groups.values() for topic_id, _ in group.offsets}
         missing = {topic_id for topic_id in ids if self._topics.by_id(topic_id) is None}
         self._missing_since = {each: self._missing_since.get(each, at.now_ms) for each in missing}

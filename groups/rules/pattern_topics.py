@@ -1,4 +1,4 @@
-"""Which topics each pattern of a coordinator's members means: matched beside its loop, and each name once (rule 34).
+"""Topics that each pattern of a coordinator's members means: matched beside its loop, and each name once (rule 34).
 
     due(patterns, names)     → the next piece of work, or None
     match_patterns(work)     → done on any thread; it takes a second or two at most
@@ -43,7 +43,7 @@ class PatternTopics:
         self._matched: dict[str, _Matched] = {}
 
     def knows(self, pattern: str) -> bool:
-        """Also of no pattern at all."""
+        """Whether the pattern's topics are known; they are also where there is no pattern."""
         matched = self._matched.get(pattern)
         return not pattern or (matched is not None and matched.is_complete)
 
@@ -53,7 +53,7 @@ class PatternTopics:
         return _NOTHING if matched is None else matched.found
 
     def due(self, patterns: Iterable[str], names: Collection[str]) -> PatternWork | None:
-        """What to match next, so that all of `patterns` are known; of others nothing is kept."""
+        """Return what to match next, so that all of `patterns` are known; of others nothing is kept."""
         present = frozenset(names)
         self._matched = {pattern: self._matched.get(pattern) or _Matched() for pattern in sorted(set(patterns))}
         unseen: dict[int, list[str]] = {}  # by what was seen, which most patterns have in common

@@ -26,7 +26,7 @@ from raylog.groups.rules.pattern_topics import PatternTopics
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What a new target is made by, and for."""
+    """The plan by which a new target is made."""
 
     group_id: str
     epoch: int
@@ -62,7 +62,7 @@ def knows_patterns(group: Group, patterns: PatternTopics) -> bool:
 
 
 def topic_changes(group: Group, topics: Topics, patterns: PatternTopics) -> str:
-    """What has become of the topics since the group's targets were made, for people; empty: nothing.
+    """Return how the topics have changed since the group's targets were made, for people; empty: not at all.
 
     A coordinator that has heard less of the topics than the one before it decides nothing by that.
     """
@@ -86,14 +86,14 @@ def topic_changes(group: Group, topics: Topics, patterns: PatternTopics) -> str:
 
 
 def racks_that_count(group: Group, wanted: Mapping[str, KnownTopic]) -> Racks:
-    """Where the replicas are, if any member says where it is itself."""
+    """Return the replicas' racks, if any member says where it is itself."""
     if not any(member.profile.rack for member in group.members.values()):
         return ()
     return tuple(sorted(((each.topic_id, each.racks) for each in wanted.values()), key=itemgetter(0)))
 
 
 def choose_assignor(group: Group) -> str:
-    """What most members ask for; of several the present one, or the first by name."""
+    """Return what most members ask for; of several the present one, or the first by name."""
     votes = Counter(member.profile.assignor for member in group.members.values() if member.profile.assignor)
     if not votes:
         return DEFAULT_ASSIGNOR
@@ -110,7 +110,7 @@ def plan_target(group: Group, topics: Topics, patterns: PatternTopics) -> Target
 
 
 def target_records(group: Group, plan: TargetPlan, given: Given) -> list[Record]:
-    """For the very group that was planned for."""
+    """Return the records of a target, for the very group that was planned for."""
     assert plan.is_of(group)
     records: list[Record] = []
     for member_id, partitions in given.items():

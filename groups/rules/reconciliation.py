@@ -1,4 +1,4 @@
-"""From what a member owns to what it is to own (rule 23, in the manner of KIP-848). Decides, and changes nothing.
+"""Steps from what a member owns to what it is to own (rule 23, in the manner of KIP-848). Decides, and changes nothing.
 
     owns more than its target  → revoking: it is told what to keep, and gets nothing new until it has let go
     lets go                    → the target's epoch, and all of its target that nobody owns; the rest as it becomes free
@@ -20,7 +20,7 @@ from raylog.groups.rules.group import Group, Member
 
 
 def next_current(group: Group, member: Member, owned: frozenset[PartitionId], known_epoch: int) -> CurrentValue | None:
-    """What the member has from now on, when it owns `owned` and knows of `known_epoch`; None: what it has."""
+    """Return what the member has from now on, when it owns `owned` and knows of `known_epoch`; None: what it has."""
     if member.epoch > group.target_epoch:
         return None  # it is fresh: there is no target for it yet
     keeps = {partition: since for partition, since in member.assigned.items() if partition in member.target}

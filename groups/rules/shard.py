@@ -110,11 +110,11 @@ class GroupShard:
         return type(request) in self._answers
 
     def answer(self, request: Message, at: Moment) -> Message:
-        """Or any of `raylog.errors`. Also then there may be records to take."""
+        """Answer a request, or raise any of `raylog.errors`. Also then there may be records to take."""
         return self._answers[type(request)](request, at)
 
     def take_records(self) -> list[Record]:
-        """What has been changed since this was last asked."""
+        """Return the records of what has changed since this was last asked."""
         taken, self._records = self._records, []
         return taken
 
@@ -201,7 +201,7 @@ class GroupShard:
         return answer
 
     def _known_member(self, group_id: str, member_id: str, epoch: int, at: Moment) -> Member:
-        """UnknownMember, or FencedInstance, which say what became of it where that is still known."""
+        """Raises UnknownMember, or FencedInstance, which say what became of it where that is still known."""
         group = self.state.groups.get(group_id)
         member = group.members.get(member_id) if group is not None else None
         if member is not None:
@@ -248,7 +248,7 @@ class GroupShard:
         return answer.assignment is not None or answer.epoch != held.epoch
 
     def interval_of(self, member: Member) -> int:
-        """How often the member has to be heard, and the longest that its heartbeat is held."""
+        """Return how often the member has to be heard, and the longest that its heartbeat is held."""
         return min(self._settings.heartbeat_interval_ms, member.profile.session_timeout_ms // 3)
 
     def _reconcile(
@@ -275,7 +275,7 @@ class GroupShard:
     # --- targets --------------------------------------------------------------------------------------------------
 
     def begin_assignment(self, group_id: str, *, regardless: bool = False) -> TargetPlan | Due:
-        """What the group's assignor is to be asked; or whether a new target is due at all.
+        """Return what the group's assignor is to be asked; or whether a new target is due at all.
 
         LATER: this process has heard less of the topics than the one that made the targets before. It is due again with
         the next news of topics, or (`regardless`) after a while.
@@ -326,7 +326,7 @@ class GroupShard:
         return None
 
     def patterns_due(self) -> PatternWork | None:
-        """What to match next, so that it is known which topics the members want."""
+        """Return what to match next, so that it is known which topics the members want."""
         self.has_new_pattern = False
         patterns = {pattern for group in self.state.groups.values() for pattern in group.patterns}
         return self._patterns.due(patterns, self._topics.by_name()) if patterns else None
@@ -337,7 +337,8 @@ class GroupShard:
         self._unmatched.clear()
 
     def topics_changed(self, at: Moment) -> None:
-        """Which groups need a new assignment for what has become of the topics? Later, where patterns are unknown."""
+        """Look which groups need a new assignment for what has become of the topics; later, where patterns are unknown.
+        """
         self.to_assign.update(self._behind)
         self._behind.clear()
         for group in list(self.state.groups.values()):
@@ -386,7 +387,7 @@ class GroupShard:
         return min(session_ends, revoking_ends)
 
     def expire(self, at: Moment) -> None:
-        """What has been kept for long enough."""
+        """Delete what has been kept for long enough."""
         self._offsets.expire(at)
 
     # --- administration -------------------------------------------------------------------------------------------
@@ -400,7 +401,7 @@ class GroupShard:
 
 
 def _ends(member: Member) -> tuple[int, int]:
-    """When its session ends, and when it is to have given up what it was asked to."""
+    """Return when a member's session ends, and when it is to have given up what it was asked to."""
     session_ends = member.heard_at_ms + member.profile.session_timeout_ms
     if member.revoking_since_ms < 0:
         return session_ends, session_ends
