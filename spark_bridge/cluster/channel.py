@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Channel:
-    """Where to work (`run`), and whom to ask (`link`)."""
+    """The loop to work on (`run`), and the link to ask by (`link`)."""
 
     runtime: ClientRuntime
     link: ClusterLink
@@ -39,7 +39,7 @@ _making = threading.Lock()
 
 
 def channel_to(access: ClusterAccess) -> Channel:
-    """That of this process, made if there is none that runs."""
+    """Return the channel of this process, made if there is none that runs."""
     brokers = tuple(sorted((number, address.endpoints) for number, address in access.brokers.items()))
     with _making:
         known = _channels.get(access.cluster_id)

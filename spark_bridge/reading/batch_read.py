@@ -59,7 +59,7 @@ def rows_of(lines: DataFrame, how: RangeReading) -> DataFrame:
 
 
 class _Expansion:
-    """What a task runs: from lines to rows."""
+    """The work of a task: from lines to rows."""
 
     def __init__(self, how: RangeReading) -> None:
         self._how = how

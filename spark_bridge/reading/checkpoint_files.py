@@ -1,4 +1,4 @@
-"""How the small files of a checkpoint are written where it is on a disk.
+"""Writing of a checkpoint's small files where it is on a disk.
 
 Spark writes three of them for each micro-batch, and we a fourth, through Hadoop's FileContext: on a disk that starts
 six processes for each file (`chmod` twice, `readlink` four times), a fifth of what an empty micro-batch takes. By
@@ -21,7 +21,7 @@ _DISK: Final = "file"
 
 
 def choose_file_manager(spark: SparkSession, path: str) -> None:
-    """For the queries that this session starts from now on, of which this is the checkpoint.
+    """Choose the file manager for the queries that this session starts from now on, of which this is the checkpoint.
 
     What the caller has chosen stays.
     """

@@ -44,7 +44,7 @@ class DescriptorFolder:
         self._last_time = 0
 
     def numbers(self) -> list[int]:
-        """Of those that are there, rising. CheckpointDamaged."""
+        """Return the numbers of those that are there, rising. CheckpointDamaged."""
         found = {}
         for status in self._files.listStatus(self._path):
             name = _NAME.fullmatch(status.getPath().getName())
@@ -57,7 +57,7 @@ class DescriptorFolder:
         return numbers
 
     def read(self, number: int) -> Descriptor:
-        """CheckpointDamaged."""
+        """Raises CheckpointDamaged."""
         path = self._place(number)
         stream = self._files.open(path)
         try:
@@ -67,7 +67,7 @@ class DescriptorFolder:
         return Descriptor.parse(path.toString(), bytes(data).decode(errors="replace"))
 
     def create(self, descriptor: Descriptor) -> None:
-        """CheckpointInUse: there is one with this number."""
+        """Raises CheckpointInUse: there is one with this number."""
         from py4j.protocol import Py4JJavaError
 
         path = self._place(descriptor.number)
@@ -86,7 +86,7 @@ class DescriptorFolder:
         self._files.delete(self._place(number), False)
 
     def _put_in_order(self, path: Any) -> int:
-        """Its modification time, made later than the last one's where it is not."""
+        """Return the file's modification time, made later than the last one's where it is not."""
         deadline = time.monotonic() + _CLOCK_SECONDS
         while (at := int(self._files.getFileStatus(path).getModificationTime())) <= self._last_time:
             self._files.setTimes(path, self._last_time + 1, -1)

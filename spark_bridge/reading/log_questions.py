@@ -1,4 +1,4 @@
-"""What a driver asks the brokers: which topics there are, and how far their partitions go. Blocks."""
+"""Questions of a driver to the brokers: which topics there are, and how far their partitions go. Blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LogQuestions:
         self.access = _access_of(cluster)
 
     def find_again(self) -> None:
-        """Where its brokers are now: after a restart they may have other addresses."""
+        """Find out where the brokers are now: after a restart they may have other addresses."""
         self.access = _access_of(self._cluster)
 
     def topics(self, subscription: Subscription, *, all_of_them: bool = True) -> dict[TopicPartition, bytes]:

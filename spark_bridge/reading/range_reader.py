@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RangeReading:
-    """How ranges are read; what a task is sent. It holds the clients' secret."""
+    """The way that ranges are read, which is sent to tasks. It holds the clients' secret."""
 
     access: ClusterAccess
     reads_committed: bool
@@ -80,7 +80,7 @@ class RangeReading:
         return replace(self, access=replace(self.access, brokers=dict(brokers)))
 
     def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """SparkDataLoss, RangeNotRead, BatchError, RecordUnreadable, PeerNotAdmitted."""
+        """Raises SparkDataLoss, RangeNotRead, BatchError, RecordUnreadable, PeerNotAdmitted."""
         return _together(_RangeReader(self, piece).rows(), ROWS_WITH_HEADERS if self.includes_headers else ROWS)
 
 
@@ -174,7 +174,7 @@ class _RangeReader:
 
 
 class _Inbox:
-    """What has been fetched of one range, from one position on. It lives on the client's loop."""
+    """The data that has been fetched of one range, from one position on. It lives on the client's loop."""
 
     def __init__(
         self, channel: Channel, reading: RangeReading, piece: OffsetRange, position: int, suspicions: int
@@ -232,7 +232,7 @@ class _Inbox:
         self._is_news.set()
 
     def mark(self, partition: TopicPartition, marks: PartitionMarks) -> None:
-        """Nobody here asks how far the log goes."""
+        """Do nothing: nobody here asks how far the log goes."""
 
     async def room(self, partition: TopicPartition) -> int:  # noqa: ARG002  it has one
         while self._waiting >= _AHEAD_BYTES or self._read_to >= self._end:
@@ -260,7 +260,7 @@ class _Inbox:
 
 
 def _first_at(offsets: pa.Array, offset: int) -> int:
-    """Where it is, or the next one; offsets rise."""
+    """Return where the offset is, or the next one; offsets rise."""
     return bisect_left(range(len(offsets)), offset, key=lambda index: offsets[index].as_py())
 
 

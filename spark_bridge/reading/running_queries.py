@@ -1,4 +1,4 @@
-"""How far Spark's queries have got with a source, as Spark itself knows it; and ending one with a reason."""
+"""Progress of Spark's queries with a source, as Spark itself knows it; and ending one with a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class QueryWatch:
         self._seen: Reader | None = None
 
     def glance(self, newest: str) -> Reader | None:
-        """As `look`; but what it tells may be of any time since the last batch ended, or a quarter of a second old."""
+        """Do what `look` does; but the result may be of any time since the last batch ended, or a quarter of a second
+        old.
+        """
         batch, name, at = self._seen_at
         if self._seen is not None and name == newest and time.monotonic() < at + _TRUSTED_SECONDS:
             execution = self._execution
@@ -88,7 +90,7 @@ class QueryWatch:
             reader.query.stop()
 
     def _death(self, query: Any, reason: str) -> Any:
-        """What Spark would have caught, had it been raised on the query's own thread."""
+        """Return the exception that Spark would have caught, had it been raised on the query's own thread."""
         jvm: Any = self._spark._jvm
         told = jvm.java.util.HashMap()
         for name, value in (("id", query.id()), ("runId", query.runId()), ("message", reason)):

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """How far a source is. Offsets are those of the next record."""
+    """The progress of a source. Offsets are those of the next record."""
 
     source: str
     committed: Mapping[TopicPartition, int]  # by the query
@@ -68,7 +68,7 @@ class SourceProgress:
 
 
 class StreamPlanner:
-    """Of one source. Its thread plans; `step`, and what else is public, may be called from any."""
+    """The planner of one source. Its thread plans; `step`, and what else is public, may be called from any."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class StreamPlanner:
     # --- beginning and ending -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """What `settle` raises."""
+        """Begin to plan. Raises what `settle` raises."""
         self.settle()
         self._thread.start()
 
@@ -154,7 +154,8 @@ class StreamPlanner:
             self._is_to_end = True
 
     def batch_committed(self, batch_id: int) -> None:
-        """By a sink that knows before Spark does, and while the query still runs, also for its last batch.
+        """Hear of a committed batch from a sink, which knows before Spark does, while the query still runs, and also
+        for its last batch.
 
         What ended the planning: then there will be no other batch.
         """
@@ -180,7 +181,7 @@ class StreamPlanner:
             self._told = number
 
     def progress(self) -> SourceProgress:
-        """What ended the planning."""
+        """Return the progress; raises what ended the planning."""
         with self._lock:
             self._check_goes_on()
             self._see()
@@ -267,7 +268,7 @@ class StreamPlanner:
         return self._cursors[number]
 
     def _forget_old(self) -> None:
-        """What Spark is done with it never reads again; a few stay for people."""
+        """Forget what Spark is done with and never reads again; a few steps stay for people."""
         while self._oldest < self._done - _KEPT:
             self.folder.delete(self._oldest)
             self._cursors.pop(self._oldest, None)

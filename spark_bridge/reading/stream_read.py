@@ -91,7 +91,8 @@ def read_stream(
 
 
 def plan_to_end(frame: DataFrame) -> None:
-    """Before a query of this frame is started that ends with what is there now (`availableNow`): plan all of that.
+    """Plan all that is there now. To be called before a query of this frame is started that ends with that
+    (`availableNow`).
 
     `write_stream` does so by itself. StreamFailed, or what else has ended the planning.
     """
@@ -100,7 +101,7 @@ def plan_to_end(frame: DataFrame) -> None:
 
 
 def stream_progress(frame: DataFrame) -> list[SourceProgress]:
-    """How far each source of a streaming DataFrame is, and how far behind the latest offsets.
+    """Return how far each source of a streaming DataFrame is, and how far behind the latest offsets.
 
     What cannot go on is raised: CheckpointInUse, where another driver has taken over, StreamFailed, ….
     """
@@ -108,7 +109,7 @@ def stream_progress(frame: DataFrame) -> list[SourceProgress]:
 
 
 def stop_planners() -> None:
-    """Of all sources of this process."""
+    """Stop the planners of all sources of this process."""
     with _lock:
         planners = list(_planners.values())
         _planners.clear()
@@ -151,7 +152,7 @@ def _rows_of(lines: DataFrame, how: RangeReading, run: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class _StreamExpansion:
-    """From lines of descriptors to rows."""
+    """The work of a task: from lines of descriptors to rows."""
 
     how: RangeReading
     run: str
@@ -176,7 +177,8 @@ class _StreamExpansion:
 
 
 def _check_is_shared(spark: SparkSession, path: str) -> None:
-    """CheckpointNotShared: executors on other hosts do not see what the driver writes to a folder of its disk.
+    """Raise CheckpointNotShared where executors on other hosts do not see what the driver writes to a folder of its
+    disk.
 
     Other file systems are the same everywhere. Tasks are spread over all executors; one that cannot see the file says
     so, and is not tried again somewhere else.
@@ -198,12 +200,12 @@ def _check_is_shared(spark: SparkSession, path: str) -> None:
 
 
 def _look_for(path: str, _: int) -> tuple[str, bool]:
-    """In a Python worker: its host, and whether there is such a file."""
+    """Return, in a Python worker, its host, and whether there is such a file."""
     return socket.gethostname(), Path(path).exists()
 
 
 def _names(keys: Any) -> list[str]:
-    """Of Spark's executors and its driver: host:port."""
+    """Return the names of Spark's executors and its driver: host:port."""
     iterator, found = keys.iterator(), []
     while iterator.hasNext():
         found.append(iterator.next())

@@ -1,4 +1,4 @@
-"""What `write_stream` tells the sources of a query that `read_stream` made, over the checkpoint that both are given.
+"""Calls of `write_stream` to the sources of a query that `read_stream` made, over the checkpoint that both are given.
 
 A streaming DataFrame says nothing of where it comes from once it has been transformed; the checkpoint's location is
 what its two ends have in common.
@@ -14,7 +14,7 @@ class StreamSource(Protocol):
     """One source, held by whoever made it: it is forgotten with its maker."""
 
     def plan_to_end(self) -> None:
-        """Before a query starts that ends at what is there now (`availableNow`): plan all of that."""
+        """Plan all that is there now, before a query starts that ends with it (`availableNow`)."""
 
     def batch_committed(self, batch_id: int) -> None:
         """The sink has committed this batch. It may say so again, also in a later life of the query."""

@@ -1,4 +1,4 @@
-"""What Spark needs of the Ray it runs on: Java on its nodes, CPUs, names."""
+"""Parts of Ray that Spark needs: Java on its nodes, CPUs, names."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def logs_folder() -> str:
 
 
 def cpus_of_ray() -> str:
-    """For a person."""
+    """Return Ray's CPUs, for a person."""
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return f"Ray has {total.get('CPU', 0):g} CPUs, of which {free.get('CPU', 0):g} are free"
 
 
 def actor_named(name: str) -> Any:
-    """In this process's namespace; None: there is none."""
+    """Return the actor of this name in this process's namespace; None: there is none."""
     try:
         return ray.get_actor(name)
     except ValueError:
@@ -73,7 +73,7 @@ def _answer(task: Any) -> str:
 
 
 def _what_is_missing() -> str:
-    """On that node, with the environment that its Ray was started in."""
+    """Return what that node lacks, with the environment that its Ray was started in."""
     java = java_of_path(os.environ)
     if _started_without_java():
         return "there was no `java` on PATH when it was started"

@@ -14,7 +14,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class StartSteps:
-    """Of one start: `with StartSteps(app) as steps: steps.step = "…"`. `clock` is monotonic."""
+    """The steps of one start: `with StartSteps(app) as steps: steps.step = "…"`. `clock` is monotonic."""
 
     def __init__(self, app: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.step = "it looks for Java"

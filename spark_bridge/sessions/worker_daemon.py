@@ -31,7 +31,9 @@ _OF_TASKS: Final = (
 
 
 def leave_out_archives() -> None:
-    """Of the installed PySpark, from Python's path. To be called before anything of PySpark is imported."""
+    """Leave the archives of the installed PySpark out of Python's path. To be called before anything of PySpark is
+    imported.
+    """
     archives = [place for place in sys.path if place.endswith((".zip", ".jar"))]
     rest = [place for place in sys.path if place not in archives]
     found = PathFinder.find_spec("pyspark", rest)

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """To be committed with the rows: from where a group goes on that has no members now."""
+    """The offsets to be committed with the rows: from where a group goes on that has no members now."""
 
     group_id: str
     offsets: Mapping[TopicPartition, int]
@@ -46,14 +46,14 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class Sink:
-    """Where rows go, checked."""
+    """The place where rows go, checked."""
 
     cluster: Cluster
     options: SinkOptions
 
     @classmethod
     def parse(cls, topic: str | None, cluster: Cluster | str | None, given: Mapping[str, object]) -> Sink:
-        """UnknownSparkOption, InvalidConfig, UnknownTopic, and what `raylog.connect` raises."""
+        """Raises UnknownSparkOption, InvalidConfig, UnknownTopic, and what `raylog.connect` raises."""
         from raylog.api.admin.formation import connect
 
         options = SinkOptions.parse(topic, given)
@@ -73,7 +73,7 @@ class Sink:
         )
 
     def columns(self, frame: DataFrame) -> list[str]:
-        """FrameNotWritable."""
+        """Raises FrameNotWritable."""
         types = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
         return columns_of_records(types, self.options.topic)
 

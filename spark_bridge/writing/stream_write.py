@@ -81,7 +81,7 @@ def write_stream(
 
 
 class _StreamSink:
-    """Of one query, from its start to its end."""
+    """The sink of one query, from its start to its end."""
 
     def __init__(self, sink: Sink, checkpoint: str) -> None:
         self._sink = sink
@@ -96,7 +96,7 @@ class _StreamSink:
         threading.Thread(target=self._close_after, args=(query,), name="raylog sink", daemon=True).start()
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """On Spark's thread, one batch after the other."""
+        """Write a batch, on Spark's thread, one after the other."""
         family = self._taken_over()
         if batch <= family.last_batch:
             _log.info("Batch %d of %r was committed before.", batch, family.name)
@@ -117,7 +117,7 @@ class _StreamSink:
                 _log.warning("Batch %d of %r is written again: %s", batch, family.name, error)
 
     def _taken_over(self) -> TransactionFamily:
-        """With the first batch, since before that a query has no id."""
+        """Take the family over with the first batch, since before that a query has no id."""
         if self._family is None:
             if not self._is_named.wait(_START_SECONDS):
                 raise ResultNotReady("The start of the query", round(_START_SECONDS * 1000))

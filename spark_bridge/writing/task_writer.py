@@ -1,4 +1,4 @@
-"""What one task of a job writes: it runs in a Python worker of an executor, which has no Ray.
+"""Writes of one task of a job: it runs in a Python worker of an executor, which has no Ray.
 
     batches of rows ──by topic and partition──► a member of the job's family ──all delivered──► one row to the driver
 
@@ -56,7 +56,7 @@ _FINAL: Final = (
 
 
 class TaskReport(NamedTuple):
-    """What a task tells its driver; one that had no rows tells nothing."""
+    """The report of a task to its driver; one that had no rows tells nothing."""
 
     work: FamilyWork
     row_count: int
@@ -71,7 +71,7 @@ class TaskReport(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """For `mapInArrow`; `topic` None: it is a column."""
+    """Writes rows, for `mapInArrow`; `topic` None: it is a column."""
 
     access: ClusterAccess
     ticket: FamilyTicket
@@ -116,7 +116,7 @@ class _Sending:
         self.row_count += batch.num_rows
 
     def finish(self) -> FamilyWork:
-        """By then every row is delivered, or has failed by its own time-out."""
+        """Finish: by then every row is delivered, or has failed by its own time-out."""
         return self._member.finish(self._member.options.delivery_timeout_ms / 1000 + _GRACE_SECONDS)
 
     def _send(self, topic: str, partition: int | None, rows: pa.Table) -> None:

@@ -1,1 +1,1 @@
-"""What a read takes as options, where it begins and ends, what is read next. Pure."""
+"""Options of a read, where it begins and ends, what is read next. Pure."""

@@ -16,7 +16,7 @@ from raylog.api.connection.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """From `start` on, up to but not with `end`."""
+    """The offsets from `start` on, up to but not with `end`."""
 
     topic: str
     topic_id: bytes
@@ -45,7 +45,7 @@ class OffsetRange:
 
     @staticmethod
     def of(told: Mapping[str, object]) -> OffsetRange:
-        """Of what the JSON of `to_line` holds."""
+        """Return the range that the JSON of `to_line` holds."""
         return OffsetRange(
             str(told["topic"]),
             bytes.fromhex(str(told["id"])),
@@ -56,7 +56,9 @@ class OffsetRange:
 
 
 def split(ranges: Iterable[OffsetRange], at_least: int | None) -> list[OffsetRange]:
-    """At least so many, if there are as many offsets, each range in parts by its share; None: as they are."""
+    """Return at least so many ranges, if there are as many offsets, each range in parts by its share; None: as they
+    are.
+    """
     whole = [each for each in ranges if each.size > 0]
     total = sum(each.size for each in whole)
     if at_least is None or len(whole) >= at_least:
@@ -74,7 +76,7 @@ def _parts(whole: OffsetRange, count: int) -> Sequence[OffsetRange]:
 
 
 def limit(available: Mapping[TopicPartition, int], most: int | None) -> dict[TopicPartition, int]:
-    """How much to take of each, `most` in all, each by its share; whoever has something gets something."""
+    """Return how much to take of each, `most` in all, each by its share; whatever has something gets something."""
     total = sum(available.values())
     if most is None or total <= most:
         return {place: count for place, count in available.items() if count > 0}

@@ -1,4 +1,4 @@
-"""From what options say to the offsets where reading begins and ends. Decides; whoever can ask leaders is passed in.
+"""Offsets where reading begins and ends, by the options. Decides; whoever can ask leaders is passed in.
 
 What must stay true: offsets by partition name exactly the partitions that are read, as with Spark's Kafka source, so
 that none is begun at a place that nobody meant.
@@ -20,7 +20,7 @@ _NOTHING = -1
 
 
 def starts(options: ReadOptions, places: Iterable[TopicPartition], ask: Ask) -> dict[TopicPartition, int]:
-    """Where each partition begins. InvalidSparkOptions."""
+    """Return where each partition begins. InvalidSparkOptions."""
     found, unknown = _resolve(options.start, list(places), ask)
     if unknown and options.without_time == "error":
         named = ", ".join(map(str, unknown))
@@ -32,13 +32,13 @@ def starts(options: ReadOptions, places: Iterable[TopicPartition], ask: Ask) -> 
 
 
 def ends(options: ReadOptions, places: Iterable[TopicPartition], ask: Ask) -> dict[TopicPartition, int]:
-    """Where each partition ends. InvalidSparkOptions."""
+    """Return where each partition ends. InvalidSparkOptions."""
     found, unknown = _resolve(options.end, list(places), ask)
     return {**found, **_latest(unknown, ask)}
 
 
 def ranges(options: ReadOptions, topic_ids: Mapping[TopicPartition, bytes], ask: Ask) -> list[OffsetRange]:
-    """What a batch reads. SparkDataLoss, InvalidSparkOptions."""
+    """Return what a batch reads. SparkDataLoss, InvalidSparkOptions."""
     begin, end = starts(options, topic_ids, ask), ends(options, topic_ids, ask)
     first = ask(dict.fromkeys(topic_ids, EARLIEST))
     last = ask(dict.fromkeys(topic_ids, LATEST))
@@ -56,7 +56,7 @@ def ranges(options: ReadOptions, topic_ids: Mapping[TopicPartition, bytes], ask:
 
 
 def _within(offset: int, low: int, high: int, place: TopicPartition, options: ReadOptions) -> int:
-    """It, or the nearest that is there where that is allowed."""
+    """Return the offset, or the nearest that is there where that is allowed."""
     if low <= offset <= high:
         return offset
     if options.fails_on_data_loss:

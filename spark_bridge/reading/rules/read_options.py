@@ -1,4 +1,4 @@
-"""What reading with Spark takes as options: names and meanings of Spark's Kafka source. Decides; touches nothing.
+"""Options of reading with Spark: names and meanings of Spark's Kafka source. Decides; touches nothing.
 
 What must stay true: an option that is not known, or that does nothing beside the others, is refused, and never
 passed over. Values may be Python's or, as Spark's options are, text.
@@ -26,7 +26,7 @@ _UNITS: Final = {"ms": 1, "mi": 60_000, "s": 1000, "se": 1000, "m": 60_000, "h":
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading begins or ends. Exactly one of them is set."""
+    """The place where reading begins or ends. Exactly one of them is set."""
 
     everywhere: int | None = None  # EARLIEST or LATEST
     offsets: ByPartition | None = None
@@ -36,7 +36,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which partitions. Exactly one is set."""
+    """The partitions that are read. Exactly one is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -53,7 +53,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Of `read` and `read_stream`, checked."""
+    """The options of `read` and `read_stream`, checked."""
 
     subscription: Subscription
     start: Bound
@@ -71,7 +71,7 @@ class ReadOptions:
 
     @classmethod
     def of_batch(cls, given: Mapping[str, object]) -> ReadOptions:
-        """UnknownSparkOption, InvalidSparkOptions, InvalidConfig."""
+        """Raises UnknownSparkOption, InvalidSparkOptions, InvalidConfig."""
         options = _Given(given, _BOTH | _BATCH, "read", _STREAM)
         start, end = options.bound("starting", EARLIEST), options.bound("ending", LATEST)
         _refuse(start, LATEST, "a batch cannot start at the latest offset")
@@ -80,7 +80,7 @@ class ReadOptions:
 
     @classmethod
     def of_stream(cls, given: Mapping[str, object]) -> ReadOptions:
-        """UnknownSparkOption, InvalidSparkOptions, InvalidConfig."""
+        """Raises UnknownSparkOption, InvalidSparkOptions, InvalidConfig."""
         options = _Given(given, _BOTH | _STREAM, "read_stream", _BATCH)
         built = options.build(options.bound("starting", LATEST), Bound(everywhere=LATEST))
         if built.min_offsets and built.max_offsets and built.min_offsets > built.max_offsets:
@@ -250,7 +250,9 @@ class _Given:
             self._values[name] = known[name](name, value)
 
     def bound(self, which: str, default: int) -> Bound:
-        """As Kafka's source: one time for all goes before times by partition, those before offsets."""
+        """Return a bound, as Kafka's source chooses it: one time for all goes before times by partition, those before
+        offsets.
+        """
         names = [f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"]
         given = [name for name in names if name in self._values]
         if len(given) > 1:
@@ -303,7 +305,7 @@ def _refuse(bound: Bound, offset: int, reason: str) -> None:
 
 
 def _check_names(bound: Bound, subscription: Subscription) -> None:
-    """What is said about other topics than those that are read would be passed over."""
+    """Refuse bounds of other topics than those that are read: they would be passed over."""
     named = set(bound.offsets or bound.times or ())
     known = set(subscription.topics) | set(subscription.partitions)
     if known and named - known:

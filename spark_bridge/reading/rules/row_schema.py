@@ -34,7 +34,7 @@ def spark_schema(include_headers: bool) -> str:
 
 
 def to_rows(records: pa.RecordBatch, topic: str, partition: int, timestamp_type: int) -> pa.RecordBatch:
-    """What `arrow_columns` has made of a batch, as rows; the bytes of keys and values are not touched."""
+    """Return what `arrow_columns` has made of a batch, as rows; the bytes of keys and values are not touched."""
     offset, timestamp, key, value, *headers = records.columns
     count = records.num_rows
     columns = [

@@ -1,4 +1,4 @@
-"""What a stream reads next: from where it is and what there is, to ranges of offsets. Decides; touches nothing.
+"""Next ranges of a stream: from where it is and what there is. Decides; touches nothing.
 
 What must stay true:
 - Ranges of one partition join on to each other, from step to step, for as long as it is the same topic.
@@ -44,7 +44,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Step:
-    """What one micro-batch reads, and where the stream is then."""
+    """The ranges that one micro-batch reads, and where the stream is then."""
 
     ranges: Sequence[OffsetRange]
     losses: Sequence[Loss]
@@ -79,7 +79,7 @@ def advance(
 
 
 def unknown_places(cursor: Cursor, ends: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
-    """Whose beginning has to be asked for."""
+    """Return the partitions whose beginning has to be asked for."""
     return [each for each, end in ends.items() if each not in cursor or cursor[each].topic_id != end.topic_id]
 
 
@@ -137,7 +137,7 @@ class Descriptor:
 
     @staticmethod
     def parse(path: str, text: str) -> Descriptor:
-        """Its header; what its tasks read is theirs. CheckpointDamaged."""
+        """Read the header; the lines of its tasks stay as they are. CheckpointDamaged."""
         try:
             told = json.loads(text.partition("\n")[0])
             version = told["raylog"]
@@ -150,7 +150,7 @@ class Descriptor:
 
 
 def brokers_of(told: Mapping[str, Sequence[str]]) -> dict[int, Address]:
-    """What a line says of them."""
+    """Return the brokers that a line names."""
     return {int(number): Address(node_id, tuple(places)) for number, (node_id, *places) in told.items()}
 
 

@@ -1,1 +1,1 @@
-"""Which nodes and settings a Spark session gets. Pure."""
+"""Nodes and settings that a Spark session gets. Pure."""

@@ -1,4 +1,4 @@
-"""Which of Ray's nodes need a Java for Spark, and where RayDP's master may be. Decides; touches nothing.
+"""Ray's nodes that need a Java for Spark, and those where RayDP's master may be. Decides; touches nothing.
 
     nodes with CPUs     executors, which take whole CPUs, may come to any of them: each needs a Java
     nodes without       heads and the like: no executor comes there, but the master might, which takes no CPU
@@ -19,7 +19,7 @@ NODE: Final = "node:"  # and an address: a resource that Ray gives to each node
 
 @dataclass(frozen=True)
 class NodeLook:
-    """What a living node has told."""
+    """The answer of a living node."""
 
     host: str
     has_cpus: bool

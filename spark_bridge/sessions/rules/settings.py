@@ -1,4 +1,4 @@
-"""What Spark has to be told to run on Ray, on a Java 17, and on few cores. Decides; touches nothing.
+"""Settings of Spark for running on Ray, on a Java 17, and on few cores. Decides; touches nothing.
 
 What must stay true: a setting of the caller's wins, but for Java options, which are added to ours: without those
 Spark and RayDP do not start at all.

@@ -1,1 +1,1 @@
-"""What a write takes as options, and which columns make records. Pure."""
+"""Options of a write, and which columns make records. Pure."""

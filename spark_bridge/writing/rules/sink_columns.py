@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame make records, as in Spark's Kafka sink. Decides; touches nothing.
+"""Columns of a DataFrame that make records, as in Spark's Kafka sink. Decides; touches nothing.
 
     value      string or binary     has to be there; null: a tombstone
     key        string or binary
@@ -27,7 +27,7 @@ _TYPES: Final = {
 
 
 def columns_of_records(columns: Sequence[tuple[str, str]], topic: str | None) -> list[str]:
-    """What is to be selected of a frame with these (name, type). FrameNotWritable."""
+    """Return what is to be selected of a frame with these (name, type). FrameNotWritable."""
     found = [(name, kind) for name, kind in columns if name in _TYPES]
     names = [name for name, _ in found]
     for name in names:

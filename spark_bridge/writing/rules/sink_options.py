@@ -1,4 +1,4 @@
-"""What writing with Spark takes as options. Decides; touches nothing.
+"""Options of writing with Spark. Decides; touches nothing.
 
 Those of producers may be given under Python's names (`compression_type`), or under Kafka's, as Spark's Kafka sink
 takes them (`kafka.compression.type`).
@@ -40,7 +40,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, topic: str | None, given: Mapping[str, object]) -> SinkOptions:
-        """UnknownSparkOption, InvalidConfig, FrameNotWritable."""
+        """Raises UnknownSparkOption, InvalidConfig, FrameNotWritable."""
         if topic is not None and not _is_text(topic):
             raise FrameNotWritable(f"the option 'topic' is {topic!r}, and not the name of one")
         values = {_name(name): value for name, value in given.items()}
