@@ -20,7 +20,12 @@ from tests.house import House, Module
 from tests.unit.docs.plain_words import HEADLESS, PICTURES, sentences
 
 # Folders and packages that are held to this. One that has been rewritten joins them.
-HELD: Final = ("api/", "groups/", "raylog/", "spark_bridge/")
+HELD: Final = (
+    "api/",
+    "groups/",
+    "raylog/",
+    "spark_bridge/",
+)
 
 _PRONOUNS: Final = (
     "It Its This These Those That They Who Whoever Whose Which What Whatever When Whenever Where Wherever While Why "
