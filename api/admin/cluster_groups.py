@@ -100,9 +100,9 @@ class ClusterGroups:
     ) -> dict[TopicPartition, int]:
         """Put the offsets of a group without members to "earliest", "latest", an offset, a time, or so much further.
 
-        Never beyond what the logs hold. Of these topics or partitions, also of a group that is not there yet; None: of
-        all that it has committed. Returns where each is then; with `dry_run` nothing is changed, and the group may
-        have members. GroupNotEmpty, UnknownGroup, UnknownTopic, UnknownPartition.
+        No offset goes beyond what the logs hold. The group need not exist yet where topics or partitions are named;
+        None: all partitions that it has committed. Returns where each is then; with `dry_run` nothing is changed, and
+        the group may have members. GroupNotEmpty, UnknownGroup, UnknownTopic, UnknownPartition.
 
         >>> cluster.reset_group_offsets("billing", shift=-100, dry_run=True)
         """

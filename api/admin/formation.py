@@ -7,7 +7,7 @@
                                                else ClusterNotFound says what to do
 
 What must stay true:
-- Of several processes that start a cluster at once, Ray lets one make the controller's actor; the others join it.
+- Where several processes start a cluster at once, Ray lets one make the controller's actor; the others join it.
 - Nothing is formed beside data: a directory of a cluster is restored, or refused, and never taken for a blank one.
 - A cluster has one name at a time: one that runs is not started under another.
 - A start that fails ends what it has made, unless all brokers are there by then, or another start has succeeded.

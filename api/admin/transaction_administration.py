@@ -8,9 +8,10 @@ What must stay true:
 - Looking makes nothing: where nobody has used transactions yet, their topic is not made for it.
 - A transaction hangs where its partition has it open and no coordinator has it as open or being ended with that
   partition; offsets hang where no coordinator has the transaction that staged them as open with a group of that
-  group coordinator. Whoever keeps them is asked before and after the coordinators: what ended in between does not
-  count. An identity that is over never comes back, so what hangs once hangs for good, and may be ended where it is.
-- Who does not answer hides nothing that others know; what could not be asked is told.
+  group coordinator. Leaders and group coordinators are asked before and after the coordinators of transactions: what
+  ended in between does not count. An identity that is over never comes back, so what hangs once hangs for good, and
+  may be ended where it is.
+- A process that does not answer hides nothing that others know; what could not be asked is told.
 - An abort names the transaction that was seen open; asked twice, it ends no later one.
 """
 

@@ -14,9 +14,10 @@ _SLICE_SECONDS: Final = 0.2
 def wait_in_slices(
     future: concurrent.futures.Future[Any], timeout: float | None, meanwhile: Callable[[], object] | None = None
 ) -> bool:
-    """Whether it is done in time. In slices: a signal that comes just before a thread sleeps does not wake it up.
+    """Wait in slices, for a signal that comes just before a thread sleeps does not wake it up. Returns whether it is
+    done in time.
 
-    Of a slice in which the process stood still only its own length counts. The loop stood still too, and needs its
+    A slice in which the process stood still counts with its own length only. The loop stood still too, and needs its
     turns: what it waits for ends by its own time-out, which says more than that the loop was slow. `meanwhile` is
     called after each slice.
     """

@@ -1,10 +1,10 @@
 """`range`: of each topic every member gets a run of neighbouring partitions.
 
 What must stay true:
-- Of each topic the members that want it get numbers of partitions that differ by at most one; the first in their order
-  get the larger.
-- Topics with the same number of partitions and the same subscribers are given out alike, so that whoever joins two
-  topics by key has both sides in one member.
+- The members that want a topic get numbers of its partitions that differ by at most one; the first in their order get
+  the larger.
+- Topics with the same number of partitions and the same subscribers are assigned alike, so that a program that joins
+  two topics by key has both sides in one member.
 - Where racks are known, no fewer partitions are read within their rack than plain runs would give.
 """
 

@@ -3,7 +3,7 @@
 What must stay true:
 - No assignment is more even: the numbers of partitions of the members, sorted, are the best that the subscriptions
   allow. (Where all want the same topics they differ by at most one.)
-- Of all those assignments none leaves more partitions with their owner, as long as all members want the same topics, or
+- No assignment that is as even leaves more partitions with their owner, as long as all members want the same topics, or
   there are at most `EXACT_MEMBERS` of them, with few partitions (`_EXACT_STEPS`). Beyond that it is even, and moves
   little.
 

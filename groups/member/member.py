@@ -10,8 +10,8 @@
     joining → joined, leaving, stopped     joined → joining, idle, leaving, stopped
     idle → joining, left                   leaving → left
 
-Whoever drives it calls `tick` and `next_heartbeat` at `wake_at()` and after every other call, sends what the latter
-returns, and tells the outcome by `answered` or `failed`. These and `tick` return what has become of the partitions.
+Its driver calls `tick` and `next_heartbeat` at `wake_at()` and after every other call, sends what the latter returns,
+and tells the outcome by `answered` or `failed`. These and `tick` return what has become of the partitions.
 
 What must stay true (rule 23):
 - `holds` is what it reads or might still read. A heartbeat tells exactly that, at the moment when it is made.

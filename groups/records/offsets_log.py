@@ -20,8 +20,8 @@ class OffsetsLog(Protocol):
 
     - After `claim(epoch)` has returned, no record that a claim of a lower epoch appends is ever committed.
     - `replay` yields every record that was committed before that, and was not compacted away, in order.
-    - Appends are committed in the order in which `append` was called, each as a whole. Of what was under way when this
-      coordinator ended a beginning may be committed, never one append without those before it.
+    - Appends are committed in the order in which `append` was called, each as a whole. When this coordinator ends, some
+      of those under way may be committed, never one without those before it.
     """
 
     async def claim(self, coordinator_epoch: int) -> None:

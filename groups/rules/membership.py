@@ -6,7 +6,7 @@ What must stay true:
 - A member that joins under an id that the group knows has lost the answer to its first attempt, or was fenced: it owns
   nothing, so what the group thought that it owns is free (rule 23), and what it is given again it has from a higher
   epoch on, so that a commit from before is refused (rule 24).
-- Of two processes with one `group_instance_id` the later one has the place, with the partitions; the earlier one has
+- If two processes have one `group_instance_id`, the later one has the place, with the partitions; the earlier one has
   no right to commit from then on.
 """
 

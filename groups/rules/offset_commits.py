@@ -2,7 +2,7 @@
 
 What must stay true:
 - Rule 24: a member's commit of a partition is taken iff (epoch from which on it owns the partition) ≤ the epoch it
-  commits at ≤ its epoch now. Whoever is no member commits only while there are none.
+  commits at ≤ its epoch now. Others commit only while there are no members.
 - Rule 22: an offset that an open transaction has staged is decided by that transaction alone: until then reading it is
   UnstableOffset, and neither expiry nor deletion touches it.
 - A transaction is known by (producer id, producer epoch), for each ends with a higher epoch (rule 20). What was staged

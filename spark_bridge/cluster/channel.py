@@ -1,8 +1,9 @@
 """A process's way to the brokers: one link per cluster, kept for as long as the process lives.
 
-Of a driver, and of Spark's Python workers, which have no Ray: they are told the brokers' endpoints, and the secret that
-clients hold.
-What must stay true: one link at a time to a cluster, and newer addresses than it was made with make a new one, for
+Drivers use it, and so do Spark's Python workers, which have no Ray: they are told the brokers' endpoints, and the
+secret that clients hold.
+
+What must stay true: one link at a time to a cluster. Newer addresses than those it was made with make a new one, since
 brokers that were started again may all have others.
 """
 

@@ -59,7 +59,7 @@ _LEAST_FETCH_BYTES: Final = 64 * KIB
 _AHEAD_BYTES: Final = 16 * MIB
 _FIRST_GUESS: Final = KIB  # of a record's size
 # Spark takes milliseconds for each Arrow batch, whatever is in it: 65,536 rows together take a sixth less of its time
-# than 16,384. Of more than 16 MiB it does not keep the memory for the next batch.
+# than 16,384. It does not keep more than 16 MiB of memory for the next batch.
 _ROWS_TOGETHER: Final = 65_536
 _BYTES_TOGETHER: Final = 12 * MIB
 

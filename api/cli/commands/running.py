@@ -1,7 +1,7 @@
 """`raylog start`, `stop`, `status`.
 
-A cluster has to outlive the command that started it, and with it the Ray it runs on. So where no Ray is running, one is
-started that goes on by itself (`own_ray.py`); where one is running, it is joined.
+A cluster has to outlive the command that started it, and with it the Ray it runs on. Where no
+Ray is running, one is therefore started that goes on by itself (`own_ray.py`); where one is running, it is joined.
 """
 
 from __future__ import annotations

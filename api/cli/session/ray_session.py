@@ -30,7 +30,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 def have_ray(name: str, data_dir: str, brokers: int | None, settings: RaySettings | None, timeout: float) -> bool:
-    """Be connected to a Ray; where none is running, to one that is started with these settings. Whether it was.
+    """Connect to a Ray; where none is running, to one that is started with these settings. Returns whether it was.
 
     What is wrong with the name or the directory is said before anything is started.
     """

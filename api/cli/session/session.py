@@ -87,7 +87,7 @@ class Session:
         dashboard: bool,
         timeout: float,
     ) -> bool:
-        """Be connected to the Ray that is running, or, unless `join`, to a new one. Whether it is new."""
+        """Connect to the Ray that is running, or, unless `join`, to a new one. Returns whether it is new."""
         quieten_ray()
         from raylog.actors.on_ray.runtime.own_ray import RaySettings
         from raylog.api.cli.session.ray_session import have_ray

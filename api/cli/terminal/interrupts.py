@@ -3,8 +3,8 @@
 The first one raises KeyboardInterrupt (of a SIGTERM `Terminated`) wherever the command is. The second one ends the
 process at once, and so does one that comes after the command's work, while the process is being left.
 
-Ray puts handlers of its own in the place of ours when a process joins it; the one for SIGTERM prints a C++ stack. So
-whoever joins Ray has to `take_back` the signals.
+Ray puts handlers of its own in the place of ours when a process joins it; the one for SIGTERM prints a C++ stack. The
+signals therefore have to be taken back (`take_back`) after each join.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
              position            last taken + 1          length: what lies between the two, here 3
 
 What must stay true: `position` is the offset of a record that is not done, or the one behind the last that was taken.
-So whoever begins there meets all that is not done. (Offsets rise, and have gaps.)
+A consumer that begins there meets all that is not done. (Offsets rise, and have gaps.)
 """
 
 from __future__ import annotations

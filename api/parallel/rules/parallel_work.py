@@ -14,8 +14,8 @@ on at a time; the others wait behind it.
 What must stay true:
 - Records of a queue are started in the order of their offsets, each only when the one before is done.
 - What may be committed lies below every record that was taken and is not done (`offset_window.py`).
-- Of a partition that is being given up nothing more is started. What comes of records of one that was dropped
-  changes nothing, whatever was granted since: a task belongs to the `_PartitionWork` under which it was taken.
+- No record of a partition that is being given up is started. The outcome of a record of a dropped partition changes
+  nothing, whatever was granted since: a task belongs to the `_PartitionWork` under which it was taken.
 - A partition holds at most `window` records from the oldest that is not done on, if whoever takes obeys `room`.
 """
 

@@ -2,7 +2,7 @@
 
 What must stay true:
 - What is given out never exceeds the limit.
-- Whoever waits is told of every return, and nobody waits longer than it said. One record, or one batch of a bulk
+- A waiting thread is told of every return, and none waits longer than it said. One record, or one batch of a bulk
   send, is never larger than the whole (`producer_options.py`), so room for it comes once what is under way has been
   delivered or has failed.
 - What is given out is noted in its holder's `size` in the same step, so that an interrupt (Ctrl-C) loses none of it.

@@ -8,7 +8,7 @@ waits until it is worth its price.
 What must stay true:
 - Few records never wait: a lone `send`, and a program that sends what it has now and then.
 - Neither does a batch that somebody waits for (`ProducerBatch.hurry`), that is flushed, or whose room is wanted.
-- Whoever stops filling it is found out within the time that the batch has been open, and no batch waits for longer
+- A batch that is no longer being filled is found out within the time that it has been open, and none waits for longer
   than LONGEST_SECONDS.
 """
 

@@ -7,16 +7,17 @@
 
 What must stay true:
 - Parts go in their order, and a part that may be in the log keeps its sequence (rules 18 and 19).
-- The first part of an identity, or for a leader, or after a failure goes alone. A leader takes the first batch of
-  a producer id that it does not know at any sequence (KIP-360): were it refused for a moment with another one
-  behind it, the second would take its place. A transaction's parts go together until one of them has failed: there
-  a leader takes nothing before sequence 0. After a failure more than it can recognize might get past one in doubt.
+- The first part of an identity, or for a leader, or after a failure goes alone. A leader accepts any sequence from a
+  producer id that it does not know (KIP-360). If the first batch were refused for a moment with a second one in
+  flight, the second would be accepted as the first. A transaction's parts go together until one of them has failed:
+  there a leader takes nothing before sequence 0. After a failure more than it can recognize might get past one in
+  doubt.
 - A part that has failed for good leaves a gap that the leader will not pass. The parts that were sent behind it
   may be in the log all the same, so they are asked for under their old sequences first; what the leader then
   refuses as out of order is not in its log. From there on the partition goes on under a new producer id. The same
   mends a leader's log that has lost acknowledged records in an unclean election.
 - A new producer id is only taken when nothing is in flight under the old one.
-- Of a transaction nothing goes on under another identity: what fails for good is dropped, and the transaction with it.
+- A transaction never goes on under another identity: what fails for good is dropped, and the transaction with it.
 - A part whose time is over while it is in flight has failed for its sender; it stays here until it is answered.
 """
 

@@ -207,7 +207,7 @@ class ProducerBatch:
     def hurry(self) -> None:
         """Have the batch sent without waiting for more records: somebody waits for it, on whichever thread.
 
-        Whoever holds it back looks at `is_awaited` after it has put itself down, so one of the two sees the other.
+        The sender that holds it back notes itself first and then looks at `is_awaited`: one of the two sees the other.
         """
         self.is_awaited = True
         held_by = self.held_by

@@ -117,7 +117,7 @@ class PartitionSender:
                 return
 
     def _takes_part(self, transaction: ProducerTransaction) -> bool:
-        """Whether what is held may be sent now. Of a transaction that is not open it is refused."""
+        """Whether what is held may be sent now. It is refused where the transaction is not open."""
         if not transaction.is_sending:
             if not self.refuse_all(transaction.refusal()):
                 self._loop.call_later(_GATE_RETRY_SECONDS, self.pump)
