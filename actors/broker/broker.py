@@ -3,7 +3,7 @@
     controller ──RegisterBroker, heartbeats──► (controller_link.py)
     controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (assignment_delivery.py)
                                                             └─► clients (metadata_service.py)
-    controller ──orders──► replica_turnover.py
+    controller ──orders──► replica_orders.py
     replicas ──hello, heartbeats, proposals──► local_replicas.py, controller_link.py
 
 It decides nothing about partitions. What must stay true:
@@ -20,7 +20,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raylog.actors.broker.assignment_delivery import AssignmentDelivery
 from raylog.actors.broker.controller_link import ControllerLink
@@ -28,7 +28,7 @@ from raylog.actors.broker.local_replicas import LocalReplicas, ReplicaSession
 from raylog.actors.broker.metadata_service import MetadataService
 from raylog.actors.broker.producer_id_block import ProducerIdBlock
 from raylog.actors.broker.replica_directories import ReplicaDirectories
-from raylog.actors.broker.replica_orders import ReplicaTurnover
+from raylog.actors.broker.replica_orders import ReplicaOrders
 from raylog.actors.broker.secret_keeping import SecretKeeping
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.state import ClusterState
@@ -40,6 +40,7 @@ from raylog.actors.kernel.stream_interface import Answer, Request, Response, Str
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.copy import MetadataCopy
 from raylog.actors.metadata_log.directory_marks import DirectoryMarks
+from raylog.actors.metadata_log.files import Loaded, MetadataFiles
 from raylog.actors.metadata_log.rules.tail import MetadataSnapshot
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.control_messages import (
@@ -59,7 +60,6 @@ from raylog.actors.protocol.control_messages import (
     ReplicaHeartbeat,
     ReplicaHello,
     RestoreSetAside,
-    SetAside,
     SetAsideListed,
     StandDown,
     StopBroker,
@@ -80,7 +80,6 @@ from raylog.errors import (
     ReplicaNotFree,
 )
 from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
-from raylog.storage.directory.set_aside_logs import SetAsideLog
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -106,23 +105,54 @@ class BrokerSpec:
     claim: Claim | None = None  # with which a blank directory becomes this broker's; None: it never is blank
 
 
+class _Opened(NamedTuple):
+    """What a broker finds in its directory, under its lock."""
+
+    directories: ReplicaDirectories
+    directory_id: str
+    usage: tuple[int, int]
+    boot_id: str
+    metadata_files: MetadataFiles
+    metadata: Loaded
+
+
+async def _open_directory(env: Environment, spec: BrokerSpec) -> _Opened:
+    identity = BrokerIdentity(spec.cluster_id, spec.broker_id)
+    opening = partial(DataDirectory.open, spec.directory, identity, env.disk, claim=spec.claim)
+    directory = await env.off_loop(opening)
+    directories = ReplicaDirectories(directory)
+    try:
+        boot_id = env.disk.boot_id()
+        usage = await env.off_loop(directories.usage)
+        files = MetadataFiles(env.disk, spec.directory, spec.cluster_id)
+        loaded = await env.off_loop(partial(files.load, env.wall_ms()))
+    except RaylogError:
+        directories.close()
+        raise
+    return _Opened(directories, directory.identity.claim.directory_id, usage, boot_id, files, loaded)
+
+
 class Broker:
-    """Made on its event loop; `start`, and in the end `close`."""
+    """A broker that takes streams. Made by `Broker.open`; in the end `close` it."""
 
     def __init__(
         self,
         env: Environment,
         spec: BrokerSpec,
+        opened: _Opened,
         find_controller: FindController,
-        keep_secrets: Callable[[ClusterSecrets], None] = lambda _: None,
+        keep_secrets: Callable[[ClusterSecrets], None],
     ) -> None:
-        """`keep_secrets` writes them to this broker's directory."""
         self._env = env
         self._spec = spec
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[BaseException] = loop.create_future()  # its result says why it cannot go on
         self.stopped: asyncio.Future[None] = loop.create_future()  # it was closed, by its owner or the controller
         self.endpoints: tuple[Endpoint, ...] = ()
+        self.usage = opened.usage
+        self._directories = opened.directories
+        self._directory_id = opened.directory_id
+        self._boot_id = opened.boot_id
         self._timers = Timers(loop)
         self._tasks = BackgroundTasks(self._fail)
         self._fold = MetadataFold()
@@ -131,15 +161,21 @@ class Broker:
         self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._secrets = SecretKeeping(env, keep_secrets, self._processes_beside)
-        self.usage = (0, 0)
-        self._boot_id = ""
-        self._directory_id = ""
         self._swept_under: tuple[int, int | None] = (-1, None)
         self._is_closing = False
+        self._server: Server | None = None
         self._link = ControllerLink(env, self._tasks, find_controller, self.handle, self._replicas, self)
         self._producer_ids = ProducerIdBlock(self._link.ask)
+        self._orders = ReplicaOrders(env, opened.directories, self._replicas, self._fold, self._link, spec.broker_id)
+        own = spec.broker_id, opened.directory_id
+        self._copy = MetadataCopy(
+            env, opened.metadata_files, opened.metadata, own, self._on_committed, self._on_snapshot
+        )
+        self._copy.offline.add_done_callback(self._copy_offline)
+        self._marks = DirectoryMarks(env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
+            **dict.fromkeys((EnsureCoordinators, FindTopicById), self._on_question_to_controller),
             ReplicaHello: self._on_hello,
             ReplicaHeartbeat: self._on_heartbeat,
             ReplicaFailed: self._on_failure,
@@ -151,58 +187,43 @@ class Broker:
             DropSetAside: self._on_drop_aside,
             RestoreSetAside: self._on_restore_aside,
             StopBroker: self._on_stop,
-            GetMetadata: lambda request, message: self._service.answer(message, request.stream),
-            AllocateProducerIds: lambda _, message: self._producer_ids.hand_out(message),
+            GetMetadata: self._on_metadata_wanted,
+            AllocateProducerIds: self._on_producer_ids_wanted,
             HousekeeperHello: self._on_housekeeper,
             SuspectReplica: self._on_suspicion,
-            FindHousekeeper: lambda _, __: self._housekeeper.find(),
-            EnsureCoordinators: lambda _, message: self._link.ask(message),
-            FindTopicById: lambda _, message: self._link.ask(message),
+            FindHousekeeper: self._on_housekeeper_sought,
             KeepSecrets: self._on_secrets,
         }
 
     # --- beginning and ending -------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Returns once it takes streams; the controller may be found later.
+    @classmethod
+    async def open(
+        cls,
+        env: Environment,
+        spec: BrokerSpec,
+        find_controller: FindController,
+        keep_secrets: Callable[[ClusterSecrets], None] = lambda _: None,
+    ) -> Broker:
+        """A broker that takes streams; the controller may be found later. `keep_secrets` writes them to its directory.
 
-        DirectoryLocked, WrongCluster, DirectoryNotOurs, DirectoryBlank, LogDamaged, DiskError: this broker cannot run
-        here, and there is nothing to close.
+        DirectoryLocked, WrongCluster, DirectoryNotOurs, DirectoryBlank, LogDamaged, DiskError: none can run here, and
+        there is nothing to close.
         """
-        identity = BrokerIdentity(self._spec.cluster_id, self._spec.broker_id)
-        opening = partial(
-            DataDirectory.open, self._spec.directory, identity, self._env.disk, claim=self._spec.claim
-        )
-        directory = await self._env.off_loop(opening)
-        self._directory_id = directory.identity.claim.directory_id
-        self._directories = ReplicaDirectories(directory)
+        opened = await _open_directory(env, spec)
         try:
-            await self._open()
+            broker = cls(env, spec, opened, find_controller, keep_secrets)
+            await broker._begin()
         except RaylogError:
-            self._directories.close()
+            opened.directories.close()
             raise
+        return broker
+
+    async def _begin(self) -> None:
+        self._server, self.endpoints = await self._env.listen(f"broker-{self._spec.broker_id}", "broker", self.handle)
         self._tasks.start(self._register_and_beat())
         self._tasks.start(self._keep_usage())
-        own = self._spec.broker_id, self._directory_id
-        marks = DirectoryMarks(self._env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
-        self._tasks.start(marks.run())
-
-    async def _open(self) -> None:
-        env, spec = self._env, self._spec
-        self._boot_id = env.disk.boot_id()
-        self.usage = await env.off_loop(self._directories.usage)
-        self._turnover = ReplicaTurnover(env, self._directories, self._replicas, self._fold, self._link, spec.broker_id)
-        self._copy = await MetadataCopy.open(
-            env,
-            spec.directory,
-            spec.cluster_id,
-            (spec.broker_id, self._directory_id),
-            self._on_committed,
-            self._on_snapshot,
-        )
-        self._copy.offline.add_done_callback(self._copy_offline)
-        server, self.endpoints = await env.listen(f"broker-{spec.broker_id}", "broker", self.handle)
-        self._server: Server = server
+        self._tasks.start(self._marks.run())
 
     async def close(self) -> None:
         """Let all replicas close their logs, then end. A second call waits for the first."""
@@ -215,7 +236,8 @@ class Broker:
         await self._tasks.close()
         self._service.close()
         await self._link.close()
-        await self._server.close()
+        if self._server is not None:
+            await self._server.close()
         await self._copy.close()
         self._timers.close()
         await self._env.off_loop(self._directories.close)
@@ -276,6 +298,15 @@ class Broker:
     def _on_metadata(self, request: Request, _: Message) -> Awaitable[Answer]:
         return self._copy.handle(request)
 
+    def _on_metadata_wanted(self, request: Request, asked: GetMetadata) -> Awaitable[Answer]:
+        return self._service.answer(asked, request.stream)
+
+    def _on_producer_ids_wanted(self, _: Request, asked: AllocateProducerIds) -> Awaitable[Answer]:
+        return self._producer_ids.hand_out(asked)
+
+    def _on_question_to_controller(self, _: Request, asked: EnsureCoordinators | FindTopicById) -> Awaitable[Answer]:
+        return self._link.ask(asked)
+
     def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
         session = self._replicas.hello(hello, request.stream)
         self._tell_secrets(request.stream)
@@ -295,6 +326,9 @@ class Broker:
         self._housekeeper.hello(hello, request.stream)
         self._tell_secrets(request.stream)
         return None
+
+    def _on_housekeeper_sought(self, _: Request, __: FindHousekeeper) -> Answer:
+        return self._housekeeper.find()
 
     async def _on_secrets(self, request: Request, message: KeepSecrets) -> Answer:
         await self._link.check_order(request.stream)
@@ -335,18 +369,18 @@ class Broker:
 
     async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
         await self._link.check_order(request.stream)
-        await self._turnover.prepare(order)
+        await self._orders.prepare(order)
         return None
 
     async def _on_remove(self, request: Request, order: RemoveReplica) -> Answer:
         await self._link.check_order(request.stream)
-        await self._turnover.remove(order)
+        await self._orders.remove(order)
         return None
 
     async def _on_list_aside(self, request: Request, order: ListSetAside) -> Answer:
         await self._link.check_order(request.stream)
         found = await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition))
-        return Response(SetAsideListed(tuple(map(_as_told, found))))
+        return Response(SetAsideListed(tuple(found)))
 
     async def _on_drop_aside(self, request: Request, order: DropSetAside) -> Answer:
         await self._link.check_order(request.stream)
@@ -356,18 +390,18 @@ class Broker:
 
     async def _on_restore_aside(self, request: Request, order: RestoreSetAside) -> Answer:
         await self._link.check_order(request.stream)
-        await self._turnover.restore(order)
+        await self._orders.restore(order)
         return None
 
     async def _on_stop(self, request: Request, _: StopBroker) -> Answer:
         """The answer goes out before the stream ends with this broker."""
         await self._link.check_order(request.stream)
         await self._replicas.stop_all(_STOP_SECONDS)
-        asyncio.get_running_loop().call_soon(self._close_later)
+        asyncio.get_running_loop().call_soon(self._begin_closing)
         return None
 
-    def _close_later(self) -> None:
-        self._closing = asyncio.get_running_loop().create_task(self.close())
+    def _begin_closing(self) -> None:
+        self._tasks.start(self.close())
 
     # --- the controller -------------------------------------------------------------------------------------------
 
@@ -449,22 +483,14 @@ class Broker:
     def _dismiss_unwanted(self, sessions: Iterable[ReplicaSession]) -> None:
         if self.is_caught_up:
             for session in sessions:
-                if not self._turnover.is_expected(session.id):
+                if not self._orders.is_expected(session.id):
                     self._replicas.dismiss(session)
 
     async def _sweep(self) -> None:
         while True:
             try:
-                await self._turnover.sweep()
+                await self._orders.sweep()
                 return
             except (DiskError, ReplicaNotFree) as error:
                 _log.warning("Broker %d has not removed what it holds in vain: %s", self._spec.broker_id, error)
             await asyncio.sleep(_SWEEP_AGAIN_SECONDS)
-
-
-def _as_told(each: SetAsideLog) -> SetAside:
-    said = each.said
-    return SetAside(
-        each.name, said.topic, said.partition, each.topic_id, said.at_ms, said.why,
-        each.last_epoch, each.log_start_offset, each.log_end_offset, each.size_bytes, each.unusable,
-    )  # fmt: skip

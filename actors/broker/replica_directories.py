@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH
+from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, SetAside
 from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.errors import DirectoryLocked, LogDamaged, UnsupportedFormat
 from raylog.storage.directory.data_directory import DataDirectory
@@ -124,8 +124,9 @@ class ReplicaDirectories:
         """A person needs it no more: out of the way, for `purge`. SetAsideUnknown, DirectoryLocked."""
         self._drop_aside([SetAsideLogs(self._directory).take(name)], now_ms)
 
-    def find_aside(self, topic: str, partition: int) -> list[SetAsideLog]:
-        return SetAsideLogs(self._directory).find(topic, partition)
+    def find_aside(self, topic: str, partition: int) -> list[SetAside]:
+        """The logs of this partition that were set aside, as they go over the wire."""
+        return [_as_told(each) for each in SetAsideLogs(self._directory).find(topic, partition)]
 
     def restore_aside(self, topic: str, topic_id: bytes, partition: int, name: str, now_ms: int) -> None:
         SetAsideLogs(self._directory).restore(topic, topic_id, partition, name, now_ms)
@@ -183,3 +184,11 @@ class ReplicaDirectories:
             return b""
         except (KeyError, TypeError, ValueError):
             raise LogDamaged(f"{path}/{PARTITION_FILE}", 0, "it names no topic id") from None
+
+
+def _as_told(each: SetAsideLog) -> SetAside:
+    said = each.said
+    return SetAside(
+        each.name, said.topic, said.partition, each.topic_id, said.at_ms, said.why,
+        each.last_epoch, each.log_start_offset, each.log_end_offset, each.size_bytes, each.unusable,
+    )  # fmt: skip

@@ -45,7 +45,9 @@ class _Turns:
         self.takers = 0
 
 
-class ReplicaTurnover:
+class ReplicaOrders:
+    """What the controller wants of the replicas of one broker, and how that is done."""
+
     def __init__(
         self,
         env: Environment,

@@ -2,9 +2,9 @@
 
     beginning ──log recovered, or formed──► serving ──a higher epoch, an unexpected error, close──► over
 
-    brokers ──register, report──► broker_sessions.py ──decisions──► cluster_changes.py ──► metadata log
-                                                                            └─committed─► replica_supervisor.py,
-               coordinator_supervisor.py, replica_removal.py, leadership_upkeep.py, controller_admin.py
+    brokers ──register, report──► sessions.py ──decisions──► changes.py ──► metadata log
+                                                                 └─committed─► replica_starts.py,
+               coordinator_starts.py, replica_removal.py, leadership_upkeep.py, admin.py
 
 What must stay true:
 - Nobody is served before a record of this controller's own epoch is committed (rule 17); until then every request is
@@ -118,15 +118,15 @@ class Controller:
         self._closed: asyncio.Future[None] | None = None
         self._server: Server | None = None
         self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
-            RegisterBroker: lambda request, message: self.reign.sessions.register(message, request.stream),
-            BrokerHeartbeat: lambda request, message: self.reign.sessions.heartbeat(message, request.stream),
+            RegisterBroker: self._on_registration,
+            BrokerHeartbeat: self._on_heartbeat,
             ProposeIsr: self._on_proposal,
-            StandDown: lambda request, message: self.reign.sessions.stand_down(message, request.stream),
+            StandDown: self._on_standing_down,
             AllocateProducerIds: self._on_allocation,
             MarkDirectory: self._on_mark,
             CoordinatorHeartbeat: self._on_coordinator,
-            EnsureCoordinators: lambda _, message: self._on_coordinators_wanted(message),
-            FindTopicById: lambda _, message: self._on_topic_sought(message),
+            EnsureCoordinators: self._on_coordinators_wanted,
+            FindTopicById: self._on_topic_sought,
         }
 
     def _new_reign(self) -> ControllerReign:
@@ -241,6 +241,15 @@ class Controller:
         if not self._is_serving:
             raise ControllerNotReady("This controller has not begun to serve, or is over.")
 
+    def _on_registration(self, request: Request, asked: RegisterBroker) -> Awaitable[Answer]:
+        return self.reign.sessions.register(asked, request.stream)
+
+    def _on_heartbeat(self, request: Request, beat: BrokerHeartbeat) -> Awaitable[Answer]:
+        return self.reign.sessions.heartbeat(beat, request.stream)
+
+    def _on_standing_down(self, request: Request, asked: StandDown) -> Awaitable[Answer]:
+        return self.reign.sessions.stand_down(asked, request.stream)
+
     def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Awaitable[Answer]:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
@@ -262,13 +271,13 @@ class Controller:
         await self.reign.coordinators.heartbeat(beat, request.stream)
         return None
 
-    async def _on_topic_sought(self, sought: FindTopicById) -> Answer:
+    async def _on_topic_sought(self, _: Request, sought: FindTopicById) -> Answer:
         """Whoever asks knows that it was there; its creation is committed, and so is what is answered."""
         topic = self.reign.changes.state.topics.get(sought.topic_id)
         await self.reign.changes.commit(())
         return Response(TopicFoundById("" if topic is None else topic.name))
 
-    async def _on_coordinators_wanted(self, wanted: EnsureCoordinators) -> Answer:
+    async def _on_coordinators_wanted(self, _: Request, wanted: EnsureCoordinators) -> Answer:
         """Done: there are some, or will be in a moment; where, metadata tells."""
         if wanted.topic not in COORDINATED_TOPICS:
             raise InvalidRequest(f"The topic {wanted.topic!r} has no coordinators.")

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Request, Response
-from raylog.actors.metadata_log.files import MetadataFiles
-from raylog.actors.metadata_log.rules.tail import LogTail, MetadataSnapshot, StoredBatch, check_chain, decode_batches
+from raylog.actors.metadata_log.files import Loaded, MetadataFiles
+from raylog.actors.metadata_log.rules.tail import MetadataSnapshot, StoredBatch, check_chain, decode_batches
 from raylog.actors.protocol.control_messages import (
     AppendMetadata,
     InstallSnapshot,
@@ -65,12 +65,16 @@ class _Waiting(NamedTuple):
 
 
 class MetadataCopy:
-    """One broker's copy. Made by `MetadataCopy.open`."""
+    """The copy of one broker, `own`, as `files` have loaded it.
+
+    Where a snapshot was loaded, `on_snapshot` is called at once. What of the log is committed a controller has to tell.
+    """
 
     def __init__(
         self,
         env: Environment,
         files: MetadataFiles,
+        loaded: Loaded,
         own: Voter,
         on_committed: OnCommitted,
         on_snapshot: OnSnapshot,
@@ -82,34 +86,12 @@ class MetadataCopy:
         self._directory_id = own[1]
         self._on_committed = on_committed
         self._on_snapshot = on_snapshot
-        self._tail = LogTail()
-        self._promised_epoch = -1
-        self._mark = 0
-        self._version = 0
+        self._promised_epoch, self._mark, self._tail = loaded
+        self._version = self._tail.start_offset
         self._waiting: deque[_Waiting] = deque()
         self._worker: asyncio.Task[None] | None = None
-
-    @classmethod
-    async def open(
-        cls,
-        env: Environment,
-        data_directory: str,
-        cluster_id: str,
-        own: Voter,
-        on_committed: OnCommitted,
-        on_snapshot: OnSnapshot,
-    ) -> MetadataCopy:
-        """What is on disk, or a blank copy in memory. `on_snapshot` is called before this returns, where there is one.
-
-        What of the log is committed a controller has to tell. Raises LogDamaged, DiskError, UnsupportedFormat,
-        MetadataRecordUnknown: then this broker cannot take part.
-        """
-        copy = cls(env, MetadataFiles(env.disk, data_directory, cluster_id), own, on_committed, on_snapshot)
-        copy._promised_epoch, copy._mark, copy._tail = await copy._on_disk(copy._files.load)
-        copy._version = copy._tail.start_offset
-        if copy._version:
-            on_snapshot(copy._tail.snapshot)
-        return copy
+        if self._version:
+            on_snapshot(self._tail.snapshot)
 
     # --- what it is -----------------------------------------------------------------------------------------------
 

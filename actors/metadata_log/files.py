@@ -51,6 +51,8 @@ _SETTINGS: Final[dict[str, ConfigValue]] = {
 
 
 class Loaded(NamedTuple):
+    """What a broker's disk holds: its promise, its directory's mark, and its copy of the log."""
+
     promised_epoch: int
     mark: int
     tail: LogTail
@@ -72,7 +74,10 @@ class MetadataFiles:
     # --- opening --------------------------------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> Loaded:
-        """What a crash has left. It is synced first: what was read and is relied upon must not be lost by the next."""
+        """Read what a crash has left. It is synced first, so that the next crash cannot take what is relied upon.
+
+        Raises LogDamaged, DiskError, UnsupportedFormat, MetadataRecordUnknown: then this broker cannot take part.
+        """
         self._refuse_failed()
         self._disk.sync_directory(self._directory)
         promised, mark = self._read_promise(), self._read_mark()

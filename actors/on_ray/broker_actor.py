@@ -101,8 +101,7 @@ class BrokerActor:
         if held is not None:
             env.keys.adopt(held)
         find = ControllerSearch(post.cluster, post.node_id, env.keys).find
-        broker = Broker(env, spec, find, partial(keep_secrets, post.directory))
-        await broker.start()
+        broker = await Broker.open(env, spec, find, partial(keep_secrets, post.directory))
         sign(post.directory, post.cluster)
         housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory, post.cluster)
         housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place, env.keys)

@@ -176,9 +176,8 @@ class SimulatedCluster:
     async def _broker_main(self, env: Environment, home: BrokerHome, run: str) -> None:
         node = home.machine.name
         spec = BrokerSpec(CLUSTER_ID, home.broker_id, run, f"node-{node}", node, "", "/data", Claim(run))
-        broker = Broker(env, spec, self.find_controller)
         try:
-            await broker.start()
+            broker = await Broker.open(env, spec, self.find_controller)
         except RaylogError as error:
             self.world.trace("broker {} cannot start: {}", home.broker_id, error)
             home.needs_reboot = isinstance(error, DiskFailed)

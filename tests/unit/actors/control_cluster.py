@@ -199,9 +199,7 @@ class ControlCluster:
         self.processes[broker_id] = self.machines[broker_id].start(f"broker-{broker_id}", self._broker_main, spec)
 
     async def _broker_main(self, env: SimEnvironment, spec: BrokerSpec) -> None:
-        broker = Broker(env, spec, self.find_controller)
-        await broker.start()
-        self.brokers[spec.broker_id] = broker
+        self.brokers[spec.broker_id] = broker = await Broker.open(env, spec, self.find_controller)
         while not (broker.failed.done() or broker.stopped.done()):
             await asyncio.sleep(0.01)
         if broker.failed.done():

@@ -11,12 +11,14 @@ import selectors
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, NoReturn, TypeVar, cast
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Request, Response, Stream
 from raylog.actors.metadata_log.copy import MetadataCopy
+from raylog.actors.metadata_log.files import MetadataFiles
 from raylog.actors.metadata_log.rules.tail import MetadataSnapshot
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.messages import Message, message, pack, unpack
@@ -284,9 +286,9 @@ class Broker:
         self.notes, self.version = (), 0
         self.env = FakeEnvironment(self.env.random, self.env.disk, self.env.slowest)
         self.env.on_crash = self.kill
-        self.copy = await MetadataCopy.open(
-            self.env.real, DATA, "cluster", self.voter, self._on_committed, self._on_snapshot
-        )
+        env, files = self.env.real, MetadataFiles(self.env.real.disk, DATA, "cluster")
+        loaded = await env.off_loop(partial(files.load, env.wall_ms()))
+        self.copy = MetadataCopy(env, files, loaded, self.voter, self._on_committed, self._on_snapshot)
 
     @property
     def voter(self) -> Voter:

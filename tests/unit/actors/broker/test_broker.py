@@ -299,9 +299,9 @@ def test_what_is_left_of_an_earlier_topic_of_that_name_makes_room(cluster: Contr
 
 def test_a_replica_that_the_state_wants_is_not_removed(cluster: ControlCluster) -> None:
     cluster.create_topic()
-    turnover = cluster.brokers[2]._turnover
+    orders = cluster.brokers[2]._orders
     order = RemoveReplica("clicks", cluster.state.topic("clicks").id, 0)
-    task = cluster.processes[2].run(turnover.remove(order))
+    task = cluster.processes[2].run(orders.remove(order))
     cluster.until(task.done)
     assert isinstance(task.exception(), ReplicaNotFree)
     assert not cluster.replica(2).is_stopped
@@ -337,8 +337,8 @@ def test_a_broker_remembers_nothing_of_a_topic_that_is_gone(cluster: ControlClus
     cluster.until(lambda: not cluster.state.deleted)
     for broker in cluster.brokers.values():
         assert not broker._replicas._ended
-        assert not broker._turnover._turns
-        assert not broker._turnover._prepared
+        assert not broker._orders._turns
+        assert not broker._orders._prepared
 
 
 def test_a_directory_of_another_cluster_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 
 from raylog.actors.kernel.stream_interface import Request, Response
 from raylog.actors.metadata_log.copy import SNAPSHOT, MetadataCopy
-from raylog.actors.metadata_log.files import SNAPSHOT_FILE
+from raylog.actors.metadata_log.files import SNAPSHOT_FILE, MetadataFiles
 from raylog.actors.metadata_log.rules.tail import MetadataSnapshot, decode_change, encode_change, encode_state
 from raylog.actors.protocol.control_messages import (
     AppendMetadata,
@@ -60,12 +61,11 @@ class Subject:
         self.copy = cast(MetadataCopy, None)
 
     async def open(self) -> Subject:
-        opening = asyncio.ensure_future(
-            MetadataCopy.open(
-                self.env.real, DATA, "cluster", voter_of(ME), self.committed.append, self.snapshots.append
-            )
+        env, files = self.env.real, MetadataFiles(self.env.real.disk, DATA, "cluster")
+        loaded = await self._unless_crashed(
+            asyncio.ensure_future(env.off_loop(partial(files.load, env.wall_ms())))
         )
-        self.copy = await self._unless_crashed(opening)
+        self.copy = MetadataCopy(env, files, loaded, voter_of(ME), self.committed.append, self.snapshots.append)
         return self
 
     async def ask(self, message: Message, payload: bytes = b"") -> Response:
