@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import uvloop
 
-from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.kept_memory import keep_memory

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from raylog.actors.housekeeping.compaction_messages import compact_log, report_of
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperFound, LogCompacted
 from raylog.actors.protocol.messages import Message

@@ -7,7 +7,7 @@ and leases. For all of these the loop holds one timer, for the moment when the w
 
 What the loop holds few of is not on the wheel, which would only be one step more:
 - of a stream: how long admission and a frame may take, and one timer for the time-outs of all its requests, which costs
-  a request nothing as long as it is answered in time (`requests_in_flight.py`);
+  a request nothing as long as it is answered in time (`stream_requests.py`);
 - of a task: its pause until the next round, and the bound of the one answer that it waits for (`asyncio.sleep`,
   `asyncio.wait`); of a coordinator's log, its next claim;
 - of a client: what each partition of a producer and each member of a group waits for (`api/`), one at a time.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message

@@ -20,8 +20,8 @@ from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.endpoint import Endpoint

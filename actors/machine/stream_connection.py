@@ -8,7 +8,7 @@
 
 What must stay true:
 - Nothing of a stranger reaches a handler (rule 30). After a malformed frame nothing more is read from that stream.
-- However a stream ends, each of its requests ends, with what is known about the outcome (`requests_in_flight.py`).
+- However a stream ends, each of its requests ends, with what is known about the outcome (`stream_requests.py`).
 - Memory has a bound in both directions (rule 31). Out: what is in flight. In: what handlers hold; past that the socket
   is not read. While the peer does not read its answers, none of its requests is begun; but answers to our own requests
   are still taken, or two sides that both cannot get rid of answers would wait for each other for ever.
@@ -28,12 +28,11 @@ from typing import Final, cast
 
 from raylog.actors.kernel.answer_room import COUNTED_BYTES, AnswerRoom
 from raylog.actors.kernel.rare_log import RareLog
-from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
+from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
 from raylog.actors.machine.admission import Acceptor, Admission
 from raylog.actors.machine.frame_reader import FrameReader
 from raylog.actors.machine.outgoing_frames import OutgoingFrames
-from raylog.actors.machine.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import StreamLimits

@@ -17,8 +17,8 @@ from ssl import SSLContext
 from typing import Final, TypeAlias
 
 from raylog.actors.kernel.answer_room import AnswerRoom
-from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Handler
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.machine.admission import NONCE_BYTES, Acceptor, Dialer, check_role
 from raylog.actors.machine.socket_directory import listening_socket, private_directory
 from raylog.actors.machine.stream_connection import StreamConnection

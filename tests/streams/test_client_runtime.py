@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from raylog.actors.kernel.environment import Server
-from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.real_environment import Place

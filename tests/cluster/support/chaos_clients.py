@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
-from raylog.actors.kernel.requests_held import refuse_all
 from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.protocol.control_messages import GetMetadata, Metadata

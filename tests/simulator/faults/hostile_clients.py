@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, Final, Union
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message, all_messages, is_for_clients
 from raylog.actors.protocol.replication_messages import Pull, PullInstead, Push, WriteMarker

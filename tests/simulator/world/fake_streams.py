@@ -4,7 +4,7 @@
     answer = await stream.request(Pull(...), timeout=1.0)
     world.network.cut(stream)
 
-The book-keeping of both halves is raylog's own (`requests_in_flight.py`, `requests_held.py`), so time-outs, bounds, and
+The book-keeping of both halves is raylog's own (`stream_requests.py`), so time-outs, bounds, and
 the order in which handlers begin are the real ones. What must stay true, beyond `Stream`:
 - Nothing that one process may still change reaches another: payloads are copied, a seed-chosen share of the messages is
   really packed and unpacked, and what a sender changes although it still belongs to the stream fails the run.
@@ -18,9 +18,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
-from raylog.actors.machine.requests_in_flight import OVERHEAD_BYTES, AnswerCall, Reply, RequestsInFlight, fail
+from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
 from raylog.actors.machine.stream_connection import State
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import KeyRing, Standing

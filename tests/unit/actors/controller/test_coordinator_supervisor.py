@@ -11,7 +11,7 @@ from raylog.actors.cluster.coordinator_state import COORDINATORS, LAST_EPOCH, Co
 from raylog.actors.cluster.descriptions import CoordinatorDescription
 from raylog.actors.cluster.placement.coordinator_placement import place_coordinator
 from raylog.actors.cluster.state import ClusterState
-from raylog.actors.kernel.requests_held import refuse_all
+from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CoordinatorPlaced

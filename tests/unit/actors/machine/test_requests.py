@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
+from raylog.actors.kernel.stream_requests import AnswerCall, Reply, RequestsHeld, RequestsInFlight
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.machine.kept_memory import raw_memory
-from raylog.actors.machine.requests_in_flight import AnswerCall, Reply, RequestsInFlight
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Appended

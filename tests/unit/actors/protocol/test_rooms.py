@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.kernel.stream_requests import RequestsHeld
 from raylog.actors.protocol import (  # noqa: F401 (each registers its kinds)
     control_messages,
     coordinator_messages,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.kernel.answer_room import AnswerRoom
-from raylog.actors.kernel.requests_held import RequestsHeld
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response, Stream
+from raylog.actors.kernel.stream_requests import RequestsHeld
 from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
