@@ -25,8 +25,15 @@ from raylog.actors.protocol.cluster_secrets import Key
 from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES, NO_PARTITION, NO_TOPIC
-from raylog.actors.protocol.messages import Message, Ping, numbers_of, pack
+from raylog.actors.protocol.messages import (
+    CLIENT_MESSAGE_BYTES,
+    NO_PARTITION,
+    NO_TOPIC,
+    Message,
+    Ping,
+    numbers_of,
+    pack,
+)
 from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,

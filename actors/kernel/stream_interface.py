@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from raylog.actors.protocol.frames import NO_PARTITION, NO_TOPIC
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
 from raylog.storage.format.record_batch import Bytes, MutableBytes
 
 

@@ -39,8 +39,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from raylog.actors.protocol.cluster_secrets import Key
-from raylog.actors.protocol.frames import FRAME_VERSION
-from raylog.actors.protocol.messages import Challenge, DoorFull, Hello, Message, Proof
+from raylog.actors.protocol.messages import FRAME_VERSION, Challenge, DoorFull, Hello, Message, Proof
 from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable
 
 NONCE_BYTES: Final = 32

@@ -7,7 +7,7 @@ is still to come, its body gets memory of its own, and the rest is read straight
 What must stay true: the bytes of a payload are copied at most once between socket and taker, and the payload is the
 taker's own, writable, so that a leader stamps its batches in place. `message` of a frame lies in memory that the
 next read overwrites: it has to be unpacked before. No memory is set aside for a frame before its header has passed
-every check of `frames.read_header`. That memory is not cleared, and nobody sees it before it has been filled.
+every check of `read_header`. That memory is not cleared, and nobody sees it before it has been filled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.actors.machine.kept_memory import raw_memory
-from raylog.actors.protocol.frames import HEADER_BYTES, LENGTH_BYTES, Frame, FrameHeader, read_header
+from raylog.actors.protocol.messages import HEADER_BYTES, LENGTH_BYTES, Frame, FrameHeader, read_header
 
 # Less than this still missing: it is waited for in the receive buffer, where the next frames come along with it.
 _WORTH_OWN_MEMORY: Final = 4096

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from raylog.actors.protocol import messages
-from raylog.actors.protocol.frames import (
+from raylog.actors.protocol.messages import (
     HEADER_BYTES,
     MAX_MESSAGE_BYTES,
     NO_PARTITION,
     NO_TOPIC,
+    Message,
     check_outgoing,
     encode_header,
 )
-from raylog.actors.protocol.messages import Message
 from raylog.config import KIB
 from raylog.storage.format.record_batch import Bytes
 

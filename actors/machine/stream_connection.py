@@ -36,7 +36,7 @@ from raylog.actors.machine.outgoing_frames import OutgoingFrames
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import StreamLimits
-from raylog.actors.protocol.frames import (
+from raylog.actors.protocol.messages import (
     CLIENT_MESSAGE_BYTES,
     ERROR,
     LENGTH_BYTES,
@@ -46,9 +46,12 @@ from raylog.actors.protocol.frames import (
     ONE_WAY,
     REQUEST,
     RESPONSE,
+    Done,
+    DoorFull,
+    Failure,
     Frame,
+    Message,
 )
-from raylog.actors.protocol.messages import Done, DoorFull, Failure, Message
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.config import KIB, MIB
 from raylog.errors import (

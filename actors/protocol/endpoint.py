@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from raylog.actors.protocol.frames import MAX_FRAME_BYTES
+from raylog.actors.protocol.messages import MAX_FRAME_BYTES
 from raylog.config import MIB
 from raylog.errors import InvalidConfig
 

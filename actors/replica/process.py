@@ -39,8 +39,7 @@ from raylog.actors.protocol.control_messages import (
     StopReplica,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, Message, pack
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets

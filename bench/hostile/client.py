@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from raylog.actors.machine.admission import NONCE_BYTES, Dialer
 from raylog.actors.protocol.cluster_secrets import Key
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.frames import (
+from raylog.actors.protocol.messages import (
     ERROR,
     HEADER_BYTES,
     LENGTH_BYTES,
@@ -22,10 +22,14 @@ from raylog.actors.protocol.frames import (
     ONE_WAY,
     REQUEST,
     RESPONSE,
+    Failure,
+    Message,
+    Ping,
     encode_header,
+    pack,
     read_header,
+    unpack,
 )
-from raylog.actors.protocol.messages import Failure, Message, Ping, pack, unpack
 
 _SECONDS: Final = 20.0
 _PIECE_BYTES: Final = 1 << 20

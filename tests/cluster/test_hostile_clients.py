@@ -9,8 +9,7 @@ from __future__ import annotations
 import pytest
 
 from bench.hostile_bench import ATTACKED, MEMORY_MIB, STALL_MS, attacks_with, costs_of, hostile_cluster
-from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.protocol.messages import all_messages, is_for_clients
+from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, all_messages, is_for_clients
 from raylog.actors.protocol.replication_messages import Append
 
 _SLOW_MACHINE = 4

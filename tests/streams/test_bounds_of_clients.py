@@ -15,8 +15,7 @@ from raylog.actors.machine.stream_connection import StreamConnection
 from raylog.actors.machine.stream_server import StreamServer, connect
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import Endpoint, StreamLimits
-from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.protocol.messages import Done, Message, Ping, message
+from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, Done, Message, Ping, message
 from raylog.config import KIB, MIB
 from raylog.errors import FrameTooLarge, MessageTooLarge, RemoteFailed, StreamClosed
 

@@ -29,8 +29,18 @@ from raylog.actors.machine.stream_connection import StreamConnection
 from raylog.actors.machine.stream_server import StreamServer, connect
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import Endpoint, StreamLimits
-from raylog.actors.protocol.frames import ONE_WAY, REQUEST, encode_header
-from raylog.actors.protocol.messages import Done, DoorFull, Hello, Message, Ping, message, pack
+from raylog.actors.protocol.messages import (
+    ONE_WAY,
+    REQUEST,
+    Done,
+    DoorFull,
+    Hello,
+    Message,
+    Ping,
+    encode_header,
+    message,
+    pack,
+)
 from raylog.actors.protocol.replication_messages import Pull
 from raylog.actors.replica.waits import FetchWaits
 from raylog.config import KIB, MIB

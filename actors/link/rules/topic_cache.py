@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from raylog.actors.protocol.control_messages import Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.frames import NO_TOPIC
+from raylog.actors.protocol.messages import NO_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,18 @@ from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Rep
 from raylog.actors.machine.stream_connection import State
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import KeyRing, Standing
-from raylog.actors.protocol.frames import ERROR, NO_PARTITION, NO_TOPIC, ONE_WAY, REQUEST, RESPONSE, check_outgoing
-from raylog.actors.protocol.messages import Done, Failure, Message
+from raylog.actors.protocol.messages import (
+    ERROR,
+    NO_PARTITION,
+    NO_TOPIC,
+    ONE_WAY,
+    REQUEST,
+    RESPONSE,
+    Done,
+    Failure,
+    Message,
+    check_outgoing,
+)
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.errors import (
     PeerNotAdmitted,

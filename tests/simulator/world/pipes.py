@@ -14,8 +14,7 @@ import zlib
 from collections import deque
 from typing import Final, Protocol
 
-from raylog.actors.protocol.frames import NO_PARTITION, NO_TOPIC
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
 from raylog.config import KIB, MIB
 from raylog.storage.format.record_batch import Bytes
 from tests.simulator.world.delays import Delays

@@ -12,7 +12,7 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.frames import NO_TOPIC
+from raylog.actors.protocol.messages import NO_TOPIC
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
 from raylog.errors import (

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from raylog.actors.machine.admission import MAX_ENDPOINT_BYTES, MAX_ROLE_BYTES, Acceptor, Dialer
 from raylog.actors.protocol.cluster_secrets import Key, Standing
-from raylog.actors.protocol.frames import HEADER_BYTES, MAX_ADMISSION_FRAME_BYTES
-from raylog.actors.protocol.messages import Challenge, Done, DoorFull, Hello, Message, Ping, Proof, pack
+from raylog.actors.protocol.messages import (
+    HEADER_BYTES,
+    MAX_ADMISSION_FRAME_BYTES,
+    Challenge,
+    Done,
+    DoorFull,
+    Hello,
+    Message,
+    Ping,
+    Proof,
+    pack,
+)
 from raylog.errors import InvalidConfig, PeerNotAdmitted, PeerUnreachable
 
 _SECRET = b"s" * 32

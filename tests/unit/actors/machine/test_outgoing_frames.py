@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from raylog.actors.machine.outgoing_frames import OutgoingFrames
-from raylog.actors.protocol.frames import HEADER_BYTES, MAX_MESSAGE_BYTES, REQUEST
-from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.messages import HEADER_BYTES, MAX_MESSAGE_BYTES, REQUEST, Done
 from raylog.config import KIB
 from raylog.errors import FrameTooLarge
 from raylog.storage.format.record_batch import Bytes

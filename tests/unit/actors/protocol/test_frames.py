@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.actors.machine.frame_reader import FrameReader
-from raylog.actors.protocol.frames import (
+from raylog.actors.protocol.messages import (
     ERROR,
     HEADER,
     HEADER_BYTES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.protocol.frames import CLIENT_MESSAGE_BYTES
-from raylog.actors.protocol.messages import pack
+from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, pack
 from raylog.groups.records.messages import MOST_OFFSETS, CommitOffsets, portions
 
 
