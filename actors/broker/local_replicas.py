@@ -20,9 +20,8 @@ from typing import Final, TypeAlias
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.silence_watch import SILENCE_SECONDS, SilenceWatch
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.kernel.timers import Timers
+from raylog.actors.kernel.timers import SILENCE_SECONDS, SilenceWatch, Timers
 from raylog.actors.protocol.control_messages import (
     ReplicaFailed,
     ReplicaHeartbeat,

@@ -27,9 +27,8 @@ from raylog.actors.cluster.placement.coordinator_placement import (
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.silence_watch import SilenceWatch
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.kernel.timers import Timers
+from raylog.actors.kernel.timers import SilenceWatch, Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
