@@ -1,10 +1,19 @@
-"""Asking any broker: which there are, and a question that the first of them to answer settles.
+"""What a client asks of brokers: a question that the first of them to answer settles, and the one that waits for news.
+
+News is new metadata. A question for it is kept open at up to three brokers at once. So this client hears of a new
+leader from whichever broker hears of it first, within milliseconds; one that is stopped or cut off cannot keep it from
+knowing. Broker by broker:
+
+    chosen ──question──► asked ──answer──► asked again
+                           └── no stream, no answer, or nothing new while others know more ──► another is chosen
 
 What must stay true:
 - One broker that is stopped or cut off delays an answer by a fraction of a second, not by a time-out: the next is asked
   while the first is silent. So only questions that may be asked twice go this way.
 - The addresses that a client was given first are never forgotten: all brokers may come back under other ones than
   metadata told last.
+- The topics that news is asked for change as they become known. The version that is waited on belongs to the topics of
+  the last question; a question for other topics is answered at once.
 """
 
 from __future__ import annotations
@@ -17,14 +26,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final, TypeAlias
 
+from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.rules.topic_cache import nearest_first
 from raylog.actors.link.stream_pool import Endpoints, StreamPool
-from raylog.actors.protocol.control_messages import BrokerMetadata
+from raylog.actors.protocol.control_messages import BrokerMetadata, GetMetadata, Metadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
-from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, RaylogError, RemoteFailed
+from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, PeerUnreachable, RaylogError, RemoteFailed
 
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
 _FIRST_PAUSE: Final = 0.05
@@ -37,6 +47,12 @@ _REFUSALS: Final = 3  # rounds in which no broker admits this client, before tha
 _log = logging.getLogger(__name__)
 
 FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
+_AT_ONCE: Final = 3
+_WAIT_MS: Final = 2_000
+_ANSWER_SECONDS: Final = 4.0
+_DIAL_SECONDS: Final = 3.0
+_LOOK_AGAIN_SECONDS: Final = 0.1
+_SPARE_SECONDS: Final = 1.0  # between looks whether there is a broker more than are asked
 
 
 class Brokers:
@@ -196,3 +212,85 @@ class BrokerQuestions:
 
     def unreachable(self, timeout: float, reason: str = _SILENCE) -> ClusterUnreachable:
         return ClusterUnreachable(str(self._brokers), round(timeout * 1000), reason)
+
+
+class MetadataWatch:
+    """`topics` names those to ask for, none: all. `learn` takes each answer with the topics it was asked for.
+
+    `version` tells the newest metadata version that is known here.
+    """
+
+    def __init__(
+        self,
+        pool: StreamPool,
+        brokers: Brokers,
+        topics: Callable[[], tuple[str, ...]],
+        learn: Callable[[Metadata, tuple[str, ...]], None],
+        version: Callable[[], int],
+    ) -> None:
+        self._pool = pool
+        self._brokers = brokers
+        self._topics = topics
+        self._learn = learn
+        self._version = version
+        self._loop = asyncio.get_running_loop()
+        self._asked: set[Endpoints] = set()
+        self._begun_at = math.inf
+
+    def begin(self, tasks: BackgroundTasks) -> None:
+        """A second call changes nothing."""
+        if self._begun_at == math.inf:
+            self._begun_at = self._loop.time()
+            for _ in range(_AT_ONCE):
+                tasks.start(self._keep_asking())
+
+    def seconds(self) -> float:
+        """For how long it has asked."""
+        return max(0.0, self._loop.time() - self._begun_at)
+
+    def asked(self) -> set[Endpoints]:
+        """The brokers with an open question."""
+        return set(self._asked)
+
+    async def _keep_asking(self) -> None:
+        while True:
+            broker = self._choose()
+            if broker is None:
+                if not self._asked:
+                    await self._brokers.find_again()
+                await asyncio.sleep(_SPARE_SECONDS if self._asked else _LOOK_AGAIN_SECONDS)
+                continue
+            self._asked.add(broker)
+            try:
+                error = await self._ask_at(broker)
+            finally:
+                self._asked.discard(broker)
+            if error is not None:
+                self._pool.failed(broker, error)
+
+    def _choose(self) -> Endpoints | None:
+        """The first broker that nobody asks."""
+        free = (each for each in self._brokers.all() if each not in self._asked and not self._pool.is_paused(each))
+        return next(free, None)
+
+    async def _ask_at(self, broker: Endpoints) -> RaylogError | None:
+        """Until it fails, and in what; None: it is no broker to ask any more."""
+        try:
+            return await self._ask_over(await self._pool.get(broker, _DIAL_SECONDS), broker)
+        except RaylogError as error:
+            return error
+
+    async def _ask_over(self, stream: Stream, broker: Endpoints) -> RaylogError | None:
+        version = -1
+        of_topics: tuple[str, ...] | None = None
+        while True:
+            topics = self._topics()
+            newer_than = version if topics == of_topics else -1
+            answer = (await stream.request(GetMetadata(topics, newer_than, _WAIT_MS), timeout=_ANSWER_SECONDS)).message
+            assert isinstance(answer, Metadata)
+            self._learn(answer, topics)
+            if answer.version <= newer_than and answer.version < self._version():
+                return PeerUnreachable(stream.peer, "it does not know what other brokers know")
+            if broker not in self._brokers:
+                return None
+            version, of_topics = answer.version, topics

@@ -19,8 +19,7 @@ from typing import Final
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream
-from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers
-from raylog.actors.link.metadata_watch import MetadataWatch
+from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.actors.link.stream_pool import LeaderRequests, StreamPool, replaced
 from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
