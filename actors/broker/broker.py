@@ -1,7 +1,7 @@
 """A broker: one data directory, its copy of the metadata log, and the replica processes on it.
 
     controller ──RegisterBroker, heartbeats──► (controller_link.py)
-    controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (assignment_delivery.py)
+    controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (local_replicas.py)
                                                             └─► clients (metadata_service.py)
     controller ──orders──► replica_orders.py
     replicas ──hello, heartbeats, proposals──► local_replicas.py, controller_link.py
@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raylog.actors.broker.assignment_delivery import AssignmentDelivery
 from raylog.actors.broker.controller_link import ControllerLink
-from raylog.actors.broker.local_replicas import LocalReplicas, ReplicaSession
+from raylog.actors.broker.local_replicas import AssignmentDelivery, LocalReplicas, ReplicaSession
 from raylog.actors.broker.metadata_service import MetadataService
 from raylog.actors.broker.producer_id_block import ProducerIdBlock
 from raylog.actors.broker.replica_directories import ReplicaDirectories

@@ -42,17 +42,16 @@ _LONGEST_PAUSE: Final = 0.5
 _FIND_SECONDS: Final = 3.0
 _SILENCE: Final = "there was no answer in time"
 _REFUSALS: Final = 3  # rounds in which no broker admits this client, before that is believed
-
-
-_log = logging.getLogger(__name__)
-
-FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
 _AT_ONCE: Final = 3
 _WAIT_MS: Final = 2_000
 _ANSWER_SECONDS: Final = 4.0
 _DIAL_SECONDS: Final = 3.0
 _LOOK_AGAIN_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 1.0  # between looks whether there is a broker more than are asked
+
+_log = logging.getLogger(__name__)
+
+FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
 
 
 class Brokers:
