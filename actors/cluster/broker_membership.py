@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from raylog.actors.cluster.election.eligible_leavers import without_dead
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of, without_dead
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import MarkDirectory, RegisterBroker, ReplicaLoss
 from raylog.actors.protocol.incarnations import NO_INCARNATION
@@ -108,8 +107,8 @@ def fence_broker(state: ClusterState, live: Liveness, broker_id: int, reason: st
     cause = f"broker {broker_id} fenced"
     records: list[Message] = [BrokerFenced(broker_id, reason)]
     for partition in state.partitions_on(broker_id):
-        situation = situation_of(state, live, partition, fenced=broker_id)
-        records += settle(partition, without_dead(partition, broker_id, situation), situation, cause)
+        facts = facts_of(state, live, partition, fenced=broker_id)
+        records += settle(partition, without_dead(partition, broker_id, facts), facts, cause)
     return records
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, TopicState
 from raylog.actors.protocol.control_messages import Setting
@@ -62,9 +62,9 @@ def _text(value: ConfigValue) -> str:
 def _consequences(
     state: ClusterState, live: Liveness, topic: TopicState, partition: PartitionState, config: TopicConfig
 ) -> list[PartitionChanged]:
-    situation = replace(situation_of(state, live, partition), config=config)
+    facts = replace(facts_of(state, live, partition), config=config)
     before_minimum = topic.config.min_insync(len(partition.original))
-    lowered = situation.minimum(partition) < before_minimum
+    lowered = facts.minimum(partition) < before_minimum
     # Without an ISR nobody leads, nor will before one of the eligible or doubtful is elected, which settles the matter.
     after = replace(partition, elr=()) if lowered and partition.isr else partition
-    return settle(partition, after, situation, "settings altered")
+    return settle(partition, after, facts, "settings altered")

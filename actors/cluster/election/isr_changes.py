@@ -7,9 +7,8 @@ name and still counts on.
 
 from __future__ import annotations
 
-from raylog.actors.cluster.election.eligible_leavers import with_isr
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import Situation, situation_of
+from raylog.actors.cluster.election.isr_and_elr import PartitionFacts, facts_of, with_isr
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.control_messages import ProposeIsr, ReplicaId
@@ -32,17 +31,17 @@ def propose_isr(state: ClusterState, live: Liveness, proposal: ProposeIsr) -> li
     """
     before = state.partition(proposal.topic_id, proposal.partition)
     _check_leader(state, before, proposal)
-    situation = situation_of(state, live, before)
+    facts = facts_of(state, live, before)
     for member in proposal.isr:
-        _check_member(state, before, situation, member)
+        _check_member(state, before, facts, member)
     members = {broker for broker, _ in proposal.isr}
     if proposal.leader not in members:
         reason = "it is the leader, and cannot leave its own ISR"
         raise IneligibleReplica(state.name_of(before), before.partition, proposal.leader, reason)
     if members == set(before.isr):
         return []
-    after = with_isr(before, members, situation.minimum(before))
-    return [*settle(before, after, situation, "ISR proposed by the leader")]
+    after = with_isr(before, members, facts.minimum(before))
+    return [*settle(before, after, facts, "ISR proposed by the leader")]
 
 
 def _check_leader(state: ClusterState, partition: PartitionState, proposal: ProposeIsr) -> None:
@@ -58,7 +57,7 @@ def _check_leader(state: ClusterState, partition: PartitionState, proposal: Prop
         raise StalePartitionEpoch(name, number, proposal.partition_epoch, partition.partition_epoch)
 
 
-def _check_member(state: ClusterState, partition: PartitionState, situation: Situation, member: ReplicaId) -> None:
+def _check_member(state: ClusterState, partition: PartitionState, facts: PartitionFacts, member: ReplicaId) -> None:
     broker_id, incarnation = member
     name, number = state.name_of(partition), partition.partition
     if broker_id not in partition.replicas:
@@ -66,7 +65,7 @@ def _check_member(state: ClusterState, partition: PartitionState, situation: Sit
     known = state.incarnation(*partition.id, broker_id)
     if incarnation != known:
         raise StaleIncarnation(name, number, broker_id, incarnation, known)
-    if broker_id not in situation.alive:
+    if broker_id not in facts.alive:
         raise IneligibleReplica(name, number, broker_id, "its process or its broker is gone")
-    if broker_id in situation.draining and broker_id not in partition.isr:
+    if broker_id in facts.draining and broker_id not in partition.isr:
         raise IneligibleReplica(name, number, broker_id, "its broker is draining")

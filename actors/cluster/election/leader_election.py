@@ -1,9 +1,9 @@
-"""Who leads a partition (rules 6, 7).
+"""Which replica leads a partition (rules 6, 7), and how every decision about a partition ends: `settle`.
 
-Asked in this order, and in each case in the order of the replicas, those on draining brokers last:
+Candidates are asked for in this order, in each case in the order of the replicas, those on draining brokers last:
 
     1  the ISR                          clean: it holds all that was acknowledged
-    2  the eligible leavers             clean too (`eligible_leavers.py`)
+    2  the eligible leavers             clean too (`isr_and_elr.py`)
     3  where ISR and eligible are empty, a last member came back after a reboot of its machine, and such a one is
        alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas have
        come back, or have been waited for long enough                                                     in doubt
@@ -21,16 +21,29 @@ one that was long away is worth more, and only a person can weigh them. So where
 The record of an election also takes the dead out of the ISR (rule 4). Elections in doubt and unclean ones may lose
 acknowledged records: `may_have_lost_records` finds them, whoever writes them says so loudly, and their epoch stays
 noted in the partition, so that nothing from before it is cut without being set aside.
+
+A decision brings the partition before, and as it should be with its members changed. What follows from that is the same
+for all decisions: `settle` completes a reassignment, elects, and makes one record. A reassignment moves a partition to
+other replicas, step by step (KIP-455):
+
+    started     replicas = original + adding; the added ones begin to follow
+    replaced    a new target while one runs: what the old one was adding and the new one does not want is dropped
+    cancelled   the same with the original replicas as the target
+    completed   once all that are added are in sync: replicas = target
+
+What must stay true:
+- The ISR never becomes empty by a step, and keeps a living replica if it had one.
+- A reassignment completes only when those that remain in sync are as many as acks=all asks for, before it and after it,
+  or all that there will be. So it leaves no acknowledged record with fewer copies than were promised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from raylog.actors.cluster.election.eligible_leavers import with_isr
-from raylog.actors.cluster.election.situation import Situation, situation_of
+from raylog.actors.cluster.election.isr_and_elr import PartitionFacts, facts_of, with_isr
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.control_messages import NO_LEADER
@@ -75,66 +88,66 @@ def may_have_lost_records(record: PartitionChanged) -> bool:
 # --- one partition ------------------------------------------------------------------------------------------------
 
 
-def leader_is_well(partition: PartitionState, situation: Situation) -> bool:
+def leader_is_well(partition: PartitionState, facts: PartitionFacts) -> bool:
     leader = partition.leader
-    return leader in situation.alive and leader in partition.isr and leader not in situation.replaced
+    return leader in facts.alive and leader in partition.isr and leader not in facts.replaced
 
 
 def elect_if_needed(
-    partition: PartitionState, situation: Situation, *, waited: bool = False, unclean: bool = False
+    partition: PartitionState, facts: PartitionFacts, *, waited: bool = False, unclean: bool = False
 ) -> Election:
     """The partition with a leader that is well; or without one, if none can be had.
 
     `waited`: do without replicas that have not registered, where a new partition or one in doubt would wait for them.
     `unclean`: a person wants a leader at any price.
     """
-    if leader_is_well(partition, situation):
+    if leader_is_well(partition, facts):
         return Election(partition, "")
     if partition.never_led:
-        return _elect_first(partition, situation, waited)
+        return _elect_first(partition, facts, waited)
     for candidates, how in (
-        (_in_order(partition, partition.isr, situation), IN_SYNC),
-        (_in_order(partition, partition.elr, situation), ELIGIBLE),
-        (_in_doubt(partition, situation, waited), IN_DOUBT),
-        (_unclean_candidates(partition, situation, forced=unclean), UNCLEANLY),
+        (_in_order(partition, partition.isr, facts), IN_SYNC),
+        (_in_order(partition, partition.elr, facts), ELIGIBLE),
+        (_in_doubt(partition, facts, waited), IN_DOUBT),
+        (_unclean_candidates(partition, facts, forced=unclean), UNCLEANLY),
     ):
         if candidates:
-            return Election(led_by(partition, candidates[0], how, situation), how)
+            return Election(led_by(partition, candidates[0], how, facts), how)
     if partition.leader == NO_LEADER:
         return Election(partition, "")
     return Election(replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1), NOBODY)
 
 
-def hand_over(partition: PartitionState, situation: Situation, unfit: Collection[int] = ()) -> Election:
+def hand_over(partition: PartitionState, facts: PartitionFacts, unfit: Collection[int] = ()) -> Election:
     """Led by another member of the ISR that is not `unfit`, nor draining; as it was, if there is none."""
     others = [broker for broker in partition.isr if broker != partition.leader and broker not in unfit]
-    candidates = [each for each in _in_order(partition, others, situation) if each not in situation.draining]
+    candidates = [each for each in _in_order(partition, others, facts) if each not in facts.draining]
     if not candidates:
         return Election(partition, "")
-    return Election(led_by(partition, candidates[0], IN_SYNC, situation), IN_SYNC)
+    return Election(led_by(partition, candidates[0], IN_SYNC, facts), IN_SYNC)
 
 
-def _elect_first(partition: PartitionState, situation: Situation, waited: bool) -> Election:
+def _elect_first(partition: PartitionState, facts: PartitionFacts, waited: bool) -> Election:
     """Nothing was ever written, so blank replicas are as good as any (rule 7), and all that are alive begin in sync."""
-    candidates = _in_order(partition, partition.isr, situation)
-    if not candidates or not (waited or situation.awaited <= situation.alive):
+    candidates = _in_order(partition, partition.isr, facts)
+    if not candidates or not (waited or facts.awaited <= facts.alive):
         return Election(partition, "")
-    return Election(led_by(partition, candidates[0], FIRST, situation), FIRST)
+    return Election(led_by(partition, candidates[0], FIRST, facts), FIRST)
 
 
-def led_by(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
-    stay = situation.alive.intersection(partition.isr) if how in (FIRST, IN_SYNC) else {leader}
-    elected = with_isr(partition, stay, situation.minimum(partition))
+def led_by(partition: PartitionState, leader: int, how: str, facts: PartitionFacts) -> PartitionState:
+    stay = facts.alive.intersection(partition.isr) if how in (FIRST, IN_SYNC) else {leader}
+    elected = with_isr(partition, stay, facts.minimum(partition))
     epoch = partition.leader_epoch + 1
     if how in _UNCLEAN:  # what this leader lacks is given up, so others are not ahead of it any more
         elected = replace(elected, elr=(), unclean_epoch=epoch)
     return replace(elected, leader=leader, leader_epoch=epoch, doubtful=(), lost=())
 
 
-def _in_order(partition: PartitionState, brokers: Iterable[int], situation: Situation) -> list[int]:
+def _in_order(partition: PartitionState, brokers: Iterable[int], facts: PartitionFacts) -> list[int]:
     """Those that are alive, the most wanted first."""
-    alive = situation.alive.intersection(brokers)
-    return sorted(alive, key=lambda broker: (broker in situation.draining, partition.replicas.index(broker)))
+    alive = facts.alive.intersection(brokers)
+    return sorted(alive, key=lambda broker: (broker in facts.draining, partition.replicas.index(broker)))
 
 
 def is_in_doubt(partition: PartitionState) -> bool:
@@ -142,27 +155,27 @@ def is_in_doubt(partition: PartitionState) -> bool:
     return not partition.last_members and bool(partition.doubtful)
 
 
-def _in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
-    if not is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
+def _in_doubt(partition: PartitionState, facts: PartitionFacts, waited: bool) -> list[int]:
+    if not is_in_doubt(partition) or facts.alive.isdisjoint(partition.doubtful_brokers):
         return []
-    if not (waited or situation.alive.issuperset(partition.replicas)):
+    if not (waited or facts.alive.issuperset(partition.replicas)):
         return []
-    return _largest_logs(partition, situation)
+    return _largest_logs(partition, facts)
 
 
-def _largest_logs(partition: PartitionState, situation: Situation) -> list[int]:
+def _largest_logs(partition: PartitionState, facts: PartitionFacts) -> list[int]:
     def rank(broker: int) -> tuple[int, int, bool]:
-        return (*situation.log_ends[broker], broker in partition.doubtful_brokers)
+        return (*facts.log_ends[broker], broker in partition.doubtful_brokers)
 
-    electable = set(partition.replicas) - situation.unelectable
-    return sorted(_in_order(partition, electable, situation), key=rank, reverse=True)
+    electable = set(partition.replicas) - facts.unelectable
+    return sorted(_in_order(partition, electable, facts), key=rank, reverse=True)
 
 
-def _unclean_candidates(partition: PartitionState, situation: Situation, *, forced: bool) -> list[int]:
-    if not (forced or situation.config.unclean_leader_election_enable):
+def _unclean_candidates(partition: PartitionState, facts: PartitionFacts, *, forced: bool) -> list[int]:
+    if not (forced or facts.config.unclean_leader_election_enable):
         return []
-    proven = [b for b in _in_order(partition, partition.replicas, situation) if b not in situation.unproven]
-    return proven or (_largest_logs(partition, situation) if forced else [])
+    proven = [b for b in _in_order(partition, partition.replicas, facts) if b not in facts.unproven]
+    return proven or (_largest_logs(partition, facts) if forced else [])
 
 
 # --- on demand ----------------------------------------------------------------------------------------------------
@@ -177,7 +190,7 @@ def elect(
     enough.
     """
     before = state.partition(topic_id, partition)
-    election = elect_if_needed(before, situation_of(state, live, before), waited=waited)
+    election = elect_if_needed(before, facts_of(state, live, before), waited=waited)
     return [*before.change_to(election.partition, election.how)]
 
 
@@ -212,17 +225,73 @@ def _all_partitions(state: ClusterState) -> Iterator[tuple[str, int]]:
 
 
 def _elect_one(state: ClusterState, live: Liveness, kind: str, name: str, partition: PartitionState) -> Election:
-    situation = situation_of(state, live, partition)
+    facts = facts_of(state, live, partition)
     preferred = partition.replicas[0]
-    well = leader_is_well(partition, situation)
+    well = leader_is_well(partition, facts)
     if well and (kind == UNCLEAN or partition.leader == preferred):
         raise ElectionNotNeeded(name, partition.partition, partition.leader)
     if kind == UNCLEAN:
-        election = elect_if_needed(partition, situation, waited=True, unclean=True)
+        election = elect_if_needed(partition, facts, waited=True, unclean=True)
         if election.partition.leader == NO_LEADER:
             raise EligibleLeadersNotAvailable(name, partition.partition)
         return election
-    candidates = situation.alive.intersection(partition.isr) - situation.draining
+    candidates = facts.alive.intersection(partition.isr) - facts.draining
     if partition.never_led or preferred not in candidates:
         raise PreferredLeaderNotAvailable(name, partition.partition, preferred)
-    return Election(led_by(partition, preferred, IN_SYNC, situation), IN_SYNC)
+    return Election(led_by(partition, preferred, IN_SYNC, facts), IN_SYNC)
+
+
+def retarget(partition: PartitionState, target: Sequence[int]) -> PartitionState:
+    """On its way to `target`; the original replicas as the target end a reassignment. See `keeps_somebody`."""
+    wanted = tuple(target)
+    if partition.never_led:  # nothing has to move
+        return replace(partition, replicas=wanted, isr=wanted, adding=(), target=())
+    original = partition.original
+    adding = tuple(broker for broker in wanted if broker not in original)
+    if set(wanted) == set(original):
+        return _within(replace(partition, adding=(), target=()), wanted)
+    return _within(replace(partition, adding=adding, target=wanted), original + adding)
+
+
+def keeps_somebody(before: PartitionState, after: PartitionState, facts: PartitionFacts) -> bool:
+    """Whether a new target leaves somebody who holds all that was acknowledged, alive if one was."""
+    if facts.alive.intersection(before.last_members):
+        return not facts.alive.isdisjoint(after.last_members)
+    return bool(after.last_members) or not before.last_members
+
+
+def complete_if_possible(partition: PartitionState, facts: PartitionFacts) -> PartitionState:
+    """With the target as its replicas, if all that were added are in sync and enough are."""
+    if not partition.is_reassigning or not set(partition.adding) <= set(partition.isr):
+        return partition
+    target = partition.target
+    remaining = [broker for broker in target if broker in partition.isr]
+    minimum = facts.config.min_insync(len(target))
+    enough = min(max(minimum, facts.minimum(partition)), len(target))
+    if len(remaining) < enough or facts.alive.isdisjoint(remaining):
+        return partition
+    moved = _within(replace(partition, adding=(), target=()), target)
+    return with_isr(moved, remaining, minimum)
+
+
+def _within(partition: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
+    """With these replicas, and without what the others were in."""
+    return replace(
+        partition,
+        replicas=replicas,
+        isr=tuple(broker for broker in replicas if broker in partition.isr),
+        elr=tuple(broker for broker in replicas if broker in partition.elr),
+        doubtful=tuple(entry for entry in partition.doubtful if entry[0] in replicas),
+    )
+
+
+def settle(before: PartitionState, after: PartitionState, facts: PartitionFacts, cause: str) -> list[PartitionChanged]:
+    """The record, or none where nothing changes."""
+    completed = complete_if_possible(after, facts)
+    election = elect_if_needed(completed, facts)
+    reasons = [cause]
+    if after.is_reassigning and not completed.is_reassigning:
+        reasons.append("reassignment complete")
+    if election.how:
+        reasons.append(election.how)
+    return before.change_to(election.partition, "; ".join(reasons))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from raylog.actors.cluster.election.isr_and_elr import facts_of
 from raylog.actors.cluster.election.leader_election import (
     BY_CHOICE,
     ELIGIBLE,
@@ -21,9 +22,8 @@ from raylog.actors.cluster.election.leader_election import (
     IN_SYNC,
     leader_is_well,
     led_by,
+    settle,
 )
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import situation_of
 from raylog.actors.cluster.partition import PartitionId, PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.control_messages import NO_LEADER
@@ -36,15 +36,15 @@ _HELD: Final = "a person is restoring a copy that was set aside"
 def choose(state: ClusterState, live: Liveness, partition: PartitionId, broker: int) -> list[Message]:
     """Let this broker's copy lead. UnknownTopic, UnknownPartition, BrokerNotAvailable, ElectionNotNeeded."""
     before = state.partition(*partition)
-    situation = situation_of(state, live, before)
+    facts = facts_of(state, live, before)
     if broker not in before.replicas:
         raise BrokerNotAvailable(broker, "it holds no replica of this partition")
-    if broker not in situation.alive:
+    if broker not in facts.alive:
         raise BrokerNotAvailable(broker, "its replica of this partition does not run")
-    if before.leader == broker and leader_is_well(before, situation):
+    if before.leader == broker and leader_is_well(before, facts):
         raise ElectionNotNeeded(state.name_of(before), before.partition, broker)
     how = _how(before, broker)
-    return [*before.change_to(led_by(before, broker, how, situation), f"a person has chosen; {how}")]
+    return [*before.change_to(led_by(before, broker, how, facts), f"a person has chosen; {how}")]
 
 
 def _how(partition: PartitionState, broker: int) -> str:
@@ -87,4 +87,4 @@ def let_go(
     )
     regained = {*after.last_members, *after.doubtful_brokers}
     after = replace(after, lost=tuple(each for each in now.lost if each[0] not in regained))
-    return [*settle(now, after, situation_of(state, live, now), "the copy was not restored")]
+    return [*settle(now, after, facts_of(state, live, now), "the copy was not restored")]

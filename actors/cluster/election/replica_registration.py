@@ -15,9 +15,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raylog.actors.cluster.election.eligible_leavers import without_damaged, without_dead, without_unproven
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import Situation, situation_of
+from raylog.actors.cluster.election.isr_and_elr import (
+    PartitionFacts,
+    facts_of,
+    without_damaged,
+    without_dead,
+    without_unproven,
+)
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import NOT_REGISTERED, ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaReport
@@ -35,12 +40,12 @@ def replica_registered(state: ClusterState, live: Liveness, broker_id: int, repo
     """
     before = state.partition(report.topic_id, report.partition)
     arrival = _registration(state, before, broker_id, report)
-    situation = situation_of(state, live, before, came=arrival)
+    facts = facts_of(state, live, before, came=arrival)
     known = state.replicas.get(ReplicaKey(*before.id, broker_id))
     registration = [] if arrival == known else [arrival]
-    after = before if broker_id not in situation.replaced else _after_restart(before, arrival, situation)
+    after = before if broker_id not in facts.replaced else _after_restart(before, arrival, facts)
     # The registration comes first: by the partition's record a member of the ISR counts as proven.
-    return [*registration, *settle(before, after, situation, f"replica on broker {broker_id} registered")]
+    return [*registration, *settle(before, after, facts, f"replica on broker {broker_id} registered")]
 
 
 def replica_lost(state: ClusterState, live: Liveness, broker_id: int, loss: ReplicaLoss) -> list[Message]:
@@ -52,12 +57,12 @@ def replica_lost(state: ClusterState, live: Liveness, broker_id: int, loss: Repl
     if key.partition_id not in state.partitions or state.incarnation(*key) != loss.incarnation:
         return []
     before = state.partition(*key.partition_id)
-    situation = situation_of(state, live, before, gone=broker_id)
+    facts = facts_of(state, live, before, gone=broker_id)
     if loss.is_damaged:
-        after = without_damaged(before, broker_id, situation, loss.why)
+        after = without_damaged(before, broker_id, facts, loss.why)
     else:
-        after = without_dead(before, broker_id, situation)
-    return [*settle(before, after, situation, f"replica on broker {broker_id} lost ({loss.why})")]
+        after = without_dead(before, broker_id, facts)
+    return [*settle(before, after, facts, f"replica on broker {broker_id} lost ({loss.why})")]
 
 
 def is_wanted(state: ClusterState, topic_id: bytes, partition: int, broker_id: int) -> bool:
@@ -92,7 +97,7 @@ def _registration(
     )
 
 
-def _after_restart(before: PartitionState, arrival: ReplicaRegistered, situation: Situation) -> PartitionState:
+def _after_restart(before: PartitionState, arrival: ReplicaRegistered, facts: PartitionFacts) -> PartitionState:
     if arrival.unproven:
-        return without_unproven(before, arrival, situation)
-    return without_dead(before, arrival.broker_id, situation)
+        return without_unproven(before, arrival, facts)
+    return without_dead(before, arrival.broker_id, facts)

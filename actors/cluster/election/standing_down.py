@@ -8,10 +8,8 @@ damage.
 
 from __future__ import annotations
 
-from raylog.actors.cluster.election.eligible_leavers import without_damaged
-from raylog.actors.cluster.election.leader_election import hand_over
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of, without_damaged
+from raylog.actors.cluster.election.leader_election import hand_over, settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.control_messages import StandDown
@@ -36,11 +34,11 @@ def stand_down(state: ClusterState, live: Liveness, asked: StandDown) -> list[Me
 def _leave(
     state: ClusterState, live: Liveness, before: PartitionState, asked: StandDown, cause: str
 ) -> list[Message]:
-    situation = situation_of(state, live, before, gone=asked.broker)
-    if before.never_led or not situation.alive.intersection(before.last_members):
+    facts = facts_of(state, live, before, gone=asked.broker)
+    if before.never_led or not facts.alive.intersection(before.last_members):
         raise EligibleLeadersNotAvailable(state.name_of(before), before.partition)
-    after = without_damaged(before, asked.broker, situation, asked.reason)
-    return [*settle(before, after, situation, cause)]
+    after = without_damaged(before, asked.broker, facts, asked.reason)
+    return [*settle(before, after, facts, cause)]
 
 
 def _hand_over(
@@ -48,8 +46,8 @@ def _hand_over(
 ) -> list[Message]:
     if before.leader != asked.broker:
         return []
-    situation = situation_of(state, live, before)
-    after = hand_over(before, situation, live.full).partition
+    facts = facts_of(state, live, before)
+    after = hand_over(before, facts, live.full).partition
     if after.leader == before.leader:
         raise EligibleLeadersNotAvailable(state.name_of(before), before.partition)
-    return [*settle(before, after, situation, cause)]
+    return [*settle(before, after, facts, cause)]

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raylog.actors.cluster.election.leader_election import hand_over
-from raylog.actors.cluster.election.partition_decision import keeps_somebody, retarget, settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of
+from raylog.actors.cluster.election.leader_election import hand_over, keeps_somebody, retarget, settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.placement import Load, Site, place_another
 from raylog.actors.cluster.placement.placement_inputs import load_of, sites_of, usable_sites
@@ -74,10 +73,10 @@ def _moved(
     state: ClusterState, live: Liveness, before: PartitionState, broker_id: int, target: tuple[int, ...]
 ) -> list[PartitionChanged]:
     after = before if target == before.intended else retarget(before, target)
-    situation = situation_of(state, live, after if before.never_led else before, leaving=broker_id)
-    if not before.never_led and not keeps_somebody(before, after, situation):
+    facts = facts_of(state, live, after if before.never_led else before, leaving=broker_id)
+    if not before.never_led and not keeps_somebody(before, after, facts):
         reason = f"without it nobody holds all records of {state.name_of(before)}-{before.partition}"
         raise BrokerInUse(broker_id, reason)
     if after.leader == broker_id:
-        after = hand_over(after, situation).partition
-    return settle(before, after, situation, f"broker {broker_id} drains")
+        after = hand_over(after, facts).partition
+    return settle(before, after, facts, f"broker {broker_id} drains")

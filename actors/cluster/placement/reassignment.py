@@ -1,4 +1,4 @@
-"""Moving replicas, as it is asked for: checked, for many partitions at once. The steps are in `partition_decision.py`.
+"""Moving replicas, as it is asked for: checked, for many partitions at once. The steps are in `leader_election.py`.
 
 All or nothing: an error leaves every partition as it was.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raylog.actors.cluster.election.partition_decision import keeps_somebody, retarget, settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of
+from raylog.actors.cluster.election.leader_election import keeps_somebody, retarget, settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.placement import Load, Site, most_dispensable, place_another
 from raylog.actors.cluster.placement.placement_inputs import load_of, sites_of, usable_sites
@@ -105,12 +105,12 @@ def reassigned(
     """The record of a new target. InvalidReplicaAssignment where nobody who holds the records would be left."""
     after = retarget(before, target)
     if before.never_led:  # whoever it was on holds nothing
-        return settle(before, after, situation_of(state, live, after), cause)
-    situation = situation_of(state, live, before)
-    if not keeps_somebody(before, after, situation):
+        return settle(before, after, facts_of(state, live, after), cause)
+    facts = facts_of(state, live, before)
+    if not keeps_somebody(before, after, facts):
         reason = f"only replicas that would go, of {list(before.last_members)}, hold all records now"
         raise InvalidReplicaAssignment(state.name_of(before), before.partition, reason)
-    return settle(before, after, situation, cause)
+    return settle(before, after, facts, cause)
 
 
 def _throttle(state: ClusterState, rate: int | None) -> list[ReassignmentThrottle]:
@@ -130,7 +130,7 @@ def _to_add(sites: Sequence[Site], present: Sequence[Site], load: Load, replicat
 
 def _to_drop(state: ClusterState, live: Liveness, partition: PartitionState, target: Sequence[int], load: Load) -> int:
     """First those that are of no use just now."""
-    alive = situation_of(state, live, partition).alive
+    alive = facts_of(state, live, partition).alive
     candidates = [broker for broker in target if broker != partition.leader]
     useless = [broker for broker in candidates if broker not in alive]
     behind = [broker for broker in candidates if broker not in partition.isr]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from raylog.actors.cluster.election.situation import LogEnd
+from raylog.actors.cluster.election.isr_and_elr import LogEnd
 from raylog.errors import BatchError, DiskFailed
 from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulator.cluster.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster

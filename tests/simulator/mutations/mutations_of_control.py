@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from raylog.actors.cluster import producer_ids, topic_settings
-from raylog.actors.cluster.election import eligible_leavers, isr_changes, leader_election, replica_registration
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import Situation, situation_of
+from raylog.actors.cluster.election import isr_and_elr, isr_changes, leader_election, replica_registration
+from raylog.actors.cluster.election.isr_and_elr import PartitionFacts, facts_of
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.metadata_log.copy import MetadataCopy
 from raylog.actors.metadata_log.feed import BrokerFeed
@@ -56,8 +56,8 @@ def proposal_epochs_unchecked(patches: Patches) -> None:
 def proposal_incarnation_unchecked(patches: Patches) -> None:
     check = isr_changes._check_member
 
-    def checked(state: Any, partition: PartitionState, situation: Situation, member: tuple[int, int]) -> None:
-        check(state, partition, situation, (member[0], state.incarnation(*partition.id, member[0])))
+    def checked(state: Any, partition: PartitionState, facts: PartitionFacts, member: tuple[int, int]) -> None:
+        check(state, partition, facts, (member[0], state.incarnation(*partition.id, member[0])))
 
     patches.function(check, checked)
 
@@ -68,7 +68,7 @@ def proposal_incarnation_unchecked(patches: Patches) -> None:
     masked="it is about time only: writes wait for replica.lag.time.max.ms",
 )
 def dead_stay_in_isr(patches: Patches) -> None:
-    patches.function(eligible_leavers.without_dead, lambda partition, gone, situation: partition)
+    patches.function(isr_and_elr.without_dead, lambda partition, gone, facts: partition)
 
 
 # --- rule 6 ---------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def dead_stay_in_isr(patches: Patches) -> None:
 def anybody_elected(patches: Patches) -> None:
     in_order = leader_election._in_order
 
-    def anybody(partition: PartitionState, brokers: Iterable[int], situation: Situation) -> list[int]:
-        return in_order(partition, partition.replicas, situation)[::-1]
+    def anybody(partition: PartitionState, brokers: Iterable[int], facts: PartitionFacts) -> list[int]:
+        return in_order(partition, partition.replicas, facts)[::-1]
 
     patches.function(in_order, anybody)
 
@@ -88,8 +88,8 @@ def anybody_elected(patches: Patches) -> None:
 def epoch_not_raised(patches: Patches) -> None:
     led_by = leader_election.led_by
 
-    def led(partition: PartitionState, leader: int, how: str, situation: Situation) -> PartitionState:
-        elected = led_by(partition, leader, how, situation)
+    def led(partition: PartitionState, leader: int, how: str, facts: PartitionFacts) -> PartitionState:
+        elected = led_by(partition, leader, how, facts)
         return elected if partition.never_led else replace(elected, leader_epoch=partition.leader_epoch)
 
     patches.function(led_by, led)
@@ -116,7 +116,7 @@ def announced_before_durable(patches: Patches) -> None:
 
 @mutation(7, "a replica that comes back unproven stays where it was", where=theme("lost copies"))
 def unproven_stays(patches: Patches) -> None:
-    patches.function(eligible_leavers.without_unproven, lambda partition, arrival, situation: partition)
+    patches.function(isr_and_elr.without_unproven, lambda partition, arrival, facts: partition)
 
 
 @mutation(7, "that a log is unproven is forgotten with its process", where=theme("lost copies"))
@@ -135,13 +135,13 @@ def unproven_forgotten(patches: Patches) -> None:
     masked="it is about time only: the last member of the ISR comes back, or all are in doubt and the largest leads",
 )
 def leavers_not_eligible(patches: Patches) -> None:
-    with_isr = eligible_leavers.with_isr
+    with_isr = isr_and_elr.with_isr
     patches.function(with_isr, lambda *args: replace(with_isr(*args), elr=()))
 
 
 @mutation(7, "who has left the ISR stays eligible when it is large enough again", where=theme("races"))
 def leavers_stay_eligible(patches: Patches) -> None:
-    with_isr = eligible_leavers.with_isr
+    with_isr = isr_and_elr.with_isr
 
     def with_leavers(partition: PartitionState, isr: Iterable[int], minimum: int) -> PartitionState:
         return with_isr(partition, isr, 1_000)
@@ -153,16 +153,16 @@ def leavers_stay_eligible(patches: Patches) -> None:
 def first_in_doubt(patches: Patches) -> None:
     patches.function(
         leader_election._largest_logs,
-        lambda partition, situation: leader_election._in_order(partition, partition.replicas, situation),
+        lambda partition, facts: leader_election._in_order(partition, partition.replicas, facts),
     )
 
 
 @mutation(7, "an election in doubt does not wait for the other replicas", where=_cuts_all_power)
 def doubt_does_not_wait(patches: Patches) -> None:
-    def in_doubt(partition: PartitionState, situation: Situation, waited: bool) -> list[int]:
-        if not leader_election.is_in_doubt(partition) or situation.alive.isdisjoint(partition.doubtful_brokers):
+    def in_doubt(partition: PartitionState, facts: PartitionFacts, waited: bool) -> list[int]:
+        if not leader_election.is_in_doubt(partition) or facts.alive.isdisjoint(partition.doubtful_brokers):
             return []
-        return leader_election._largest_logs(partition, situation)
+        return leader_election._largest_logs(partition, facts)
 
     patches.function(leader_election._in_doubt, in_doubt)
 
@@ -170,8 +170,8 @@ def doubt_does_not_wait(patches: Patches) -> None:
 @mutation(7, "who is eligible stays so when min.insync.replicas is lowered", where=theme("lost copies"))
 def leavers_stay_when_minimum_is_lowered(patches: Patches) -> None:
     def without_clearing(state: Any, live: Any, topic: Any, partition: PartitionState, config: Any) -> Any:
-        situation = replace(situation_of(state, live, partition), config=config)
-        return settle(partition, partition, situation, "settings altered")
+        facts = replace(facts_of(state, live, partition), config=config)
+        return settle(partition, partition, facts, "settings altered")
 
     patches.function(topic_settings._consequences, without_clearing)
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from raylog.actors.cluster.election import standing_down
-from raylog.actors.cluster.election.eligible_leavers import without_damaged
-from raylog.actors.cluster.election.partition_decision import settle
-from raylog.actors.cluster.election.situation import situation_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of, without_damaged
+from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.protocol.control_messages import StandDown
 from raylog.actors.replica.damage_care import DamageCare
@@ -121,9 +120,9 @@ def damaged_goes_unrelieved(patches: Patches) -> None:
 @mutation(14, "the last one alive in the ISR is relieved too", where=theme("rot"))
 def last_one_relieved(patches: Patches) -> None:
     def leave(state: Any, live: Any, before: PartitionState, asked: StandDown, cause: str) -> list[Any]:
-        situation = situation_of(state, live, before, gone=asked.broker)
-        after = without_damaged(before, asked.broker, situation, asked.reason)
-        return [*settle(before, after, situation, cause)]
+        facts = facts_of(state, live, before, gone=asked.broker)
+        after = without_damaged(before, asked.broker, facts, asked.reason)
+        return [*settle(before, after, facts, cause)]
 
     patches.attribute(standing_down, "_leave", leave)
 
