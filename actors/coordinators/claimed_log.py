@@ -6,7 +6,7 @@ What must stay true:
 - Nothing is replayed before the claim is committed: from then on no older coordinator adds anything.
 - One batch is under way at a time. After an unknown outcome the same batch goes again, unchanged (rules 18, 27), so the
   order of appends is the order in the log, and each is there once.
-- What is not replayed was never answered for. All that a coordinator has appended was made by `stored_messages.py`,
+- What is not replayed was never answered for. All that a coordinator has appended was made by `coordinator_records.py`,
   and is under a CRC; so a record that no version of that can have made is another program's, which came by before
   internal topics were closed to producers, and the state is what the others say. It is told and left out: it stays
   there, and would end every later coordinator. A record that a later raylog wrote may be a promise to somebody, and
@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from raylog.actors.cluster.coordinator_state import FENCING_EPOCH
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY, Entry, claim_entry
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY, Entry, claim_entry
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import NO_RETIRED_ID
 from raylog.actors.protocol.replication_messages import (

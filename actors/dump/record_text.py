@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Final
 
 from raylog.actors.protocol import metadata_quorum_records, metadata_records
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.messages import Message, unpack
 from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.protocol.transaction_family_messages import FamilyRecord

@@ -2,7 +2,7 @@
 
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
-- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_claims.py`).
+- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_records.py`).
 - What has to be unpacked before it is taken in, is so beside the loop (rule 34, `payload_checks.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - Once `end` was called nothing is appended, answered or proposed any more.
@@ -19,7 +19,7 @@ from typing import Final
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr, ReplicaId
-from raylog.actors.protocol.coordinator_claims import check_claimed
+from raylog.actors.protocol.coordinator_records import check_claimed
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import (

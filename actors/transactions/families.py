@@ -14,10 +14,9 @@ from typing import Any, Final, Protocol
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.stream_interface import Answer, Response
-from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.coordinator_records import Entry, stored
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import MAX_FAMILY_BYTES, check_transactional_id
-from raylog.actors.protocol.stored_messages import stored
 from raylog.actors.protocol.transaction_family_messages import (
     EndFamily,
     FamilyEnded,

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from raylog.actors.protocol.coordinator_records import read_stored, stored
 from raylog.actors.protocol.messages import Message, message
-from raylog.actors.protocol.stored_messages import read_stored, stored
 from raylog.errors import FrameInvalid
 from raylog.groups.records.messages import ProfileFields
 

@@ -24,9 +24,8 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
-from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.coordinator_records import Entry, read_stored, stored
 from raylog.actors.protocol.messages import Message
-from raylog.actors.protocol.stored_messages import read_stored, stored
 from raylog.actors.protocol.transaction_messages import (
     MAX_TIMEOUT_MS,
     AbortTransaction,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.actors.protocol.replication_messages import LATEST, NO_EPOCH, Fetch, Fetched, ListedOffset, ListOffset

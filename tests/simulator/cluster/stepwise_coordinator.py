@@ -12,7 +12,7 @@ from typing import Any
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.coordinator_records import Entry
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.transaction_messages import TransactionRecord
 from raylog.actors.transactions.coordinator import TransactionCoordinator

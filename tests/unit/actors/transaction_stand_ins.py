@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from raylog.actors.coordinators.claimed_log import Replayed
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicView
-from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.coordinator_records import Entry
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     ClusterUnreachable,

@@ -10,7 +10,7 @@ import pytest
 
 from raylog.actors.cluster.coordinator_state import FENCING_EPOCH
 from raylog.actors.link.delete_records import delete_records
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from raylog.actors.dump.record_text import describe_metadata_record, describe_transaction_record
 from raylog.actors.metadata_log.rules.tail import encode_change
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.messages import Done, Message, pack
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.protocol.metadata_records import PartitionChanged

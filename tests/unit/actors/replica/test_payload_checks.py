@@ -9,7 +9,7 @@ import cramjam
 import pytest
 
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset

@@ -9,7 +9,7 @@ from typing import Any, cast
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.replication_messages import (

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.protocol.coordinator_claims import Entry
+from raylog.actors.protocol.coordinator_records import Entry, stored
 from raylog.actors.protocol.messages import Message, unpack
-from raylog.actors.protocol.stored_messages import stored
 from raylog.actors.protocol.transaction_messages import (
     AddPartition,
     DescribeTransaction,

@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.protocol.coordinator_claims import CLAIM_KEY
+from raylog.actors.protocol.coordinator_records import CLAIM_KEY, stored
 from raylog.actors.protocol.messages import Done
-from raylog.actors.protocol.stored_messages import stored
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.dump.command import dump_command
 from raylog.groups.dump.record_text import describe_group_record
