@@ -3,7 +3,7 @@
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
 - What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_records.py`).
-- What has to be unpacked before it is taken in, is so beside the loop (rule 34, `payload_checks.py`).
+- What has to be unpacked before it is taken in, is so beside the loop (rule 34, `parked_appends.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - Once `end` was called nothing is appended, answered or proposed any more.
 """
@@ -32,8 +32,7 @@ from raylog.actors.protocol.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.leader_transactions import JoinCall, LeaderTransactions
-from raylog.actors.replica.payload_checks import PayloadChecks
+from raylog.actors.replica.parked_appends import JoinCall, LeaderTransactions, PayloadChecks
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.follower_sync import check_epoch

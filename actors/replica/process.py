@@ -45,7 +45,7 @@ from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.replica.damage_care import DamageCare
 from raylog.actors.replica.hosted_log import HostedLog, PartitionName
-from raylog.actors.replica.leader_transactions import TransactionJoins
+from raylog.actors.replica.parked_appends import TransactionJoins
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.upkeep import LogUpkeep

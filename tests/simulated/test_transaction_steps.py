@@ -16,7 +16,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
 from raylog.actors.protocol.replication_messages import AppendTransactional, WriteMarker
 from raylog.actors.protocol.transaction_messages import EndTransaction, TransactionEnded, TransactionRecord
-from raylog.actors.replica.leader_transactions import LeaderTransactions
+from raylog.actors.replica.parked_appends import LeaderTransactions
 from raylog.actors.transactions import coordinator
 from raylog.actors.transactions.coordinator import TransactionCoordinator
 from raylog.actors.transactions.rules import transaction

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from raylog.actors.protocol import coordinator_claims
-from raylog.actors.replica import payload_checks
-from raylog.actors.replica.payload_checks import PayloadChecks
+from raylog.actors.protocol import coordinator_records
+from raylog.actors.replica import parked_appends
+from raylog.actors.replica.parked_appends import PayloadChecks
 from raylog.storage.format import append_checks, batch_codec
 from raylog.storage.format.append_checks import check_payload, unpack_limit
 from raylog.storage.format.batch_codec import QUICK_BYTES
@@ -66,7 +66,7 @@ def payloads_are_checked_on_the_loop(patches: Patches) -> None:
 
 
 def a_batch_is_believed_to_be_as_small_as_it_says(patches: Patches) -> None:
-    patches.attribute(payload_checks, "QUICK_BYTES", DEFAULT_UNPACK_LIMIT)
+    patches.attribute(parked_appends, "QUICK_BYTES", DEFAULT_UNPACK_LIMIT)
 
 
 def times_are_looked_up_on_the_loop(patches: Patches) -> None:
@@ -75,7 +75,7 @@ def times_are_looked_up_on_the_loop(patches: Patches) -> None:
 
 
 def claims_are_read_before_their_size(patches: Patches) -> None:
-    patches.attribute(coordinator_claims, "_may_be_claim", lambda header, batch: True)
+    patches.attribute(coordinator_records, "_may_be_claim", lambda header, batch: True)
 
 
 def what_unpacks_to_any_size_is_taken(patches: Patches) -> None:

@@ -12,7 +12,7 @@ from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import AppendTransactional, OpenTransactions
 from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.hosted_log import PartitionName
-from raylog.actors.replica.leader_transactions import LeaderTransactions
+from raylog.actors.replica.parked_appends import LeaderTransactions
 from raylog.errors import (
     BatchTooLarge,
     ConcurrentTransaction,

@@ -13,8 +13,8 @@ from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset
-from raylog.actors.replica import payload_checks
-from raylog.actors.replica.payload_checks import PayloadChecks
+from raylog.actors.replica import parked_appends
+from raylog.actors.replica.parked_appends import PayloadChecks
 from raylog.errors import RaylogError, RemoteFailed
 from raylog.storage.format import append_checks
 from raylog.storage.format.batch_codec import encode_batch
@@ -175,7 +175,7 @@ def test_who_leads_no_more_when_it_was_looked_into_takes_nothing(trio: Trio, mon
 
 def test_what_is_parked_has_a_bound(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [record(LARGE, producer=number, sequence=0) for number in range(3)]
-    monkeypatch.setattr(payload_checks, "MAX_PARKED_BYTES", 2 * len(batches[0]))
+    monkeypatch.setattr(parked_appends, "MAX_PARKED_BYTES", 2 * len(batches[0]))
     assert sorted(map(str, outcomes(trio, *batches))) == ["0", "1", "TooManyBytesInFlight"]
     assert outcomes(trio, batches[2]) in ([2], [0], [1])
 

@@ -1,11 +1,23 @@
-"""Transactions at a leader: a batch is appended once its partition belongs to its transaction; and how one ended.
+"""Batches that wait at a leader before they are appended, each behind the earlier ones of its producer.
+
+`PayloadChecks`: in a compacted topic each record has to have a key, so a batch is looked into first.
+
+    small by what it says of itself    looked at on the loop, at once
+    larger, or it does not say         looked at beside the loop; the producer's later batches wait behind it
+
+`LeaderTransactions`: a batch is appended once its partition belongs to its transaction; and how a transaction ended.
 
     first batch of a transaction ──parked──► AddPartition at its coordinator ──durable──► appended, and all behind it
     batch of an open transaction ───────────────────────────────────────────────────────► appended
 
 What must stay true:
+- No more than `QUICK_BYTES` are unpacked on the loop, and no more than 16 × `max.message.bytes` anywhere (rule 34).
+- A producer's batches are appended in the order in which they came, whichever of them are parked here (rule 28). A
+  producer without an id is told by its stream.
+- After the wait everything is asked again that was asked before it: who leads, and in which epoch (rule 28).
+- How many bytes are parked to be looked into has a bound, over all streams (rule 31).
 - Nothing of a transaction is appended before its coordinator has this partition on its list (rules 20, 21). What is
-  parked waits outside of the append queue, and holds up nobody but its own producer.
+  parked waits outside of the append queue, and holds up nothing but its own producer.
 - A transaction's batches begin at sequence 0 here; so where the first was refused, those behind it are too.
 - A marker ends the transaction of the epoch below its own, and is written once. One that comes again, perhaps while the
   next transaction is open under the marker's epoch, changes nothing.
@@ -14,31 +26,145 @@ What must stay true:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, pass_on
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, pass_on
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
 from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.hosted_log import HostedLog
+from raylog.config import MIB
 from raylog.errors import (
     ConcurrentTransaction,
     CoordinatorFenced,
     InvalidRequest,
     OutOfOrderSequence,
+    PayloadTooLarge,
     ProducerFenced,
     RaylogError,
+    TooManyBytesInFlight,
 )
+from raylog.storage.format.append_checks import check_new_batch, check_payload, unpack_limit
+from raylog.storage.format.batch_codec import QUICK_BYTES, opens_quickly
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactional, read_header
+from raylog.storage.format.record_batch import HEADER_BYTES, BatchHeader, Bytes, is_transactional, read_header
 
 FIRST_SEQUENCE: Final = 0
+_FIND_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 5.0
+MAX_PARKED_BYTES: Final = 32 * MIB  # one batch alone may be larger
 
 AppendCall: TypeAlias = Callable[[], Answer | LaterAnswer]
 JoinCall: TypeAlias = Callable[[AddPartition], Awaitable[None]]
+
+
+class _Append(Protocol):
+    def __call__(self, checked: BatchHeader | None) -> Answer | LaterAnswer: ...
+
+
+class _Unchecked:
+    """One batch that is looked at, or waits for those before it of its producer."""
+
+    __slots__ = ("append", "check", "owed", "payload")
+
+    def __init__(self, payload: Bytes, append: _Append, check: Callable[[], BatchHeader] | None) -> None:
+        self.payload = payload
+        self.append = append
+        self.check = check  # None: nothing has to be unpacked
+        self.owed = LaterAnswer()
+
+
+class PayloadChecks:
+    """`check_leading` raises once this replica does not lead any more."""
+
+    def __init__(self, hosted: HostedLog, check_leading: Callable[[], None]) -> None:
+        self._hosted = hosted
+        self._check_leading = check_leading
+        self.parked: dict[object, list[_Unchecked]] = {}  # by producer, in their order; the first is being looked at
+        self._bytes = 0
+
+    def append(self, request: Request, append: _Append) -> Answer | LaterAnswer:
+        """Let `append` be called as soon as the batch may be taken in, in its producer's order.
+
+        Appends to topics that are not compacted need not come here while nothing is `parked`.
+        NullKey, PayloadTooLarge, TooManyBytesInFlight, and whatever else is wrong with a batch.
+        """
+        producer, batch = _producer(request), request.payload
+        config, now_ms = self._hosted.log.config, self._hosted.env.wall_ms()
+        if producer in self.parked:
+            check = partial(check_new_batch, batch, config, now_ms, control=False) if config.is_compacted else None
+            return self._park(producer, batch, append, check)
+        if not config.is_compacted:
+            return append(None)
+        header = check_new_batch(batch, config, now_ms, control=False, unpacks=False)
+        if self._is_fine(header, batch):
+            return append(header)
+        return self._park(producer, batch, append, partial(_opened, header, batch, unpack_limit(config)))
+
+    def _is_fine(self, header: BatchHeader, batch: Bytes) -> bool:
+        """False: the loop is not the place to open it. A record without a key is raised."""
+        if not opens_quickly(header, batch):
+            return False
+        try:
+            check_payload(header, batch, QUICK_BYTES)
+        except PayloadTooLarge:
+            return False  # it holds more than it says
+        return True
+
+    def _park(
+        self, producer: object, batch: Bytes, append: _Append, check: Callable[[], BatchHeader] | None
+    ) -> LaterAnswer:
+        if self._bytes and self._bytes + len(batch) > MAX_PARKED_BYTES:
+            raise TooManyBytesInFlight(len(batch), self._bytes, MAX_PARKED_BYTES)
+        parked = _Unchecked(batch, append, check)
+        self._bytes += len(batch)
+        queue = self.parked.setdefault(producer, [])
+        queue.append(parked)
+        if len(queue) == 1:
+            self._hosted.start(self._work_off(producer, queue))
+        return parked.owed
+
+    async def _work_off(self, producer: object, queue: list[_Unchecked]) -> None:
+        try:
+            while queue:
+                await self._take_in(queue[0])
+                self._bytes -= len(queue.pop(0).payload)
+        finally:
+            del self.parked[producer]
+
+    async def _take_in(self, parked: _Unchecked) -> None:
+        try:
+            checked = None
+            if parked.check is not None:
+                async with self._hosted.opening:
+                    checked = await self._hosted.env.off_loop(parked.check)
+            self._check_leading()
+            answer = parked.append(checked)
+        except RaylogError as error:
+            parked.owed.fail(error)
+            return
+        finally:
+            self._hosted.check_offline()
+        pass_on(answer, parked.owed)
+
+
+def _opened(header: BatchHeader, batch: Bytes, limit: int) -> BatchHeader:
+    check_payload(header, batch, limit)
+    return header
+
+
+def _producer(request: Request) -> object:
+    """Whose order counts. A batch that is no batch is refused in its turn."""
+    batch = request.payload
+    if len(batch) >= HEADER_BYTES:
+        header = read_header(batch)
+        if header.has_producer:
+            return header.producer_id
+    return request.stream
 
 
 class _Waiting(NamedTuple):
@@ -168,10 +294,6 @@ def _fail(parked: _Parked, error: RaylogError) -> None:
 def _refuse(owed: LaterAnswer, error: BaseException) -> None:
     if not owed.done():
         owed.fail(error)
-
-
-_FIND_SECONDS: Final = 5.0
-_ASK_SECONDS: Final = 5.0
 
 
 class TransactionJoins:
