@@ -34,7 +34,7 @@ from raylog.actors.protocol.replication_messages import (
     SuspectBatch,
 )
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.rules.follower_sync import (
+from raylog.actors.replica.rules.replication import (
     Verdict,
     epoch_before,
     judge_push,

@@ -35,8 +35,7 @@ from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.parked_appends import JoinCall, LeaderTransactions, PayloadChecks
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.actors.replica.reads import LeaderReads
-from raylog.actors.replica.rules.follower_sync import check_epoch
-from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
+from raylog.actors.replica.rules.replication import Leadership, RecordedPartition, check_epoch
 from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import (
     DeletionTimedOut,

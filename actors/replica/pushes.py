@@ -20,7 +20,7 @@ from raylog.actors.kernel.stream_interface import Request, Response, Stream
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaId
 from raylog.actors.protocol.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.rules.follower_sync import FollowerCursor, check_epoch, divergence, epoch_before
+from raylog.actors.replica.rules.replication import FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.errors import (
     DiskFull,
     FrameInvalid,

@@ -30,7 +30,7 @@ from raylog.actors.protocol.replication_messages import (
     ListOffset,
 )
 from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
-from raylog.actors.replica.rules.follower_sync import check_epoch, divergence
+from raylog.actors.replica.rules.replication import check_epoch, divergence
 from raylog.actors.replica.waits import FetchWaits
 from raylog.errors import NotLeader, OffsetNotAvailable
 from raylog.storage.format.record_batch import read_header

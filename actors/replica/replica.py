@@ -45,8 +45,7 @@ from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole, ProposeCall
 from raylog.actors.replica.parked_appends import JoinCall
-from raylog.actors.replica.rules.follower_sync import check_epoch
-from raylog.actors.replica.rules.leadership import RecordedPartition
+from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 

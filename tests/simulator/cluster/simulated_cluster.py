@@ -26,7 +26,7 @@ from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.process import ReplicaProcess
-from raylog.actors.replica.rules.leadership import Leadership
+from raylog.actors.replica.rules.replication import Leadership
 from raylog.errors import (
     ControllerFenced,
     DiskFailed,

@@ -7,7 +7,7 @@ from typing import Any
 
 from raylog.actors.cluster import assignments
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, Assign
-from raylog.actors.replica.rules import follower_sync
+from raylog.actors.replica.rules import replication
 from raylog.storage.directory import doubts
 from tests.simulator.mutations.mutations import Patches, mutation, theme
 from tests.simulator.plan import LAST_COPIES
@@ -21,7 +21,7 @@ def blank_elected(patches: Patches) -> None:
 
 @mutation(7, "what a follower cuts for a leader without it is not set aside", where=theme(LAST_COPIES))
 def nothing_set_aside(patches: Patches) -> None:
-    patches.function(follower_sync.may_be_all_there_is, lambda *args: False)
+    patches.function(replication.may_be_all_there_is, lambda *args: False)
 
 
 @mutation(7, "followers are not told which election may have lost records", where=theme(LAST_COPIES))

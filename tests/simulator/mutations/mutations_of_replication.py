@@ -19,9 +19,8 @@ from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.replica import Replica
-from raylog.actors.replica.rules import follower_sync
-from raylog.actors.replica.rules.follower_sync import Verdict
-from raylog.actors.replica.rules.leadership import Leadership, RecordedPartition
+from raylog.actors.replica.rules import replication
+from raylog.actors.replica.rules.replication import Leadership, RecordedPartition, Verdict
 from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import DiskError, NotLeader, OffsetOutOfRange, RaylogError
 from raylog.storage.format.record_batch import next_offset_of
@@ -272,7 +271,7 @@ def answers_for_unknown_epoch(patches: Patches) -> None:
         end = history.end_offset_for(last_epoch, log_end_offset).start_offset
         return None if end >= offset else (last_epoch, end)
 
-    patches.function(follower_sync.divergence, divergence)
+    patches.function(replication.divergence, divergence)
 
 
 # --- rules 11 and 12 ------------------------------------------------------------------------------------------------
@@ -284,12 +283,12 @@ def answers_for_unknown_epoch(patches: Patches) -> None:
     masked="by the answers: they name the epoch of who leads, and a follower takes none of another; and by rule 13",
 )
 def epoch_unchecked(patches: Patches) -> None:
-    patches.function(follower_sync.check_epoch, lambda asked, current: None)
+    patches.function(replication.check_epoch, lambda asked, current: None)
 
 
 @mutation(11, "the last epoch of who fetches is not compared")
 def last_epoch_unchecked(patches: Patches) -> None:
-    patches.function(follower_sync.divergence, lambda history, end, offset, last_epoch: None)
+    patches.function(replication.divergence, lambda history, end, offset, last_epoch: None)
 
 
 @mutation(
@@ -298,7 +297,7 @@ def last_epoch_unchecked(patches: Patches) -> None:
     masked="by the log itself: `append_as_follower` refuses what does not join on to its end",
 )
 def push_offset_unchecked(patches: Patches) -> None:
-    patches.function(follower_sync.judge_push, lambda *args: Verdict.APPEND)
+    patches.function(replication.judge_push, lambda *args: Verdict.APPEND)
 
 
 @mutation(
@@ -307,7 +306,7 @@ def push_offset_unchecked(patches: Patches) -> None:
     masked="by rule 11: pushes begin where a pull has shown that both logs are the same; see `push_unchecked`",
 )
 def push_previous_epoch_unchecked(patches: Patches) -> None:
-    judge = follower_sync.judge_push
+    judge = replication.judge_push
 
     def judged(history: Any, start: int, end: int, base: int, previous: int, next_offset: int, epoch: int) -> Verdict:
         if base == end:
@@ -332,7 +331,7 @@ def push_session_unchecked(patches: Patches) -> None:
 
 @mutation(12, "what is pushed a second time is refused", masked="it only costs a pull")
 def push_repetition_refused(patches: Patches) -> None:
-    judge = follower_sync.judge_push
+    judge = replication.judge_push
 
     def judged(*args: Any) -> Verdict:
         verdict = judge(*args)
@@ -347,7 +346,7 @@ def push_repetition_refused(patches: Patches) -> None:
     masked="by rule 11, as before: what is there by its offsets was the leader's when the pushes began",
 )
 def push_repetition_unchecked(patches: Patches) -> None:
-    judge = follower_sync.judge_push
+    judge = replication.judge_push
 
     def judged(history: Any, start: int, end: int, base: int, previous: int, next_offset: int, epoch: int) -> Verdict:
         if start <= base and next_offset <= end:

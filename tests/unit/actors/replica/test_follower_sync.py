@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.actors.protocol.replication_messages import NO_EPOCH
-from raylog.actors.replica.rules.follower_sync import (
+from raylog.actors.replica.rules.replication import (
     MAX_PUSHED_BYTES,
     FollowerCursor,
     Verdict,

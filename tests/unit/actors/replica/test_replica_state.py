@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.actors.protocol.control_messages import ReplicaId
-from raylog.actors.replica.rules.leadership import FollowerProgress, Leadership, RecordedPartition
+from raylog.actors.replica.rules.replication import FollowerProgress, Leadership, RecordedPartition
 
 ME: ReplicaId = (1, 10)
 SECOND: ReplicaId = (2, 20)
