@@ -11,7 +11,7 @@ import pytest
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.transaction_messages import AddPartition, InitProducer, TransactionRecord
-from raylog.actors.transactions.markers import TransactionMarkers
+from raylog.actors.transactions.coordinator import TransactionMarkers
 from raylog.actors.transactions.rules.transaction import Phase, add_partition, init_producer
 from raylog.api.connection.group_calls import GroupCalls
 from raylog.errors import ClusterUnreachable, StaleTransaction
