@@ -1,10 +1,20 @@
-"""A group's new target: who is to own what, of the topics that there are. Decides, and changes nothing.
+"""A group's new target, and each member's way to it (rule 23, in the manner of KIP-848). Decides, and changes nothing.
 
     plan_target(group)             → what the assignor is to be asked, and for which state of the group
     target_records(group, given)   → what it has answered, as records, if the group is still in that state
+    next_current(group, member)    → what a member has from now on:
 
-What must stay true: the targets come first and the group's `target_epoch` last, so whoever takes over in between finds
-that the group still needs one, and makes it again.
+        owns more than its target  → revoking: it is told what to keep, and gets nothing new until it has let go
+        lets go                    → the target's epoch, and all of its target that no member owns; the rest as it
+                                     becomes free
+
+What must stay true:
+- The targets come first and the group's `target_epoch` last. So a coordinator that takes over in between finds that the
+  group still needs one, and makes it again.
+- A partition is granted only if no member has it in `assigned` or `revoking`: its previous owner said that it gave it
+  up, or is no member any more.
+- It leaves `revoking` only when its owner's own words say that it is not owned.
+- What a member owns and keeps never leaves `assigned`, so it is never paused.
 """
 
 from __future__ import annotations
@@ -19,8 +29,16 @@ from raylog.groups.assignors.calling import AssignorCall, Given
 from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR
 from raylog.groups.records.messages import PartitionId, Profile, grouped
 from raylog.groups.records.offsets_log import KnownTopic, Racks, Topics
-from raylog.groups.records.records import GroupKey, GroupValue, Record, TargetKey, TargetValue
-from raylog.groups.rules.group import Group
+from raylog.groups.records.records import (
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    OwnedPartition,
+    Record,
+    TargetKey,
+    TargetValue,
+)
+from raylog.groups.rules.group import Group, Member
 from raylog.groups.rules.pattern_topics import PatternTopics
 
 
@@ -142,3 +160,39 @@ def _subscribers(
 
 def _as_ids(partitions: frozenset[TopicPartition], wanted: Mapping[str, KnownTopic]) -> frozenset[PartitionId]:
     return frozenset((wanted[name].topic_id, number) for name, number in partitions)
+
+
+def next_current(group: Group, member: Member, owned: frozenset[PartitionId], known_epoch: int) -> CurrentValue | None:
+    """Return what the member has from now on, when it owns `owned` and knows of `known_epoch`; None: what it has."""
+    if member.epoch > group.target_epoch:
+        return None  # it is fresh: there is no target for it yet
+    keeps = {partition: since for partition, since in member.assigned.items() if partition in member.target}
+    leaves = {
+        partition: since
+        for partition, since in (*member.assigned.items(), *member.revoking.items())
+        if partition not in keeps and still_holds(partition, owned)
+    }
+    epoch = member.epoch
+    if not leaves:
+        epoch = group.target_epoch
+        for partition in member.target:
+            if partition not in keeps and is_free(group, partition, member):
+                keeps[partition] = epoch
+    if (epoch, keeps, leaves) == (member.epoch, member.assigned, member.revoking):
+        return None
+    previous = known_epoch if epoch != member.epoch else member.previous_epoch
+    return CurrentValue(epoch, previous, _as_record(keeps), _as_record(leaves))
+
+
+def still_holds(partition: PartitionId, owned: frozenset[PartitionId]) -> bool:
+    """Whether the member has not let go of it yet (rule 23)."""
+    return partition in owned
+
+
+def is_free(group: Group, partition: PartitionId, member: Member) -> bool:
+    """Whether it may be granted to `member` (rule 23). What this member itself is giving up is free with that."""
+    return group.owners.get(partition, member.member_id) == member.member_id
+
+
+def _as_record(partitions: Mapping[PartitionId, int]) -> tuple[OwnedPartition, ...]:
+    return tuple((topic_id, number, since) for (topic_id, number), since in sorted(partitions.items()))

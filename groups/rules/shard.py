@@ -37,7 +37,7 @@ from raylog.groups.records.messages import (
 from raylog.groups.records.offsets_log import Topics
 from raylog.groups.records.records import CurrentKey, GroupKey, MemberValue, Record
 from raylog.groups.records.settings import GroupSettings, check_heartbeat
-from raylog.groups.rules import admin, membership, reconciliation
+from raylog.groups.rules import admin, membership
 from raylog.groups.rules.group import Group, GroupsState, Member
 from raylog.groups.rules.membership import Moment
 from raylog.groups.rules.offset_requests import OffsetRequests
@@ -45,6 +45,7 @@ from raylog.groups.rules.pattern_topics import PatternTopics, PatternWork
 from raylog.groups.rules.rebalance import (
     TargetPlan,
     knows_patterns,
+    next_current,
     plan_target,
     racks_that_count,
     target_records,
@@ -254,7 +255,7 @@ class GroupShard:
     def _reconcile(
         self, group: Group, member: Member, owned: frozenset[PartitionId], known_epoch: int, at: Moment
     ) -> None:
-        value = reconciliation.next_current(group, member, owned, known_epoch)
+        value = next_current(group, member, owned, known_epoch)
         if value is None:
             return
         was_revoking = bool(member.revoking)

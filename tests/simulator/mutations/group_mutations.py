@@ -18,7 +18,7 @@ from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, G
 from raylog.groups.coordinator.commit_line import CommitLine
 from raylog.groups.coordinator.coordinator import GroupCoordinator
 from raylog.groups.records.records import decode
-from raylog.groups.rules import membership, offset_commits, reconciliation
+from raylog.groups.rules import membership, offset_commits, rebalance
 from raylog.groups.rules.pattern_topics import match_patterns
 from raylog.groups.rules.rebalance import TargetPlan
 from raylog.groups.rules.shard import GroupShard
@@ -27,11 +27,11 @@ from tests.simulator.mutations.mutations import Patches
 
 
 def rule_23_grants_what_another_owns(patches: Patches) -> None:
-    patches.attribute(reconciliation, "is_free", lambda group, partition, member: True)
+    patches.attribute(rebalance, "is_free", lambda group, partition, member: True)
 
 
 def rule_23_takes_away_unasked(patches: Patches) -> None:
-    patches.attribute(reconciliation, "still_holds", lambda partition, owned: False)
+    patches.attribute(rebalance, "still_holds", lambda partition, owned: False)
 
 
 def rule_23_believes_old_heartbeats(patches: Patches) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raylog.errors import GroupError, RequestTimedOut
 from raylog.groups.member.member import Changes, GroupMember
 from raylog.groups.records.messages import GroupHeartbeat, GroupHeartbeatAnswer, PartitionId, Profile, RemoveMembers
-from raylog.groups.rules import membership, reconciliation
+from raylog.groups.rules import membership, rebalance
 from tests.unit.groups.small_group import Machine, topic_id
 
 _PROFILE = Profile("", "", "test", "", 10_000, 60_000, "", ("t",), "")
@@ -154,8 +154,8 @@ def any_answer_counts(self: GroupMember, request: GroupHeartbeat, answer: GroupH
 
 _ANSWERED = GroupMember.answered
 _CLAUSES: list[tuple[object, str, object]] = [
-    (reconciliation, "is_free", lambda group, partition, member: True),
-    (reconciliation, "still_holds", lambda partition, owned: False),
+    (rebalance, "is_free", lambda group, partition, member: True),
+    (rebalance, "still_holds", lambda partition, owned: False),
     (membership, "check_sequence", lambda group, member, request: None),
     (GroupMember, "answered", any_answer_counts),
 ]
