@@ -29,8 +29,7 @@ import msgpack
 
 from raylog.errors import AssignorFailed
 from raylog.groups.assignors.assignment import TopicPartition, check_assignment
-from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given, OffLoop
-from raylog.groups.assignors.loading import check_assignor, is_ours
+from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given, OffLoop, check_assignor, is_ours
 from raylog.groups.assignors.worker import READY, SIZE, packed_call
 
 _START_SECONDS: Final = 30.0

@@ -22,8 +22,7 @@ import msgpack
 
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.assignment import Subscriber, TopicShape
-from raylog.groups.assignors.calling import AssignorCall, Given
-from raylog.groups.assignors.loading import assign
+from raylog.groups.assignors.calling import AssignorCall, Given, assign
 
 SIZE: Final = struct.Struct(">I")
 READY: Final = b"\0"

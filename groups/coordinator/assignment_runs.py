@@ -21,8 +21,7 @@ from typing import Final
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.errors import AssignorFailed, UnknownAssignor
-from raylog.groups.assignors.calling import Assignors, Given
-from raylog.groups.assignors.loading import check_assignor
+from raylog.groups.assignors.calling import Assignors, Given, check_assignor
 from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.rebalance import TargetPlan
 from raylog.groups.rules.shard import Due, GroupShard

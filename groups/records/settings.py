@@ -7,7 +7,7 @@ from typing import Final
 
 from raylog.actors.protocol.names import refused_character
 from raylog.errors import InvalidGroupId, InvalidMembership, RaylogError
-from raylog.groups.assignors.loading import check_assignor
+from raylog.groups.assignors.calling import check_assignor
 from raylog.groups.records.messages import GroupHeartbeat, Profile
 from raylog.groups.records.topic_patterns import check_pattern
 

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape
-from raylog.groups.assignors.calling import AssignorCall, Given
-from raylog.groups.assignors.loading import DEFAULT_ASSIGNOR
+from raylog.groups.assignors.calling import DEFAULT_ASSIGNOR, AssignorCall, Given
 from raylog.groups.records.messages import PartitionId, Profile, grouped
 from raylog.groups.records.offsets_log import KnownTopic, Racks, Topics
 from raylog.groups.records.records import (

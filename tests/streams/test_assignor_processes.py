@@ -14,8 +14,7 @@ import pytest
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors import processes
 from raylog.groups.assignors.assignment import Assignment, Subscriber, TopicPartition, TopicShape
-from raylog.groups.assignors.calling import AssignorCall, Given
-from raylog.groups.assignors.loading import assign
+from raylog.groups.assignors.calling import AssignorCall, Given, assign
 from raylog.groups.assignors.processes import AssignorProcess, AssignorProcesses
 from raylog.groups.assignors.worker import call_of, packed_call
 

@@ -20,7 +20,7 @@ from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.protocol.messages import Message, pack, unpack
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.errors import AssignorFailed, RaylogError, RequestTimedOut
-from raylog.groups.assignors import loading
+from raylog.groups.assignors import calling
 from raylog.groups.assignors.assignment import Subscriber, TopicShape
 from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given
 from raylog.groups.coordinator.coordinator import GroupCoordinator
@@ -65,7 +65,7 @@ class LoopWatch:
     @contextmanager
     def over_all(self) -> Iterator[None]:
         patches = Patches()
-        assign, matching = loading.assign, topic_patterns.matching
+        assign, matching = calling.assign, topic_patterns.matching
 
         def watched_assign(name: str, members: Sequence[Subscriber], topics: Mapping[str, TopicShape]) -> Given:
             self._look("the assignor")

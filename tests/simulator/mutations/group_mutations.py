@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from raylog.groups.assignors import loading
+from raylog.groups.assignors import calling
 from raylog.groups.assignors.calling import AssignorCall, AssignorsBesideLoop, Given
 from raylog.groups.coordinator.commit_line import CommitLine
 from raylog.groups.coordinator.coordinator import GroupCoordinator
@@ -70,7 +70,7 @@ def rule_25_reads_without_confirming(patches: Patches) -> None:
 
 def rule_34_assigns_on_the_loop(patches: Patches) -> None:
     async def run(self: Any, call: AssignorCall) -> Given:
-        return loading.assign(call.name, call.subscribers, call.topics)
+        return calling.assign(call.name, call.subscribers, call.topics)
 
     patches.attribute(AssignorsBesideLoop, "run", run)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from raylog.actors.protocol.messages import Message
 from raylog.errors import AssignorFailed, UnknownAssignor
-from raylog.groups.assignors.loading import assign
+from raylog.groups.assignors.calling import assign
 from raylog.groups.records.messages import (
     JOINING,
     LEAVING,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape, check_assignment
-from raylog.groups.assignors.loading import assign, find_assignor
+from raylog.groups.assignors.calling import assign, find_assignor
 from raylog.groups.assignors.range import range_assignor
 from raylog.groups.assignors.sticky import EXACT_MEMBERS, sticky_assignor
 

@@ -19,7 +19,7 @@ from raylog.errors import (
     UnknownAssignor,
     UnknownMember,
 )
-from raylog.groups.assignors.loading import assign
+from raylog.groups.assignors.calling import assign
 from raylog.groups.records.messages import (
     PAUSING,
     DescribeGroup,
