@@ -1,6 +1,6 @@
-"""What replicas, brokers and clients are told of the state of the cluster, and how fast replicas may catch up.
+"""The parts of the cluster's state that replicas, brokers and clients learn, and how fast replicas may catch up.
 
-Everything a replica acts on comes out of `assignment_of`, so two brokers at the same metadata version tell the same.
+Everything that a replica acts on comes out of `assignment_of`. So brokers at the same metadata version say the same.
 
 A replica that is not in sync catches up at a limited rate, so that those in sync can work:
 
@@ -49,7 +49,7 @@ def assignment_of(
     controller_epoch: int,
     shares: Mapping[ReplicaKey, int],
 ) -> Assign:
-    """What the replica on this broker is told as of this metadata version. UnknownTopic, UnknownPartition.
+    """The assignment of the replica on this broker, as of this metadata version. UnknownTopic, UnknownPartition.
 
     `shares` of the throttle of moves are those of this state; the rest is the same for all replicas of the partition.
     """
@@ -104,7 +104,7 @@ def _coordinator_metadata(state: ClusterState, coordinator: CoordinatorState) ->
 
 
 def changed_partitions(state: ClusterState, record: Message) -> list[PartitionId]:
-    """Whose assignment this record may have changed, or which are no more. `state` holds the record already.
+    """The partitions whose assignments this record may have changed or ended. `state` holds the record already.
 
     Shares of a throttle change with other partitions' records; `MetadataFold` looks after those.
     """
@@ -180,7 +180,7 @@ def catch_up_rate(
 
 
 def _added(state: ClusterState, partition: PartitionState) -> list[int]:
-    """Those that the move has added and that are not in sync yet; a broker that is fenced receives nothing."""
+    """The replicas that the move has added and that are not in sync yet, without those on fenced brokers."""
     return [
         broker
         for broker in partition.adding

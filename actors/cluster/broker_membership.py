@@ -113,7 +113,9 @@ def fence_broker(state: ClusterState, live: Liveness, broker_id: int, reason: st
 
 
 def check_removable(state: ClusterState, live: Liveness, voters: Collection[int], broker_id: int) -> None:
-    """To be asked before it is stopped. UnknownBroker; BrokerInUse where it holds replicas, may get some, or votes."""
+    """Refuse what may not be removed; call it before the broker is stopped.
+
+    UnknownBroker; BrokerInUse where it holds replicas, may get some, or votes."""
     broker = state.broker(broker_id)
     replicas = state.replica_count(broker_id)
     if replicas:

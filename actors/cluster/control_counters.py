@@ -30,7 +30,7 @@ class ControlCounters:
         self.leader_changes = 0
 
     def count(self, before: PartitionState, after: PartitionChanged) -> None:
-        """Who left the ISR because the partition has done without that replica since does not count as a shrink."""
+        """Count what this record changes. A replica removed from the partition altogether is no shrink of the ISR."""
         left = set(before.isr) - set(after.isr)
         self.isr_shrinks += not left.isdisjoint(after.replicas)
         self.isr_expands += not set(after.isr) <= set(before.isr)

@@ -11,7 +11,7 @@ from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.protocol.metadata_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.config import MIB, ConfigValue
 
-COORDINATORS: Final = 3  # of each kind: partitions of a topic that is made because somebody asks for its coordinators
+COORDINATORS: Final = 3  # of each kind: the partitions of a coordinators' topic, which the first request makes
 
 # A group of many members is one record, so batches are large.
 # Small segments, so that a new coordinator has little to replay: what is compacted is never in the growing one.
@@ -31,7 +31,7 @@ FENCING_EPOCH: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """As it was placed last; without endpoints it does not serve (yet)."""
+    """A coordinator as it was placed last; without endpoints it does not serve (yet)."""
 
     topic_id: bytes
     partition: int

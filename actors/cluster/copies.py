@@ -10,8 +10,8 @@
     set aside   it was about to be cut or removed, or was replaced
     damaged     it was set aside for its damage
 
-What cannot be known is −1. What one copy misses is told against the largest of all others, by their end offsets: how
-many records it has fewer, at least.
+What cannot be known is −1. What a copy misses is the least number of records by which it is shorter than the largest of
+all others, by their end offsets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SetAsideDescription:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideListing:
-    """Those of the brokers that have answered."""
+    """The logs that were set aside, of the brokers that have answered."""
 
     logs: tuple[SetAsideDescription, ...]
     unreachable: tuple[int, ...]
@@ -80,7 +80,7 @@ class CopyDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCopies:
-    """All copies of a partition, replicas first. `waits`: why nobody leads; `unreachable` were not asked."""
+    """All copies of a partition, replicas first. `waits`: why it has no leader. `unreachable`: brokers not asked."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ def copies_of(
 
 
 def what_is_lost(copies: PartitionCopies, chosen: CopyDescription) -> str:
-    """By letting this copy lead, in words."""
+    """In words, what is lost if this copy leads."""
     others = [each for each in copies.copies if each is not chosen and each.log_end_offset > chosen.log_end_offset]
     largest = max(others, key=lambda each: each.log_end_offset, default=None)
     unseen = [f"broker {broker}" for broker in copies.unreachable]

@@ -32,7 +32,7 @@ class Reports:
 
     marks: Marks = field(default_factory=dict)
     disks: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by broker: free and total bytes
-    registered: frozenset[int] | None = None  # with this controller; None: whoever is believed alive
+    registered: frozenset[int] | None = None  # with this controller; None: all that are believed alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PartitionDescription:
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     min_insync: int
-    waits: str  # why nobody leads; empty: somebody does
+    waits: str  # why there is no leader; empty: there is one
     log_start_offset: int  # this and the next two: by the leader's word
     high_watermark: int
     log_end_offset: int
@@ -180,7 +180,7 @@ def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDes
 def describe_replicas(
     state: ClusterState, live: Liveness, reports: Reports, name: str
 ) -> tuple[ReplicaDescription, ...]:
-    """By partition, and in the order of its replicas. UnknownTopic."""
+    """The replicas of a topic by partition, in the order that the partition names them. UnknownTopic."""
     topic = state.topic(name)
     return tuple(
         _describe_replica(state, live, reports, partition, broker)

@@ -1,4 +1,4 @@
-"""What the controller has decided about one partition.
+"""The state of one partition, as the controller has decided it.
 
     replicas    all brokers that hold it (AR), the preferred leader first; during a reassignment those that it
                 had before, then those being added
@@ -13,10 +13,10 @@
 
 What must stay true:
 - Every change raises the partition epoch. An election, and the loss of the leader, raises the leader epoch; so an epoch
-  has one leader or none, and who leads changes only with the epoch.
+  has one leader or none, and the leader changes only with the epoch.
 - The leader is in the ISR, the ISR and the ELR share no member, both are among the replicas.
-- The ISR is empty only while its last members are doubtful or lost, and nobody leads. Dead members stay in it where
-  there is nobody alive to stay: they hold what was acknowledged, and one of them will lead.
+- The ISR is empty only while its last members are doubtful or lost, and there is no leader. Dead members stay in it
+  where no living one is left: they hold what was acknowledged, and one of them will lead.
 - Leader epoch −1: it was never led, so there is nothing that a blank replica could have lost.
 """
 
@@ -80,7 +80,7 @@ class PartitionState:
 
     @property
     def last_members(self) -> tuple[int, ...]:
-        """Those that surely hold all that was acknowledged."""
+        """The replicas that surely hold all that was acknowledged."""
         return self.isr + self.elr
 
     @property
@@ -93,7 +93,7 @@ class PartitionState:
 
     @property
     def waits_for_a_person(self) -> bool:
-        """Whether nobody leads, and nobody will before a person decides (or the topic's own setting does)."""
+        """Whether there is no leader, and will be none before a person decides (or the topic's own setting does)."""
         is_led = self.leader != NO_LEADER or self.never_led
         return not (is_led or self.last_members or self.doubtful)
 

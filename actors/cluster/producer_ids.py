@@ -22,7 +22,7 @@ class AllocatedIds(NamedTuple):
 
 
 def allocate_producer_ids(state: ClusterState, size: int = BLOCK_SIZE) -> AllocatedIds:
-    """The next block. One whose records are lost before the commit was handed to nobody, so it may be given again.
+    """The next block. One whose records are lost before the commit was given to no broker, so it may be given again.
 
     InvalidConfig: ids only ever go up, and not by leaps.
     """

@@ -181,12 +181,12 @@ class ClusterState:
         return self.topics[state.topic_id].name
 
     def partitions_of(self, topic_id: bytes) -> Iterator[PartitionState]:
-        """In their order."""
+        """The partitions of a topic, in their order."""
         for number in range(self.topics[topic_id].partitions):
             yield self.partitions[topic_id, number]
 
     def partitions_on(self, broker_id: int) -> list[PartitionState]:
-        """Those that have a replica on this broker, by topic id and number."""
+        """The partitions that have a replica on this broker, by topic id and number."""
         return [self.partitions[each] for each in sorted(self._by_broker.get(broker_id, ()))]
 
     def replica_count(self, broker_id: int) -> int:
@@ -203,7 +203,7 @@ class ClusterState:
         return self.config_of(state).min_insync(len(state.original))
 
     def incarnation(self, topic_id: bytes, partition: int, broker_id: int) -> int:
-        """Of the process that registered last; NOT_REGISTERED: none ever did."""
+        """The incarnation of the process that registered last; NOT_REGISTERED: none ever did."""
         registered = self.replicas.get(ReplicaKey(topic_id, partition, broker_id))
         return NOT_REGISTERED if registered is None else registered.incarnation
 
@@ -213,8 +213,7 @@ class ClusterState:
         return broker is not None and not broker.fenced and not broker.draining and broker_id in live.brokers
 
     def believed_live(self) -> Liveness:
-        """What a new controller starts from, so that it elects nobody before it has heard from the brokers.
-
+        """The liveness that a new controller starts from, so that it elects no leader before brokers have registered.
         All that was not fenced has a lease, and what registered last runs, until the contrary is known.
         """
         brokers = {broker.id for broker in self.brokers.values() if not broker.fenced}
@@ -332,7 +331,7 @@ class ClusterState:
             self._note_proven(after)
 
     def _note_proven(self, after: PartitionState) -> None:
-        """Who is in sync holds all that was acknowledged, whatever it came back with."""
+        """Note that a replica in sync holds all that was acknowledged, whatever it came back with."""
         for broker in after.isr:
             key = ReplicaKey(*after.id, broker)
             registered = self.replicas.get(key)
@@ -363,7 +362,7 @@ class ClusterState:
         self.settings = record.settings
 
     def _apply_nothing(self, _record: Message, _offset: int) -> None:
-        """Of use to the log itself only."""
+        """Do nothing: the record is of use to the log itself only."""
 
     def _forget_partition(self, partition: PartitionState) -> None:
         self._forget_replicas(partition.id, set(partition.replicas))

@@ -1,7 +1,7 @@
-"""Topics are created, grow, and are deleted.
+"""The records by which topics are created, grow, and are deleted.
 
 A topic's name is free as soon as it is deleted; its id is never used again, which is how the data of the two is told
-apart. A deleted topic stays in `ClusterState.deleted` until nobody holds its data any more.
+apart. A deleted topic stays in `ClusterState.deleted` until no broker holds its data any more.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def create_partitions(
 
 
 def delete_topic(state: ClusterState, topic: str, *, internal: bool = False) -> list[Message]:
-    """It is gone with this record; its data is removed afterwards. UnknownTopic, InvalidTopicName (raylog's own)."""
+    """Delete a topic. It is gone with this record; its data is removed afterwards.
+
+    UnknownTopic, InvalidTopicName (raylog's own)."""
     known = state.topic(topic)
     if is_internal(topic) and not internal:
         raise InvalidTopicName(topic, "it is raylog's own, and is not deleted")
@@ -104,7 +106,7 @@ def delete_topic(state: ClusterState, topic: str, *, internal: bool = False) -> 
 
 
 def topic_data_removed(state: ClusterState, topic_id: bytes, removed: AbstractSet[tuple[int, int]]) -> list[Message]:
-    """Once each holder, (partition, broker), has removed its data, or its broker is removed: the end of the topic.
+    """The end of a deleted topic, once each holder, (partition, broker), has removed its data or is no broker any more.
 
     None as long as that is not so. UnknownTopic where no such topic is being deleted.
     """

@@ -65,6 +65,6 @@ def _consequences(
     facts = replace(facts_of(state, live, partition), config=config)
     before_minimum = topic.config.min_insync(len(partition.original))
     lowered = facts.minimum(partition) < before_minimum
-    # Without an ISR nobody leads, nor will before one of the eligible or doubtful is elected, which settles the matter.
+    # Without an ISR there is no leader, and will be none before an eligible or doubtful replica is elected.
     after = replace(partition, elr=()) if lowered and partition.isr else partition
     return settle(partition, after, facts, "settings altered")

@@ -1,1 +1,1 @@
-"""Who leads a partition, who is in its ISR, and what becomes of it when a replica comes, goes or is damaged. Pure."""
+"""The leader of a partition, its ISR, and what becomes of both when a replica comes, goes or is damaged. Pure."""

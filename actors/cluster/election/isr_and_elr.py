@@ -58,8 +58,9 @@ def facts_of(
     fenced: int | None = None,
     leaving: int | None = None,
 ) -> PartitionFacts:
-    """As of the state and `live`, and what is just being decided: `came` has registered, the process on `gone` has
-    died, `fenced` is lost, `leaving` drains."""
+    """Collect the facts about a partition from the state, from `live`, and from what is just being decided.
+
+    `came` has registered, the process on `gone` has died, `fenced` is lost, `leaving` drains."""
     topic_id, number = partition.id
     registered: dict[int, ReplicaRegistered] = {}
     awaited, draining = set(), set()
@@ -98,7 +99,7 @@ def _replaced(state: ClusterState, came: ReplicaRegistered | None) -> frozenset[
 
 
 def with_isr(partition: PartitionState, isr: Iterable[int], minimum: int) -> PartitionState:
-    """With these in sync; the leavers are eligible if they are too few."""
+    """The partition with these in sync. If they are too few, the members that left are eligible."""
     members = set(isr)
     eligible = set() if len(members) >= minimum else set(partition.last_members) - members
     return replace(
@@ -109,7 +110,7 @@ def with_isr(partition: PartitionState, isr: Iterable[int], minimum: int) -> Par
 
 
 def without_dead(partition: PartitionState, gone: int, facts: PartitionFacts) -> PartitionState:
-    """The ISR without one whose process is gone (rule 4), unless nobody alive were left in it.
+    """Take a replica whose process is gone out of the ISR (rule 4), unless no living one would be left in it.
 
     Then all of it stays: without a leader nothing is acknowledged, so each of them goes on holding all that was, and
     whichever comes back first may lead.
@@ -123,7 +124,7 @@ def without_dead(partition: PartitionState, gone: int, facts: PartitionFacts) ->
 
 
 def without_damaged(partition: PartitionState, broker: int, facts: PartitionFacts, why: str) -> PartitionState:
-    """Without one whose log is damaged (rule 14). Even where it was the last one: no other can stand in for it."""
+    """Take out a replica whose log is damaged (rule 14), even the last one: no other can stand in for it."""
     if partition.never_led:
         return partition
     after = _in_neither_set(partition, broker, facts)
@@ -131,7 +132,7 @@ def without_damaged(partition: PartitionState, broker: int, facts: PartitionFact
 
 
 def without_unproven(partition: PartitionState, arrival: ReplicaRegistered, facts: PartitionFacts) -> PartitionState:
-    """Without one that came back with an unproven log (rule 7)."""
+    """Take out a replica that came back with an unproven log (rule 7)."""
     if partition.never_led:
         return partition
     broker = arrival.broker_id
@@ -150,7 +151,7 @@ def _in_neither_set(partition: PartitionState, broker: int, facts: PartitionFact
 
 
 def _is_missed(partition: PartitionState, broker: int, facts: PartitionFacts) -> bool:
-    """Whether it was one of the last members, and nobody else leads, who would hold all that it held."""
+    """Whether it was one of the last members, and no other replica leads, which would hold all that it held."""
     another_leads = partition.leader in facts.alive and partition.leader != broker
     return not another_leads and broker in (*partition.last_members, *partition.doubtful_brokers)
 

@@ -1,6 +1,6 @@
 """Which replica leads a partition (rules 6, 7), and how every decision about a partition ends: `settle`.
 
-Candidates are asked for in this order, in each case in the order of the replicas, those on draining brokers last:
+The leader is looked for in this order, in each case in the order of the replicas, those on draining brokers last:
 
     1  the ISR                          clean: it holds all that was acknowledged
     2  the eligible leavers             clean too (`isr_and_elr.py`)
@@ -128,7 +128,9 @@ def hand_over(partition: PartitionState, facts: PartitionFacts, unfit: Collectio
 
 
 def _elect_first(partition: PartitionState, facts: PartitionFacts, waited: bool) -> Election:
-    """Nothing was ever written, so blank replicas are as good as any (rule 7), and all that are alive begin in sync."""
+    """Elect the first leader. Nothing was ever written, so blank replicas are as good as any (rule 7).
+
+    All that are alive begin in sync."""
     candidates = _in_order(partition, partition.isr, facts)
     if not candidates or not (waited or facts.awaited <= facts.alive):
         return Election(partition, "")
@@ -145,13 +147,13 @@ def led_by(partition: PartitionState, leader: int, how: str, facts: PartitionFac
 
 
 def _in_order(partition: PartitionState, brokers: Iterable[int], facts: PartitionFacts) -> list[int]:
-    """Those that are alive, the most wanted first."""
+    """The living among these, the most wanted first."""
     alive = facts.alive.intersection(brokers)
     return sorted(alive, key=lambda broker: (broker in facts.draining, partition.replicas.index(broker)))
 
 
 def is_in_doubt(partition: PartitionState) -> bool:
-    """Whether nobody is left that surely holds what was acknowledged, but somebody who may have lost its end only."""
+    """Whether no replica is left that surely holds what was acknowledged, but one that may have lost its end only."""
     return not partition.last_members and bool(partition.doubtful)
 
 
@@ -242,7 +244,7 @@ def _elect_one(state: ClusterState, live: Liveness, kind: str, name: str, partit
 
 
 def retarget(partition: PartitionState, target: Sequence[int]) -> PartitionState:
-    """On its way to `target`; the original replicas as the target end a reassignment. See `keeps_somebody`."""
+    """Send the partition on its way to `target`; its original replicas end a reassignment. See `keeps_somebody`."""
     wanted = tuple(target)
     if partition.never_led:  # nothing has to move
         return replace(partition, replicas=wanted, isr=wanted, adding=(), target=())
@@ -254,14 +256,14 @@ def retarget(partition: PartitionState, target: Sequence[int]) -> PartitionState
 
 
 def keeps_somebody(before: PartitionState, after: PartitionState, facts: PartitionFacts) -> bool:
-    """Whether a new target leaves somebody who holds all that was acknowledged, alive if one was."""
+    """Whether a new target leaves a replica that holds all that was acknowledged, and a living one if there was one."""
     if facts.alive.intersection(before.last_members):
         return not facts.alive.isdisjoint(after.last_members)
     return bool(after.last_members) or not before.last_members
 
 
 def complete_if_possible(partition: PartitionState, facts: PartitionFacts) -> PartitionState:
-    """With the target as its replicas, if all that were added are in sync and enough are."""
+    """End a reassignment, if all replicas that were added are in sync, and enough are."""
     if not partition.is_reassigning or not set(partition.adding) <= set(partition.isr):
         return partition
     target = partition.target
@@ -275,7 +277,7 @@ def complete_if_possible(partition: PartitionState, facts: PartitionFacts) -> Pa
 
 
 def _within(partition: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
-    """With these replicas, and without what the others were in."""
+    """The partition with these replicas only, also in the ISR and in all other sets."""
     return replace(
         partition,
         replicas=replicas,

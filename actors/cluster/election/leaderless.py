@@ -1,4 +1,4 @@
-"""Which partitions have no leader, why, and which of them will have one by themselves.
+"""The partitions without a leader: why, and which of them will have one by themselves.
 
     expected   a broker is there that holds a copy which may lead: the partition has a leader in a moment
     stuck      all such copies are away or damaged; nothing changes before one returns, or a person decides (rule 7)
@@ -15,7 +15,7 @@ from raylog.actors.protocol.control_messages import NO_LEADER
 
 
 def why_nobody_leads(partition: PartitionState, topic: str) -> str:
-    """Empty where somebody leads."""
+    """The reason why a partition has no leader, for people; empty where it has one."""
     if partition.leader != NO_LEADER:
         return ""
     if partition.never_led:
@@ -43,7 +43,7 @@ class Prospects(NamedTuple):
 
 
 def prospects(state: ClusterState, live: Liveness) -> Prospects:
-    """Of all partitions that nobody leads. `live` should hold no broker that is merely believed alive."""
+    """The prospects of all partitions without a leader. `live` should hold no broker that is merely believed alive."""
     found = Prospects([], [])
     for partition in state.partitions.values():
         if _is_led(state, live, partition):

@@ -1,11 +1,11 @@
-"""What a person decides where the rules elect nobody, or somebody else (rule 7): a copy by the number of its broker.
+"""The choice of a person where the rules elect no leader, or another one (rule 7): a copy by the number of its broker.
 
     choose      this copy leads, whatever it lacks; where it surely lacks nothing the election is a clean one
-    hold        nobody leads, and nobody will by a rule, while a copy that was set aside is put in its place
-    let_go      it was not: all is as before, but for who has come back as another process meanwhile
+    hold        no copy leads, nor will by a rule, while one that was set aside is put in its place
+    let_go      it was not: all is as before, but for replicas that have come back as other processes meanwhile
 
-What must stay true: nothing here is done without a person's word. What the chosen copy lacks is set aside by those who
-have it, since the epoch of the election is noted as unclean.
+What must stay true: nothing here is done without a person's word. What the chosen copy lacks is set aside by the
+replicas that have it, since the epoch of the election is noted as unclean.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _how(partition: PartitionState, broker: int) -> str:
 
 
 def hold(state: ClusterState, partition: PartitionId) -> list[Message]:
-    """Nobody leads until `choose` or `let_go`. NeverLed: there is nothing that could have been set aside."""
+    """Keep the partition without a leader until `choose` or `let_go`. NeverLed: nothing could have been set aside."""
     before = state.partition(*partition)
     if before.never_led:
         raise NeverLed(state.name_of(before), before.partition)
@@ -74,10 +74,10 @@ def incarnations_of(state: ClusterState, partition: PartitionState) -> dict[int,
 def let_go(
     state: ClusterState, live: Liveness, before: PartitionState, incarnations: Mapping[int, int]
 ) -> list[Message]:
-    """As it was before the hold. Processes that have come since hold no office: they came while nobody had one."""
+    """Return to what was before the hold. Processes that have come since lead nothing and are in no ISR."""
     now = state.partition(*before.id)
     if not now.waits_for_a_person or set(dict(now.lost).values()).isdisjoint((_HELD,)):
-        return []  # somebody else has decided meanwhile
+        return []  # another decision came in between
     same = {broker for broker in now.replicas if state.incarnation(*now.id, broker) == incarnations.get(broker)}
     after = replace(
         now,

@@ -1,11 +1,11 @@
-"""Replica processes come and go.
+"""The records of replica processes that come and go.
 
-What must stay true (rule 7): before anybody counts on a process, it is recorded as what it is. So
+What must stay true (rule 7): before a decision counts on a process, it is recorded as what it is. So
 
 - a process that has been replaced by a later one is refused (rule 26);
 - one whose log is unproven leaves the ISR and the eligible, and so does one whose log is damaged;
-- one that replaces another leaves the ISR until the leader has seen it, unless nobody else is alive there;
-- who led as the former process leads no more: it may be elected again, under a new epoch.
+- one that replaces another leaves the ISR until the leader has seen it, unless no other member is alive;
+- a leader whose process was replaced leads no more: it may be elected again, under a new epoch.
 
 An unproven log stays so through restarts of its process, until its replica is in an ISR (`ClusterState._note_proven`):
 the replica itself forgets as soon as it sees itself registered.

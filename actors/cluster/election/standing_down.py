@@ -1,8 +1,8 @@
-"""A replica that should not lead asks to be relieved: its copy is damaged (rules 1, 14), or its disk stays full.
+"""A leader asks to be relieved: its copy is damaged (rules 1, 14), or its disk stays full.
 
-What must stay true: it is relieved only if somebody else lives who may be elected: a member of the ISR, or for damage
-an eligible leaver (rule 6). So of two damaged replicas that ask at the same time one stays, and none throws away what
-nobody else has. An eligible leaver cannot always come into the ISR first: what it has yet to fetch may lie behind the
+What must stay true: it is relieved only if another replica lives that may be elected: a member of the ISR, or for
+damage an eligible leaver (rule 6). So of two damaged replicas that ask at the same time one stays, and none throws away
+what no other has. An eligible leaver cannot always come into the ISR first: what it has yet to fetch may lie behind the
 damage.
 """
 

@@ -1,1 +1,1 @@
-"""On which brokers replicas and coordinators lie, and how they are moved. Pure."""
+"""The brokers that replicas and coordinators are put on, and how they are moved. Pure."""

@@ -1,4 +1,4 @@
-"""Where a coordinator runs, and under which epoch (rule 25).
+"""The broker that a coordinator runs on, and its epoch (rule 25).
 
 What must stay true: every placement has an epoch, under its producer id, that no other ever had, and a producer id is
 never taken up again once another has followed it.
@@ -20,7 +20,7 @@ from raylog.errors import BrokerNotAvailable, StaleCoordinator
 
 
 def coordinated_partitions(state: ClusterState) -> list[PartitionId]:
-    """Those that have a coordinator, or should."""
+    """The partitions that have a coordinator, or should."""
     return [each for each in sorted(state.partitions) if state.topics[each[0]].name in COORDINATED_TOPICS]
 
 

@@ -1,11 +1,11 @@
 """Draining a broker before its node is taken away.
 
-    drain       leads only where nobody else can, gets no new replicas; all that it has are reassigned
+    drain       leads only where no other can, gets no new replicas; all that it has are reassigned
     drained     holds no replica any more: its processes may be stopped and it may be removed
     undrain     it stays after all; what has been moved or is moving stays where it goes
 
-The order of each partition's replicas is kept: who takes a replica over takes its place, so the preferred leaders stay
-spread.
+The order of each partition's replicas is kept: a broker that takes a replica over takes its place too. So the preferred
+leaders stay spread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def drain_broker(state: ClusterState, live: Liveness, broker_id: int, *, force: 
 
 
 def undrain_broker(state: ClusterState, broker_id: int) -> list[Message]:
-    """It stays after all. UnknownBroker."""
+    """Let a broker stay after all. UnknownBroker."""
     return [BrokerDraining(broker_id, False)] if state.broker(broker_id).draining else []
 
 

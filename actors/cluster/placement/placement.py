@@ -1,14 +1,12 @@
-"""Which brokers get which replicas.
-
-In order of weight:
+"""The choice of brokers for replicas. What counts, in order of weight:
 
 1. The replicas of a partition are on distinct brokers.
 2. They are spread over racks, and within that over nodes: no rack gets one more while another could take it.
 3. The leaders (first replicas) are spread evenly over brokers, counting the partitions that are there already.
 4. So are the replicas.
 
-Equals are told apart by broker id, so the same state gives the same placement. What is alive and may be used is the
-caller's business.
+Equals are told apart by broker id, so the same state gives the same placement. The caller says which brokers
+may be used.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import NamedTuple
 
 
 class Site(NamedTuple):
-    """Where a broker is."""
+    """The place of a broker."""
 
     broker: int
     rack: str
@@ -27,7 +25,7 @@ class Site(NamedTuple):
 
 
 class Load:
-    """How many replicas and leaders each broker has; placing adds to it."""
+    """The number of replicas and leaders that each broker has; placing adds to it."""
 
     def __init__(self, replicas: dict[int, int] | None = None, leaders: dict[int, int] | None = None) -> None:
         self.replicas = Counter(replicas or {})
@@ -67,7 +65,7 @@ def place_another(sites: Sequence[Site], present: Iterable[Site], load: Load) ->
 
 
 def most_dispensable(present: Sequence[Site], candidates: Sequence[int], load: Load) -> int:
-    """Of these replicas of a partition the one that its spread, and then the balance of the brokers, misses least."""
+    """The replica that a partition's spread, and then the balance of the brokers, misses least."""
     racks, nodes = _occupied(present)
 
     def rank(site: Site) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ from raylog.actors.cluster.state import ClusterState, Liveness
 
 
 def usable_sites(state: ClusterState, live: Liveness) -> list[Site]:
-    """Of the brokers that replicas may be put on."""
+    """The places of the brokers that replicas may be put on."""
     return sites_of(state, (broker for broker in sorted(state.brokers) if state.is_usable(broker, live)))
 
 
@@ -19,7 +19,7 @@ def sites_of(state: ClusterState, brokers: Iterable[int]) -> list[Site]:
 
 
 def load_of(state: ClusterState) -> Load:
-    """As things will be once all reassignments are complete."""
+    """The load of the brokers once all reassignments are complete."""
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
     for partition in state.partitions.values():

@@ -102,9 +102,9 @@ def check_replicas(
 def reassigned(
     state: ClusterState, live: Liveness, before: PartitionState, target: Sequence[int], cause: str
 ) -> list[PartitionChanged]:
-    """The record of a new target. InvalidReplicaAssignment where nobody who holds the records would be left."""
+    """The record of a new target. InvalidReplicaAssignment where no replica that holds the records would be left."""
     after = retarget(before, target)
-    if before.never_led:  # whoever it was on holds nothing
+    if before.never_led:  # no broker that it was on holds anything
         return settle(before, after, facts_of(state, live, after), cause)
     facts = facts_of(state, live, before)
     if not keeps_somebody(before, after, facts):
