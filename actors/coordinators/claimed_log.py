@@ -7,11 +7,10 @@ What must stay true:
 - One batch is under way at a time. After an unknown outcome the same batch goes again, unchanged (rules 18, 27), so the
   order of appends is the order in the log, and each is there once.
 - What is not replayed was never answered for. All that a coordinator has appended was made by `coordinator_records.py`,
-  and is under a CRC; so a record that no version of that can have made is another program's, which came by before
-  internal topics were closed to producers, and the state is what the others say. It is told and left out: it stays
-  there, and would end every later coordinator. A record that a later raylog wrote may be a promise to somebody, and
-  a batch that is damaged may hold some: the leader is told of it (rule 1), and where no other replica has it the
-  coordinator ends, as on the former.
+  and is under a CRC. So a record that no version of it can have made is another program's, from before internal topics
+  were closed to producers. It is logged and left out: it would end every later coordinator too. A record that a later
+  raylog wrote may be a promise, and ends the coordinator. So may a batch that is damaged: the leader is told of it
+  (rule 1), and the coordinator ends where no other replica has it.
 - A record of an append is answered for only once the batch is committed (acks=all). Once `ended` is done, what was not
   answered is of unknown outcome.
 """
@@ -116,7 +115,7 @@ class CoordinatorLog:
     # --- beginning ------------------------------------------------------------------------------------------------
 
     async def claim(self) -> int:
-        """From now on nobody before this coordinator writes here. Everything below this offset is to be replayed.
+        """Keep every earlier coordinator from writing here. Everything below the returned offset is to be replayed.
 
         Takes as long as the partition takes to have a leader. ProducerFenced: there is a newer coordinator.
         """
@@ -139,7 +138,7 @@ class CoordinatorLog:
             if answer.diverged is not None:
                 raise LogTruncated(self._topic, self._partition, offset, answer.diverged[1])
             batches = list(split_batches(response.payload)) if response.payload else []
-            if batches:  # the leader's own epoch says nothing here: the next leader may never have heard of it
+            if batches:  # the leader's own epoch says nothing here: the next leader may not know it
                 last_epoch = read_header(batches[-1]).leader_epoch
             try:
                 entries = _entries(batches, offset, end)
@@ -206,7 +205,7 @@ class CoordinatorLog:
             last.result()
 
     async def confirm(self) -> None:
-        """Make sure that nobody has claimed the partition since. CoordinatorStopped."""
+        """Make sure that no other coordinator has claimed the partition since. CoordinatorStopped."""
         await self.append([claim_entry(self._epoch)])
 
     def give_up(self, reason: BaseException) -> None:
@@ -262,7 +261,7 @@ class CoordinatorLog:
             self._soon = None
 
     def _write_over(self, task: asyncio.Task[None]) -> None:
-        """Whatever it was: nothing is written any more, so nobody may wait for it."""
+        """End the log, for whatever reason the writing ended: no request may wait for what is never written."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, RaylogError):
             _log.critical("The log of %s-%d ends after a mistake.", self._topic, self._partition, exc_info=error)
@@ -280,7 +279,7 @@ class CoordinatorLog:
         for each in unanswered:
             if not each.done.done():
                 each.done.set_exception(self._stopped())
-                each.done.exception()  # whoever asked may have gone
+                each.done.exception()  # the requester may have gone
 
     # --- the leader -----------------------------------------------------------------------------------------------
 
@@ -292,7 +291,7 @@ class CoordinatorLog:
         return answer.base_offset
 
     async def _ask(self, message: Message, payload: Bytes = b"") -> Response:
-        """Until it is answered. What no retry mends ends this log."""
+        """Ask the leader until it answers. What no retry mends ends this log."""
         last = ""
         while True:
             leader = self._link.leader(self._topic, self._partition)

@@ -1,4 +1,4 @@
-"""A coordinator's process, from claiming its partition to its end. What it decides, a `CoordinatorCore` knows.
+"""A coordinator's process, from claiming its partition to its end. A `CoordinatorCore` decides.
 
     claiming, replaying ──► serving ──replaced, its log ended──► over
 
@@ -153,7 +153,7 @@ class CoordinatorProcess:
     # --- signs of life --------------------------------------------------------------------------------------------
 
     async def _keep_beating(self) -> None:
-        """For ever. A controller that is not there is no reason to end."""
+        """Send heartbeats for ever. A controller that is not there is no reason to end."""
         while not self._replaced.done():
             try:
                 endpoint = await asyncio.wait_for(self._find_controller(), _FIND_SECONDS)

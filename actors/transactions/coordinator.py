@@ -110,7 +110,7 @@ class TransactionCoordinator:
         self._known: dict[str, TransactionRecord] = {}
         self._deadlines: dict[str, TimerHandle] = {}
         self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
-        self._fresh: list[int] = []  # producer ids that nobody has
+        self._fresh: list[int] = []  # producer ids that no producer has
         self._families = TransactionFamilies(self, log)
         self._handlers: dict[type[Message], Callable[[Any], Awaitable[Answer]]] = {
             **self._families.handlers,
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         self.follow_up(record)
 
     def apply(self, record: TransactionRecord) -> None:
-        """Whoever calls this appends it in the same step, waits until it is committed, and then follows it up."""
+        """Take in a record. The caller appends it in the same step, waits for the commit, and follows it up."""
         self._known[record.transactional_id] = record
         if Phase(record.phase).is_prepared:
             self._ending[record.transactional_id] = self._loop.create_future()
@@ -306,7 +306,7 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now_ms = self.now_ms()
-            # No waiting in between: whoever uses one of them again meanwhile would be forgotten all the same.
+            # No waiting in between: an id that is used again meanwhile would be forgotten all the same.
             for entry in self._families.expire():
                 self._log.append([entry])
             for name in [name for name, each in self._known.items() if self._is_over(each, now_ms)]:
@@ -325,7 +325,7 @@ class TransactionCoordinator:
     # --- producer ids ---------------------------------------------------------------------------------------------
 
     async def _fresh_id(self, name: str) -> int:
-        """One that nobody has. It stays fresh until it is used. Most decisions need none, nor anybody to ask for it."""
+        """A producer id that no producer has. It stays fresh until it is used. Most decisions need none."""
         known = self._known.get(name)
         if known is not None and known.epoch < LAST_EPOCH:
             return _NOT_NEEDED
@@ -334,7 +334,7 @@ class TransactionCoordinator:
         return self._fresh[-1]
 
     async def take_fresh_id(self) -> int:
-        """One that nobody has, nor will have."""
+        """A producer id that no producer has, nor will have."""
         if not self._fresh:
             self._fresh.append(await self._link.producer_id(_PRODUCER_ID_SECONDS))
         return self._fresh.pop()
@@ -354,12 +354,12 @@ class TransactionCoordinator:
 
 
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
-    """For `coordinators/process.py`."""
+    """Make the core of a coordinator of transactions, for `coordinators/process.py`."""
     return TransactionCoordinator(env, spec, log, link)
 
 
 def _check_size(record: TransactionRecord) -> None:
-    """Of what has to fit into a batch of the log: a record that does not would end this coordinator, and the next."""
+    """Refuse what does not fit into a batch of the log: such a record would end this coordinator, and the next."""
     size = len(transaction_entry(record)[1] or b"")
     if size > _MOST_BYTES:
         raise TransactionTooLarge(record.transactional_id, size, _MOST_BYTES)
@@ -412,7 +412,7 @@ class TransactionMarkers:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
-        """None: no such partition is known here. Perhaps not yet, or still one that had its name before."""
+        """The leader of the partition. None: not known here, perhaps not yet, or an earlier one has its name."""
         topic, topic_id, number = partition
         view = self._link.topic(topic)
         if view is None or view.topic_id != topic_id or number >= len(view.partitions):
@@ -426,7 +426,7 @@ class TransactionMarkers:
             await self._link.refresh(_ASK_SECONDS)
 
     async def _resolve(self, record: TransactionRecord, hashed: int) -> None:
-        """Of all groups of one coordinator of groups at once. It knows transactions by their own epochs."""
+        """Tell one coordinator of groups about all of its groups at once. It knows transactions by their own epochs."""
         commits = record.phase == Phase.PREPARE_COMMIT
         message = ResolveStaged(record.marker_id, record.marker_epoch - 1, self._term, commits)
         pause = _FIRST_PAUSE

@@ -80,7 +80,7 @@ class TransactionFamilies:
         }
 
     def heard_ms(self, transactional_id: str) -> int:
-        """When whoever drives this transaction was heard last; 0: nobody does."""
+        """The time of the last request of the driver of this transaction; 0: it has none."""
         member = split_member(transactional_id)
         return 0 if member is None else self._heard.get(member[0], self._began_ms)
 
@@ -101,7 +101,7 @@ class TransactionFamilies:
             self._numbers.setdefault(member[0], set()).add(member[1])
 
     def lost_member(self, transactional_id: str) -> None:
-        """It was forgotten."""
+        """Take note that a member was forgotten."""
         member = split_member(transactional_id)
         if member is not None:
             self._numbers.get(member[0], set()).discard(member[1])

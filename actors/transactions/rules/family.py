@@ -50,7 +50,7 @@ def member_id(family: str, number: int) -> str:
 
 
 def split_member(transactional_id: str) -> tuple[str, int] | None:
-    """(family, number), or None: it is nobody's member. What nobody has made by `member_id` is nobody's."""
+    """(family, number), or None: it is no member's id, as `member_id` makes them."""
     family, _, number = transactional_id.partition(FAMILY_SEPARATOR)
     return (family, int(number)) if _NUMBER.fullmatch(number) else None
 
@@ -103,7 +103,7 @@ def check_driver(known: FamilyRecord | None, name: str, epoch: int) -> FamilyRec
 
 
 def next_member(members: Members) -> tuple[int, bool]:
-    """Who is free to be used (again), and whether that takes a producer id that nobody has."""
+    """The number of a member that is free to be used (again), and whether that takes a fresh producer id."""
     free = [number for number, each in members.items() if Phase(each.phase).is_idle]
     if not free:
         return max(members, default=-1) + 1, True
@@ -135,7 +135,7 @@ def _aborted(members: Members, now_ms: int) -> tuple[TransactionRecord, ...]:
 
 
 def _winner(members: Members, number: int, producer_id: int, epoch: int) -> TransactionRecord | None:
-    """None: its transaction has ended."""
+    """The record of a winner. None: its transaction has ended."""
     known = members.get(number)
     if known is None or known.phase != Phase.ONGOING or (known.producer_id, known.epoch) != (producer_id, epoch):
         return None

@@ -1,4 +1,4 @@
-"""What becomes of a transactional id: from what is known of it and a request, its next record and the answer.
+"""The rules of a transactional id: from its record and a request follow its next record and the answer.
 
     phase           allows                                                    comes from
     empty           init · add → ongoing · commit: there is nothing to end    init, complete
@@ -12,10 +12,12 @@ What must stay true:
 - Every end raises the identity: producer epoch + 1, and markers carry the raised one, so nothing late can join the
   next transaction (rule 20). So does an abort where nothing was added: its first batch may still be on its way. The
   largest epoch is for markers only; behind it comes another producer id.
-- Whoever speaks under any identity but the present one is fenced, except that the holder may ask again how its last
-  transaction ended. Where its time was over it hears so, aborts, and goes on; after an operator's abort it is fenced.
+- A request under any identity but the present one is fenced, except that the holder may ask again how its last
+  transaction ended. Where its time was over the answer says so: it aborts, and goes on. After an operator's abort it is
+  fenced.
 
-What is known of a transactional id is a record of `__transaction_state`, and its name is the key. So it is of a family.
+A record of `__transaction_state` holds all that is known of a transactional id, and its name is the key. The same holds
+for a family.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Phase(IntEnum):
 
     @property
     def words(self) -> str:
-        """As people are shown it, and as Kafka calls it: PrepareCommit."""
+        """The name that people are shown, which is Kafka's: PrepareCommit."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -93,7 +95,7 @@ class Ended(NamedTuple):
 
 
 def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms: int, fresh_id: int) -> Initialised:
-    """`fresh_id`: a producer id that nobody has, in case one is needed.
+    """Give a transactional id to a producer. `fresh_id`: a producer id that no producer has, in case one is needed.
 
     ConcurrentTransaction: its last one is still being ended. ProducerFenced, InvalidTransactionTimeout.
     """
@@ -118,7 +120,7 @@ def init_producer(known: TransactionRecord | None, request: InitProducer, now_ms
 
 
 def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms: int) -> TransactionRecord | None:
-    """None: it is in the transaction already. Where it is not, those that come together with it are added, too.
+    """Add a partition, and those that come together with it. None: it is in the transaction already.
 
     TransactionTimedOut, ProducerFenced, ConcurrentTransaction, UnknownTransactionalId.
     """
@@ -131,7 +133,7 @@ def add_partition(known: TransactionRecord | None, request: AddPartition, now_ms
 
 
 def add_group(known: TransactionRecord | None, request: AddGroup, now_ms: int) -> TransactionRecord | None:
-    """As `add_partition`."""
+    """Add a group, as `add_partition` adds a partition."""
     open_ = _opened(known, request, now_ms)
     if request.group in open_.groups:
         return None
@@ -180,7 +182,7 @@ def _asked_again(known: TransactionRecord, request: EndTransaction) -> Ended:
     return Ended(None, TransactionEnded(known.producer_id, known.epoch))
 
 
-# --- what nobody asks for -----------------------------------------------------------------------------------------
+# --- what follows without a request -------------------------------------------------------------------------------
 
 
 def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int, heard_ms: int = 0) -> TransactionRecord | None:
@@ -193,7 +195,9 @@ def timed_out(known: TransactionRecord, now_ms: int, fresh_id: int, heard_ms: in
 def aborted_by_operator(
     known: TransactionRecord | None, request: AbortTransaction, now_ms: int, fresh_id: int
 ) -> TransactionRecord | None:
-    """None: it is being aborted, or was. UnknownTransactionalId; InvalidTransactionState: it is not open."""
+    """Abort it as an operator asks. None: it is being aborted, or was.
+
+    UnknownTransactionalId; InvalidTransactionState: it is not open."""
     known = _known(known, request.transactional_id)
     if identity_in_use(known) == (request.producer_id, request.epoch) and known.phase == Phase.ONGOING:
         return _held_by_nobody(_prepare(known, Phase.PREPARE_ABORT, now_ms, fresh_id))
@@ -217,7 +221,7 @@ def completed(known: TransactionRecord, now_ms: int) -> TransactionRecord:
 def opened_for_family(
     known: TransactionRecord | None, name: str, fresh_id: int, timeout_ms: int, now_ms: int
 ) -> TransactionRecord:
-    """Open from the start. `known` None: under a producer id that nobody has; else under its next identity."""
+    """A record that is open from the start. `known` None: under a fresh producer id; else under its next identity."""
     if known is None:
         known = _blank(InitProducer(name, timeout_ms, _NOBODY, _NOBODY), fresh_id, now_ms)
     assert Phase(known.phase).is_idle
@@ -235,7 +239,7 @@ def ended_with_family(known: TransactionRecord, commits: bool, now_ms: int) -> T
 
 
 def is_expired(known: TransactionRecord, now_ms: int, after_ms: int) -> bool:
-    """Whether nobody has used it for so long that it may be forgotten."""
+    """Whether it was not used for so long that it may be forgotten."""
     return Phase(known.phase).is_idle and now_ms - known.changed_ms >= after_ms
 
 
@@ -243,7 +247,7 @@ def is_expired(known: TransactionRecord, now_ms: int, after_ms: int) -> bool:
 
 
 def identity_in_use(known: TransactionRecord) -> tuple[int, int]:
-    """Of the transaction that is open or being ended; where there is none, of the next."""
+    """The identity of the transaction that is open or being ended; where there is none, of the next."""
     if Phase(known.phase).is_prepared:
         return known.marker_id, known.marker_epoch - 1
     return known.producer_id, known.epoch
@@ -271,12 +275,12 @@ def _prepare(known: TransactionRecord, phase: Phase, now_ms: int, fresh_id: int)
 
 
 def _held_by(record: TransactionRecord, request: InitProducer) -> TransactionRecord:
-    """It may ask again, be the answer lost or to come later, under what it had; whoever else had the id may not."""
+    """The requester may retry with its old identity if the answer was lost; any other holder of the id is fenced."""
     return replace(record, ended_id=request.producer_id, ended_epoch=request.epoch)
 
 
 def _held_by_nobody(record: TransactionRecord) -> TransactionRecord:
-    """Whoever had it is fenced, and asks in vain how it ended."""
+    """The record under an identity that no producer holds. The former holder is fenced, whatever it asks."""
     return replace(record, ended_id=_NOBODY, ended_epoch=_NOBODY)
 
 
@@ -293,7 +297,7 @@ def _known(known: TransactionRecord | None, name: str) -> TransactionRecord:
 
 
 def _opened(known: TransactionRecord | None, request: AddPartition | AddGroup, now_ms: int) -> TransactionRecord:
-    """With its transaction open, under the identity of the request."""
+    """The record with its transaction open, under the identity of the request."""
     known = _known(known, request.transactional_id)
     identity = request.producer_id, request.epoch
     if identity == (known.ended_id, known.ended_epoch) and known.timed_out:
