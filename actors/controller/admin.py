@@ -54,8 +54,9 @@ Records = Sequence[Message]
 
 
 class ControllerAdmin(CopyRecovery):
-    """`on_broker_removed` hears of brokers that will not come back, `on_settings` of new settings of the cluster.
+    """The requests of administrators, and what they change.
 
+    `on_broker_removed` is called for brokers that will not come back, `on_settings` for new settings of the cluster.
     `coordinators` describes them as they are.
     """
 
@@ -79,7 +80,7 @@ class ControllerAdmin(CopyRecovery):
     # --- topics ---------------------------------------------------------------------------------------------------
 
     async def ensure_coordinated(self, name: str, *, timeout: float = ADMIN_SECONDS) -> None:
-        """That one of raylog's own topics exists, whoever asks for it first."""
+        """Create one of raylog's own topics, unless it exists."""
         if self._changes.state.has_topic(name):
             await asyncio.shield(self._changes.submit(()))
             return
@@ -188,7 +189,7 @@ class ControllerAdmin(CopyRecovery):
     async def cancel_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, timeout: float = ADMIN_SECONDS
     ) -> None:
-        """None: all. NoReassignment."""
+        """Cancel the reassignments of these partitions; None: all. NoReassignment."""
         if partitions is None:
             partitions = [(each.topic, each.partition) for each in self.list_reassignments()]
         await self.reassign(dict.fromkeys(partitions), timeout=timeout)
@@ -223,11 +224,11 @@ class ControllerAdmin(CopyRecovery):
         return is_drained(self._changes.state, broker_id) and broker_id not in self._writer.voting_brokers
 
     async def undrain_broker(self, broker_id: int, *, timeout: float = ADMIN_SECONDS) -> None:
-        """It stays after all. UnknownBroker."""
+        """Let a broker stay after all. UnknownBroker."""
         await self._make(undrain_broker(self._changes.state, broker_id), timeout, f"keeping broker {broker_id}")
 
     def check_removable(self, broker_id: int) -> None:
-        """Before it is stopped: UnknownBroker, BrokerInUse."""
+        """Refuse what may not be removed, before it is stopped: UnknownBroker, BrokerInUse."""
         check_removable(self._changes.state, self._changes.live, self._writer.voting_brokers, broker_id)
 
     async def remove_broker(self, broker_id: int, *, timeout: float = ADMIN_SECONDS) -> None:
@@ -238,7 +239,7 @@ class ControllerAdmin(CopyRecovery):
         self._on_broker_removed(broker_id)
 
     def unsettled(self) -> Prospects | None:
-        """Who leads nothing yet, or never will by itself; None: brokers are still waited for, so nobody can say."""
+        """The partitions without a leader, and their prospects. None: not known, brokers are still waited for."""
         if not self._changes.live.brokers <= self._sessions.registered:
             return None
         return prospects(self._changes.state, self._changes.live)
@@ -258,13 +259,13 @@ class ControllerAdmin(CopyRecovery):
         )
 
     async def allocate_producer_ids(self, size: int = BLOCK_SIZE, *, timeout: float = ADMIN_SECONDS) -> tuple[int, int]:
-        """A block of ids that nobody else ever gets: from, and up to but not including (rule 18)."""
+        """A block of ids that are given out once: from, and up to but not including (rule 18)."""
         block = allocate_producer_ids(self._changes.state, size)
         await self._make(block.records, timeout, "allocating producer ids")
         return block.first, block.end
 
     async def allocate_broker_ids(self, count: int, *, above: int, timeout: float = ADMIN_SECONDS) -> int:
-        """The first of so many numbers for new brokers, which nobody else ever gets."""
+        """The first of so many numbers for new brokers, which are given out once."""
         first, records = allocate_broker_ids(self._changes.state, count, above)
         await self._make(records, timeout, "numbering new brokers")
         return first

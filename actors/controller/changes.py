@@ -41,7 +41,9 @@ class ReplicaChange(NamedTuple):
 
 
 class ClusterChanges:
-    """`on_committed` is told of each change that is committed, in order."""
+    """The state of the cluster, and its changes on their way into the log.
+
+    `on_committed` is called with each change that is committed, in order."""
 
     def __init__(self, writer: MetadataWriter, on_committed: Callable[[Sequence[ReplicaChange]], None]) -> None:
         self._writer = writer
@@ -57,7 +59,7 @@ class ClusterChanges:
 
     @property
     def state(self) -> ClusterState:
-        """With what is not committed yet; for decisions only."""
+        """The state, with what is not committed yet; for decisions only."""
         return self._fold.state
 
     @property
@@ -85,7 +87,7 @@ class ClusterChanges:
         self._brokers.add(broker_id)
 
     def broker_is_gone(self, broker_id: int) -> None:
-        """With all its replicas."""
+        """Forget a broker and all its replicas."""
         self._brokers.discard(broker_id)
         self._full.discard(broker_id)
         for key in [key for key in self._replicas if key.broker_id == broker_id]:
@@ -107,10 +109,10 @@ class ClusterChanges:
     # --- changing -------------------------------------------------------------------------------------------------
 
     def submit(self, records: Sequence[Message]) -> asyncio.Future[int]:
-        """One atomic change, decided on `state` just now. The version that holds it, once it is committed.
+        """Append one atomic change, decided on `state` just now. The future has its version once it is committed.
 
-        Of no records: the version that holds all they were decided on. TooManyBytesInFlight: nothing was changed.
-        Many share the future, so nobody may cancel it: await `commit` instead.
+        Without records: the version that holds all they were decided on. TooManyBytesInFlight: nothing was changed.
+        Many share the future, so it must not be cancelled: await `commit` instead.
         """
         if records:
             committed = self._writer.append(records)
@@ -123,7 +125,7 @@ class ClusterChanges:
         return self._last
 
     async def commit(self, records: Sequence[Message]) -> int:
-        """`submit`, and the version once it is committed. Who is cancelled meanwhile takes nothing from the others."""
+        """Submit a change; its version once it is committed. A caller that is cancelled takes nothing from others."""
         committed = self.submit(records)
         await asyncio.wait([committed])
         return committed.result()
@@ -173,7 +175,7 @@ class ClusterChanges:
                 _log.warning("No snapshot of the metadata at version %d: %s", self._writer.version, error)
 
     def _replica_changes(self, records: Sequence[Message]) -> list[ReplicaChange]:
-        """To be called before the records are applied."""
+        """The changes of replicas that these records bring. Call it before they are applied."""
         changes: list[ReplicaChange] = []
         names = {getattr(record, "topic_id", b""): getattr(record, "name", "") for record in records}
         for record in records:

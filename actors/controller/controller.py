@@ -12,8 +12,8 @@ A writer of the metadata log is good for one beginning, so what stands on it is 
 was to form a cluster, and finds a log that is not blank, begins again with another reign.
 
 What must stay true:
-- Nobody is served before a record of this controller's own epoch is committed (rule 17); until then every request is
-  refused as retriable.
+- No request is served before a record of this controller's own epoch is committed (rule 17); until then each is refused
+  as retriable.
 - Once it is over it stays so, says why in `stopped`, and decides and starts nothing any more. Its owner makes another.
 """
 
@@ -99,7 +99,7 @@ class ReignMeans(NamedTuple):
 
 
 class ControllerReign:
-    """All that one epoch of a controller consists of. `on_broker` hears first of each broker that has registered."""
+    """All that one epoch of a controller consists of. `on_broker` is called first when a broker has registered."""
 
     def __init__(self, means: ReignMeans, writer: MetadataWriter, on_broker: Callable[[int], None]) -> None:
         self.writer = writer
@@ -159,7 +159,7 @@ class ControllerReign:
         """Tell those who act, in the order in which work is wanted.
 
         What serves comes first: replicas that are to run, then coordinators. What may wait comes after that: data that
-        nobody needs any more, and leaders in their preferred places.
+        is needed no more, and leaders in their preferred places.
         Each only takes notes and starts tasks of its own, so none sees the work of another that was told before.
         """
         self.supervisor.committed(changes)
@@ -170,7 +170,7 @@ class ControllerReign:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSpec:
-    """What a controller process is told at its start."""
+    """The facts that a controller process starts with."""
 
     cluster_id: str
     name: str  # for people
@@ -312,11 +312,11 @@ class Controller:
             yield from cluster_readings(self.reign.changes.state, self.reign.changes.live)
 
     def replica_ended(self, spec: ReplicaSpec) -> None:
-        """From the shell: this process has ended, as it may notice before anybody else does."""
+        """Take note that this process has ended. The shell calls it, and may be the first to notice."""
         self.reign.supervisor.process_ended(spec)
 
     def coordinator_ended(self, spec: CoordinatorSpec) -> None:
-        """From the shell, likewise."""
+        """Take note that this process has ended, likewise."""
         self.reign.coordinators.process_ended(spec)
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
@@ -363,7 +363,7 @@ class Controller:
         return None
 
     async def _on_topic_sought(self, _: Request, sought: FindTopicById) -> Answer:
-        """Whoever asks knows that it was there; its creation is committed, and so is what is answered."""
+        """Name this topic. The requester has seen it, so its creation is committed, and so is the answer."""
         topic = self.reign.changes.state.topics.get(sought.topic_id)
         await self.reign.changes.commit(())
         return Response(TopicFoundById("" if topic is None else topic.name))
@@ -416,7 +416,7 @@ class Controller:
             self.stopped.set_result(None)
 
     def _stop(self, reason: BaseException) -> None:
-        """It cannot go on. Nothing is decided any more; its owner sees `stopped` and closes it."""
+        """Decide nothing any more: it cannot go on. Its owner sees `stopped` and closes it."""
         self._end()
         if not self.stopped.done():
             _log.critical("%s is over: %s", self._spec.name, reason)

@@ -59,7 +59,7 @@ class _Watched:
 
     @property
     def lives(self) -> bool:
-        """By its last sign of life."""
+        """Whether it lives, by its last sign of life."""
         return self.is_up.done() and not self.lost.done()
 
     async def came_up(self, timeout: float) -> bool:
@@ -81,7 +81,9 @@ class _Watched:
 
 
 class CoordinatorSupervisor:
-    """`begin` once the state is recovered; then it is told of changes, heartbeats and processes that ended."""
+    """The coordinators that should run, and those that do.
+
+    Call `begin` once the state is recovered, then tell it of changes, heartbeats and processes that ended."""
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class CoordinatorSupervisor:
         return CoordinatorDescription(topic, key[1], broker, epoch, False, attempts, reason or "it is being started")
 
     def process_ended(self, spec: CoordinatorSpec) -> None:
-        """From the shell, which notices earlier than a lease."""
+        """Take note that a process has ended. The shell notices it earlier than a lease does."""
         key = spec.topic_id, spec.partition
         watched = self._watched.get(key)
         if watched is not None and watched.epoch == spec.epoch:

@@ -1,4 +1,4 @@
-"""What people ask of the controller about copies (rule 7): which there are, and that one of them is to lead.
+"""The requests of people about copies (rule 7): which there are, and that one of them is to lead.
 
     describe ──► what brokers answer, and the state            those that do not answer are named
     recover  ──► choose                                        the copy of a running replica
@@ -179,7 +179,7 @@ class CopyRecovery:
 
 
 def _chosen(copies: PartitionCopies, broker: int, aside: str) -> CopyDescription:
-    """Of a broker that has a replica of the partition, which is to be replaced where a copy is `aside`."""
+    """The chosen copy of a broker that has a replica of the partition. That is replaced where the copy is `aside`."""
     own = {each.name: each for each in copies.copies if each.broker == broker}
     if "" not in own:
         raise BrokerNotAvailable(broker, "it holds no replica of this partition")

@@ -63,7 +63,7 @@ class LeadershipUpkeep:
             state = self._changes.state.partitions.get(partition)
             if state is None or not self._patience(state):
                 self._waiting.pop(partition, None)
-            elif is_in_doubt(state):  # whoever came back just now may go again: they wait for each other anew
+            elif is_in_doubt(state):  # a replica that came back just now may go again: they wait for each other anew
                 self._waiting[partition] = self._loop.time()
             else:
                 self._waiting.setdefault(partition, self._loop.time())
@@ -113,7 +113,7 @@ class LeadershipUpkeep:
         )
 
     def _patience(self, state: PartitionState) -> float:
-        """How long to wait for replicas that are missing; 0: its elections wait for nobody."""
+        """The time to wait for replicas that are missing; 0: its elections wait for none."""
         if state.never_led:
             return _FIRST_ELECTION_SECONDS
         if not is_in_doubt(state):

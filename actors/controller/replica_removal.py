@@ -61,13 +61,13 @@ class ReplicaRemoval:
                     self._remove(_Removal(change.topic, ReplicaKey(*change.partition, broker_id)))
 
     def check_broker(self, broker_id: int) -> None:
-        """It has registered."""
+        """Order what a broker is to remove, now that it has registered."""
         if self._pending.get(broker_id) and broker_id not in self._working:
             self._working[broker_id] = None
             self._tasks.start(self._work(broker_id))
 
     def broker_removed(self, broker_id: int) -> None:
-        """It will not come back, and what it holds with it."""
+        """Wait no more for a broker that will not come back, nor for what it holds."""
         self._tasks.start(self._forget(broker_id))
 
     async def _forget(self, broker_id: int) -> None:

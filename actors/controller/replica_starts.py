@@ -1,4 +1,4 @@
-"""Which replica processes should run, and getting them to (rule 26: the controller is the single creator).
+"""The replica processes that should run, and their starts (rule 26: the controller is the single creator).
 
     missing ──slot of its node──► PrepareReplica ──room──► launcher ──registration──► running ──lost──► missing
        ▲                                └── refused, not started, not registered in time ──► pause ──┘
@@ -46,9 +46,9 @@ _REGISTER_SECONDS: Final = 30.0  # a process that ends is noticed at once; one t
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0  # a process that has run for so long did not fail to start
-# Losses that one event has caused are heard of one after the other: a broker reports what is new when its last report
-# is committed. So where it has many replicas, a slot is given when none was heard of for so long, and after the longer
-# time in any case; at once to what is wanted so much that nothing could come before it.
+# Losses that one event has caused are reported one after the other: a broker reports what is new when its last report
+# is committed. So where it has many replicas, a slot is given when none was reported for so long, and after the longer
+# time in any case. What is wanted so much that nothing could come before it gets a slot at once.
 _QUIET_SECONDS: Final = 0.15
 _LONGEST_SECONDS: Final = 0.5
 
@@ -70,7 +70,7 @@ class Rank(NamedTuple):
 def rank(state: ClusterState, is_present: Callable[[ReplicaKey], bool], key: ReplicaKey) -> Rank:
     """`is_present`: whether a replica lives, or is being started."""
     partition = state.partitions.get(key.partition_id)
-    if partition is None:  # nobody wants it any more, which its turn will show
+    if partition is None:  # it is not wanted any more, which its turn will show
         return Rank(False, False, 0)
     members = partition.last_members or partition.replicas
     others = [broker for broker in partition.replicas if broker != key.broker_id]
@@ -78,7 +78,7 @@ def rank(state: ClusterState, is_present: Callable[[ReplicaKey], bool], key: Rep
     minimum, there = state.min_insync(partition), len(present)
     if key.broker_id in members:
         is_spare = there >= minimum and not present.isdisjoint(members)
-    else:  # of use once somebody leads, and where the members alone are too few
+    else:  # of use once there is a leader, and where the members alone are too few
         is_spare = len(present.difference(members)) >= minimum - len(members)
         there = max(there, 1)
     return Rank(is_spare, state.topics[partition.topic_id].is_internal, there)
@@ -98,7 +98,7 @@ class StartOrder:
 
     @asynccontextmanager
     async def turn(self, key: ReplicaKey, node: str, *, gather: bool) -> AsyncIterator[None]:
-        """Have a slot of its node. `gather`: others may be missing too, of which nobody has heard yet."""
+        """Have a slot of its node. `gather`: others may be missing too, which is not known yet."""
         granted: asyncio.Future[None] = self._loop.create_future()
         waiting = self._waiting.setdefault(node, {})
         waiting[key] = granted
@@ -144,7 +144,7 @@ class StartOrder:
 
 @dataclass(slots=True)
 class _Attempts:
-    """How it went with one replica lately."""
+    """The latest starts of one replica, and how they went."""
 
     failures: int = 0
     running: int = -1  # the incarnation that is registered
@@ -153,7 +153,7 @@ class _Attempts:
 
 @dataclass(slots=True)
 class _Waiting:
-    """For the registration of a process; its end is heard of too."""
+    """A wait for the registration of a process, or for its end."""
 
     spec: ReplicaSpec
     registered: asyncio.Future[bool]
@@ -181,7 +181,7 @@ class ReplicaSupervisor:
     # --- what should run ------------------------------------------------------------------------------------------
 
     def begin(self, sessions: BrokerSessions) -> None:
-        """From the recovered state, all of which is committed."""
+        """Start what the recovered state wants, all of which is committed."""
         self._sessions = sessions
         for partition in self._changes.state.partitions.values():
             for broker_id in partition.replicas:
@@ -206,7 +206,7 @@ class ReplicaSupervisor:
                 self.check(key)
 
     def check_broker(self, broker_id: int) -> None:
-        """It has registered."""
+        """Start what a broker misses, now that it has registered."""
         for key in list(self._wanted_on.get(broker_id, ())):
             self.check(key)
 
@@ -236,7 +236,7 @@ class ReplicaSupervisor:
             and self._stream(key.broker_id) is not None
         )
 
-    # --- what is heard of them ------------------------------------------------------------------------------------
+    # --- what becomes of them -------------------------------------------------------------------------------------
 
     def registered(self, key: ReplicaKey, incarnation: int) -> None:
         waiting = self._waiting.get(key)
@@ -255,7 +255,7 @@ class ReplicaSupervisor:
         self.check(key)
 
     def process_ended(self, spec: ReplicaSpec) -> None:
-        """From the shell, which may notice earlier than a time-out that a process ended before its hello."""
+        """Take note that a process has ended. Before its hello the shell notices that earlier than a time-out does."""
         self._ended(ReplicaKey(spec.topic_id, spec.partition, spec.broker_id), spec.incarnation)
 
     def _ended(self, key: ReplicaKey, incarnation: int) -> None:
@@ -264,7 +264,7 @@ class ReplicaSupervisor:
             waiting.registered.set_result(False)
 
     def unwanted(self, key: ReplicaKey) -> None:
-        """It runs, and no record wants it. Making room for another one, which never comes, ends it; its data stays."""
+        """End a process that no record wants, by making room for another one, which never comes. Its data stays."""
         stream = self._stream(key.broker_id)
         if stream is not None:
             self._tasks.start(self._end_unwanted(key, stream))
@@ -279,7 +279,7 @@ class ReplicaSupervisor:
     # --- getting one to run ---------------------------------------------------------------------------------------
 
     async def _bring_up(self, key: ReplicaKey) -> None:
-        """Until it runs, or need not."""
+        """Try to start it until it runs, or need not."""
         while self._is_missing(key):
             failures = self._attempts.setdefault(key, _Attempts()).failures
             if failures:
@@ -376,7 +376,7 @@ class ReplicaLauncher(Protocol):
         """Returns when the process was asked to start. ReplicaNotStarted: it was not, and will not be."""
 
     def starts_at_once(self, node_id: str) -> int:
-        """How many processes are best under way on that node: what is asked for beyond that waits its turn unsorted."""
+        """The number of processes that are best under way on that node: beyond that they wait there, in no order."""
 
     async def stop(self, spec: ReplicaSpec) -> None:
         """This process is not wanted any more: never start it, or end it. Nothing where there is none."""

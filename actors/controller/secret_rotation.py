@@ -73,7 +73,7 @@ class SecretRotation:
             self._tasks.start(self._run())
 
     async def _run(self) -> None:
-        """For ever: tell those who came later, and end the grace period."""
+        """Tell processes that came later, and end the grace period."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if await self._tell_all():

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaEvents(NamedTuple):
-    """Who wants to hear what becomes of replicas: (replica, incarnation)."""
+    """The calls that say what becomes of replicas: (replica, incarnation)."""
 
     registered: Callable[[ReplicaKey, int], None]
     lost: Callable[[ReplicaKey, int], None]
@@ -95,7 +95,7 @@ class BrokerSessions:
     # --- who is there ---------------------------------------------------------------------------------------------
 
     def get(self, broker_id: int) -> BrokerSession | None:
-        """Whose stream is open, and whose registration is committed; not necessarily under a lease still."""
+        """The session of a broker: its stream is open, its registration is committed; its lease may be over."""
         session = self._sessions.get(broker_id)
         return session if session is not None and session.is_registered else None
 
@@ -107,7 +107,7 @@ class BrokerSessions:
 
     @property
     def registered(self) -> AbstractSet[int]:
-        """Who has registered with this controller, and whose lease runs. Others are believed alive at most."""
+        """The brokers that have registered here and whose leases run. Others are believed alive at most."""
         return self._present
 
     # --- what brokers say -----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""Which brokers vote on the metadata log (rule 17): three, once there are three to choose from; and whether enough
-of them still follow this controller.
+"""The brokers that vote on the metadata log (rule 17): three, once there are three to choose from.
+
+They are also watched: a controller ends where too few of them still follow it.
 
 What must stay true:
 - A voter is replaced only by a broker that is there, and only after it was away for long, is about to leave, or is gone
@@ -84,7 +85,7 @@ class VoterUpkeep:
         new = others[: max(0, enough - len(staying))]
         replaced = {broker_id for broker_id, _ in new}  # by themselves, on another disk
         kept = [each for each in leaving if each[0] not in replaced]
-        kept = kept[: max(0, enough - len(staying) - len(new))]  # nobody to take their place
+        kept = kept[: max(0, enough - len(staying) - len(new))]  # no broker to take their place
         return tuple(sorted(staying + new + kept))
 
     def _stays(self, voter: Voter) -> bool:
