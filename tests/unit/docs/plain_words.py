@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 HEADLESS: Final = re.compile(r"(?:Of which|Where that|As where|So it is|Who (?!talks|may|does))\b")
-PICTURES: Final = re.compile(r"\b(?:desk|parcel|handout|turnover)s?\b", re.IGNORECASE)  # for parts of raylog
+PICTURES: Final = re.compile(r"\b(?:crew|desk|handout|parcel|turnover)s?\b", re.IGNORECASE)  # for parts of raylog
 
 
 def sentences(text: str) -> Iterator[str]:
