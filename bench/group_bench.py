@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from random import Random
 
 import uvloop
 
@@ -110,7 +111,7 @@ async def _measure() -> list[Figure]:
 async def _started(log: _ListLog) -> tuple[GroupCoordinator, asyncio.Task[BaseException]]:
     loop = asyncio.get_running_loop()
     wall_ms, off_loop = (lambda: time.time_ns() // 1_000_000), partial(loop.run_in_executor, None)
-    coordinator = GroupCoordinator(log, _OneTopic(), 1, wall_ms, off_loop)
+    coordinator = GroupCoordinator(log, _OneTopic(), 1, wall_ms, off_loop, Random(1))
     running = asyncio.get_running_loop().create_task(coordinator.run())
     while not coordinator.is_serving:
         await asyncio.sleep(0)

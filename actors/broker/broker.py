@@ -156,7 +156,7 @@ class Broker:
         self._tasks = BackgroundTasks(self._fail)
         self._fold = MetadataFold()
         self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
-        self._delivery = AssignmentDelivery(self._fold, self._replicas, self._tasks, spec.broker_id)
+        self._delivery = AssignmentDelivery(env, self._fold, self._replicas, self._tasks, spec.broker_id)
         self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
         self._secrets = SecretKeeping(env, keep_secrets, self._processes_beside)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from raylog.actors.broker.local_replicas import LocalReplicas
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment, FindController
 from raylog.actors.kernel.stream_interface import Handler, Response, Stream
 from raylog.actors.kernel.timers import HEARTBEAT_SECONDS, SILENCE_SECONDS
@@ -143,17 +144,17 @@ class ControllerLink:
 
     async def run(self) -> None:
         """For ever, until it is cancelled or refused for good."""
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while not self.refused.done():
             try:
                 endpoint = await asyncio.wait_for(self._find(), _FIND_SECONDS)
                 stream = await self._env.dial(endpoint, "broker", self._handler)
-                was_registered = await self._use(stream)
-                pause = _FIRST_PAUSE if was_registered else min(2 * pause, _LONGEST_PAUSE)
+                if await self._use(stream):
+                    backoff.reset()
             except (RaylogError, asyncio.TimeoutError) as error:
-                _log.log(logging.INFO if pause == _FIRST_PAUSE else logging.DEBUG, "No controller yet: %r", error)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            await asyncio.sleep(pause * self._env.random.uniform(0.5, 1.0))
+                level = logging.INFO if backoff.failures <= 1 else logging.DEBUG
+                _log.log(level, "No controller yet: %r", error)
+            await asyncio.sleep(backoff.next())
 
     # --- one stream -----------------------------------------------------------------------------------------------
 
@@ -190,7 +191,7 @@ class ControllerLink:
         self.broker_epoch = None
         if self._registered.done():
             self._registered = asyncio.get_running_loop().create_future()
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE_UNTIL_READY, self._env.random)
         while not stream.closed.done():
             try:
                 response = await stream.request(self._facts.registration(), timeout=_REGISTER_SECONDS)
@@ -198,8 +199,7 @@ class ControllerLink:
             except RemoteFailed as error:
                 if not isinstance(error.error, ControllerNotReady):
                     raise error.error or error from None
-            await asyncio.sleep(pause * self._env.random.uniform(0.5, 1.0))
-            pause = min(2 * pause, _LONGEST_PAUSE_UNTIL_READY)
+            await asyncio.sleep(backoff.next())
         else:
             return False
         answer = response.message

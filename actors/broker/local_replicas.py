@@ -25,6 +25,7 @@ from raylog.actors.cluster.assignments import assignment_of
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.timers import SILENCE_SECONDS, SilenceWatch, Timers
@@ -281,7 +282,10 @@ def _name(session: ReplicaSession) -> str:
 
 
 class AssignmentDelivery:
-    def __init__(self, fold: MetadataFold, replicas: LocalReplicas, tasks: BackgroundTasks, broker_id: int) -> None:
+    def __init__(
+        self, env: Environment, fold: MetadataFold, replicas: LocalReplicas, tasks: BackgroundTasks, broker_id: int
+    ) -> None:
+        self._env = env
         self._fold = fold
         self._replicas = replicas
         self._tasks = tasks
@@ -310,7 +314,7 @@ class AssignmentDelivery:
                 self._tasks.start(self._tell(session))
 
     async def _tell(self, session: ReplicaSession) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while self._telling[session] and self._replicas.get(session.id) is session:
             self._telling[session] = False
             if self._fold.state.partitions.get(session.id) is None:  # its topic is gone, and soon it is told to stop
@@ -321,10 +325,9 @@ class AssignmentDelivery:
                 await session.stream.request(
                     assign, topic_id=session.id[0], partition=session.id[1], timeout=_ANSWER_SECONDS
                 )
-                pause = _FIRST_PAUSE
+                backoff.reset()
             except StreamError as error:
                 _log.warning("%s-%d was not told its assignment: %s", assign.topic, assign.partition, error)
                 self._telling[session] = True
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(backoff.next())
         del self._telling[session]

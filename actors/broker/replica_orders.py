@@ -23,6 +23,7 @@ from raylog.actors.broker.replica_directories import FoundReplica, ReplicaDirect
 from raylog.actors.cluster.election.replica_registration import is_wanted
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.protocol.control_messages import PrepareReplica, RemoveReplica, RestoreSetAside
 from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
@@ -163,7 +164,7 @@ class ReplicaOrders:
     async def _when_free(self, topic: str, partition: int, work: Callable[[int], object]) -> object:
         """Do `work`, which takes the wall clock's time, once no process holds the directory; holders are killed."""
         deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while True:
             try:
                 return await self._env.off_loop(partial(work, self._env.wall_ms()))
@@ -173,8 +174,7 @@ class ReplicaOrders:
                 holder = _HOLDER.fullmatch(error.holder)
                 if holder is not None:
                     self._env.kill(int(holder[1]))
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(backoff.next())
 
     @asynccontextmanager
     async def _turn(self, partition: PartitionId) -> AsyncIterator[None]:

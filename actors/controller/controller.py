@@ -105,11 +105,12 @@ class ControllerReign:
         self.writer = writer
         self._on_broker = on_broker
         self.changes = changes = ClusterChanges(writer, self._committed)
-        self.supervisor = ReplicaSupervisor(changes, means.replica_launcher, means.tasks, means.cluster_id)
+        random = means.env.random
+        self.supervisor = ReplicaSupervisor(changes, means.replica_launcher, means.tasks, random, means.cluster_id)
         self.coordinators = CoordinatorSupervisor(
-            changes, means.coordinator_launcher, means.tasks, means.timers, means.cluster_id
+            changes, means.coordinator_launcher, means.tasks, means.timers, random, means.cluster_id
         )
-        self.removal = ReplicaRemoval(changes, means.tasks)
+        self.removal = ReplicaRemoval(changes, means.tasks, random)
         self.leadership = LeadershipUpkeep(changes, balance_leaders=means.balance_leaders)
         events = ReplicaEvents(
             registered=self.supervisor.registered,
@@ -125,7 +126,7 @@ class ControllerReign:
             changes,
             self.sessions,
             writer,
-            means.env.random,
+            random,
             self.removal.broker_removed,
             self.coordinators.settings_changed,
             self.coordinators.describe,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from random import Random
 from typing import Any, Final, Protocol
 
 from raylog.actors.cluster.cluster_settings import allowed_assignors
@@ -27,6 +28,7 @@ from raylog.actors.cluster.placement.coordinator_placement import (
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.timers import SilenceWatch, Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
@@ -91,11 +93,13 @@ class CoordinatorSupervisor:
         launcher: CoordinatorLauncher,
         tasks: BackgroundTasks,
         timers: Timers,
+        random: Random,
         cluster_id: str,
     ) -> None:
         self._changes = changes
         self._launcher = launcher
         self._tasks = tasks
+        self._random = random
         self._cluster_id = cluster_id
         self._loop = asyncio.get_running_loop()
         self._watched: dict[PartitionId, _Watched] = {}
@@ -181,7 +185,7 @@ class CoordinatorSupervisor:
             self._tasks.start(self._keep_running(key))
 
     async def _keep_running(self, key: PartitionId) -> None:
-        failures = 0
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         placed = self._changes.state.coordinators.get(key)
         if placed is not None:
             await self._until_lost(self._watch(key, placed))
@@ -191,11 +195,13 @@ class CoordinatorSupervisor:
             try:
                 await self._run_once(key)
             except RaylogError as error:
-                _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), failures + 1, error)
-                self._trouble[key] = failures + 1, error.describe().rstrip(".")
-            failures = 0 if self._loop.time() - begun > _STEADY_SECONDS else failures + 1
-            if failures:
-                await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
+                attempt = backoff.failures + 1
+                _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), attempt, error)
+                self._trouble[key] = attempt, error.describe().rstrip(".")
+            if self._loop.time() - begun > _STEADY_SECONDS:
+                backoff.reset()
+            else:
+                await asyncio.sleep(backoff.next())
         del self._kept[key]
         self._trouble.pop(key, None)
 

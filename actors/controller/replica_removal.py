@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from random import Random
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster.election.replica_registration import is_wanted
@@ -21,6 +22,7 @@ from raylog.actors.cluster.topic_admin import topic_data_removed
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.protocol.control_messages import RemoveReplica
 from raylog.errors import RaylogError, TooManyBytesInFlight
 
@@ -37,9 +39,10 @@ class _Removal(NamedTuple):
 
 
 class ReplicaRemoval:
-    def __init__(self, changes: ClusterChanges, tasks: BackgroundTasks) -> None:
+    def __init__(self, changes: ClusterChanges, tasks: BackgroundTasks, random: Random) -> None:
         self._changes = changes
         self._tasks = tasks
+        self._random = random
         self._sessions: BrokerSessions | None = None
         self._pending: dict[int, dict[_Removal, None]] = {}  # by broker
         self._working: dict[int, None] = {}
@@ -84,15 +87,14 @@ class ReplicaRemoval:
 
     async def _work(self, broker_id: int) -> None:
         """One after the other, while the broker is there; `check_broker` begins anew when it is back."""
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         pending = self._pending[broker_id]
         while pending and self._is_there(broker_id):
             failed = False
             for removal in list(pending):
                 failed |= not await self._try(removal)
             if failed:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(backoff.next())
         del self._working[broker_id]
 
     async def _try(self, removal: _Removal) -> bool:

@@ -26,12 +26,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.control_messages import PrepareReplica
 from raylog.actors.protocol.endpoint import Endpoint
@@ -161,11 +163,17 @@ class _Waiting:
 
 class ReplicaSupervisor:
     def __init__(
-        self, changes: ClusterChanges, launcher: ReplicaLauncher, tasks: BackgroundTasks, cluster_id: str
+        self,
+        changes: ClusterChanges,
+        launcher: ReplicaLauncher,
+        tasks: BackgroundTasks,
+        random: Random,
+        cluster_id: str,
     ) -> None:
         self._changes = changes
         self._launcher = launcher
         self._tasks = tasks
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, random)
         self._cluster_id = cluster_id
         self._loop = asyncio.get_running_loop()
         self._sessions: BrokerSessions | None = None
@@ -283,7 +291,7 @@ class ReplicaSupervisor:
         while self._is_missing(key):
             failures = self._attempts.setdefault(key, _Attempts()).failures
             if failures:
-                await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, 10)))
+                await asyncio.sleep(self._backoff.after(failures))
             gather = len(self._wanted_on.get(key.broker_id, ())) > _FEW
             async with self._order.turn(key, self._node_of(key), gather=gather):
                 if not self._is_missing(key):
@@ -334,7 +342,7 @@ class ReplicaSupervisor:
         """Loudly, once for each step by which the pause grows."""
         attempts = self._attempts.setdefault(key, _Attempts())
         attempts.failures += 1
-        grows = _FIRST_PAUSE * 2 ** min(attempts.failures - 1, 10) <= _LONGEST_PAUSE
+        grows = self._backoff.full(attempts.failures) < _LONGEST_PAUSE
         level = logging.WARNING if grows else logging.INFO
         _log.log(level, "A replica could not be started, attempt %d: %s", attempts.failures, error)
 

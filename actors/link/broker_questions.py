@@ -27,6 +27,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.rules.topic_cache import nearest_first
@@ -125,7 +126,8 @@ class Brokers:
 
 
 class BrokerQuestions:
-    def __init__(self, pool: StreamPool, brokers: Brokers) -> None:
+    def __init__(self, pool: StreamPool, brokers: Brokers, random: Random) -> None:
+        self._random = random
         self._pool = pool
         self._brokers = brokers
         self._loop = asyncio.get_running_loop()
@@ -145,7 +147,7 @@ class BrokerQuestions:
     async def _ask_all(self, message: Message, timeout: float, wait: Wait) -> Response:
         deadline = self._loop.time() + timeout
         refusals = 0
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         while True:
             answer, errors = await self._round(message, deadline)
             if answer is not None:
@@ -156,8 +158,7 @@ class BrokerQuestions:
                 raise self._verdict(errors, timeout)
             wait.failed(errors[-1] if errors else _SILENCE)
             await self._brokers.find_again()
-            await asyncio.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(min(backoff.next(), left))
 
     async def _round(self, message: Message, deadline: float) -> tuple[Response | None, list[RaylogError]]:
         """Ask all of them, one after the other, until one answers."""

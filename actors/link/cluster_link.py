@@ -74,7 +74,7 @@ class ClusterLink:
         self._follows_all = False
         self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
         self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
-        self._questions = BrokerQuestions(self._pool, self._brokers)
+        self._questions = BrokerQuestions(self._pool, self._brokers, env.random)
         self._watch = MetadataWatch(
             self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version
         )

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.stream_requests import refuse_all
@@ -36,16 +37,16 @@ Endpoints: TypeAlias = tuple[Endpoint, ...]  # of one process, in the order in w
 
 
 class _Peer:
-    __slots__ = ("endpoints", "error", "is_busy", "is_pinged", "pause", "paused_until", "stream", "waiting")
+    __slots__ = ("backoff", "endpoints", "error", "is_busy", "is_pinged", "paused_until", "stream", "waiting")
 
-    def __init__(self, endpoints: Endpoints) -> None:
+    def __init__(self, endpoints: Endpoints, backoff: Backoff) -> None:
         self.endpoints = endpoints
         self.stream: Stream | None = None
         self.is_busy = False  # dialling, or those who waited have not all gone on yet
         self.is_pinged = False
         self.waiting: deque[asyncio.Future[Stream]] = deque()
         self.error: RaylogError | None = None  # what the last attempt ended in
-        self.pause = 0.0
+        self.backoff = backoff
         self.paused_until = 0.0
 
 
@@ -79,7 +80,10 @@ class StreamPool:
         if self._is_closed or not endpoints:
             future.set_exception(StreamNotOpen(name, "this client was closed" if self._is_closed else "there is none"))
             return future
-        peer = self._peers.setdefault(endpoints, _Peer(endpoints))
+        peer = self._peers.get(endpoints)
+        if peer is None:
+            backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
+            peer = self._peers[endpoints] = _Peer(endpoints, backoff)
         if peer.stream is not None and not peer.is_busy:
             future.set_result(peer.stream)
         elif peer.error is not None and not peer.is_busy and self._loop.time() < peer.paused_until:
@@ -162,7 +166,8 @@ class StreamPool:
         return self._env.keys.secrets.version > held
 
     def _has_dialled(self, peer: _Peer, stream: Stream) -> None:
-        peer.stream, peer.error, peer.pause = stream, None, 0.0
+        peer.stream, peer.error = stream, None
+        peer.backoff.reset()
         stream.closed.add_done_callback(lambda _: self._has_ended(peer, stream))
         self._hand_out(peer)
 
@@ -198,8 +203,7 @@ class StreamPool:
 
     def _pause(self, peer: _Peer, error: RaylogError) -> None:
         peer.error = error
-        peer.pause = min(max(2 * peer.pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        peer.paused_until = self._loop.time() + peer.pause * self._env.random.uniform(0.5, 1.0)
+        peer.paused_until = self._loop.time() + peer.backoff.next()
 
     async def _ping(self, peer: _Peer, stream: Stream) -> None:
         try:

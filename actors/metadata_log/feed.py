@@ -13,6 +13,7 @@ import logging
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.metadata_log.rules.quorum import common_end
 from raylog.actors.metadata_log.rules.tail import LogTail
@@ -28,7 +29,7 @@ _MAX_BYTES: Final = 1 * MIB
 _IDLE_SECONDS: Final = 1.0  # an idle controller hears so late that another has taken over
 _REQUEST_SECONDS: Final = 5.0
 _SNAPSHOT_SECONDS: Final = 30.0
-_FIRST_PAUSE_SECONDS: Final = 0.05
+_FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 
 
@@ -68,12 +69,11 @@ class BrokerFeed:
         self.member: Voter | None = None  # with its directory, once it has answered
         self.agreed_end = 0  # below it the broker's log is ours, as it has said over this stream
         self._source = source
-        self._random = random
+        self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random)
         self._place = source.tail.end_offset  # to be sent next
         self._is_agreed = False  # the logs are the same up to there
         self._told_version = -1
         self._snapshot_version = source.tail.start_offset  # it cuts its log at the next snapshot
-        self._failures = 0
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(self._ended)
@@ -133,7 +133,7 @@ class BrokerFeed:
             kind, message_version, _ = pack(answer)
             await self._pause_after(MessageUnknown(kind, message_version))
             return True
-        self._failures = 0
+        self._backoff.reset()
         self.member = member = self.broker_id, answer.directory_id
         if answer.accepted:
             self._accepted(outgoing, member)
@@ -143,11 +143,9 @@ class BrokerFeed:
 
     async def _pause_after(self, error: RaylogError) -> None:
         self._is_agreed = False
-        self._failures += 1
-        if self._failures == 1:
+        if self._backoff.failures == 0:
             _log.warning("Broker %d does not take the metadata log, and is tried again: %s", self.broker_id, error)
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
-        await asyncio.wait({self.stream.closed}, timeout=longest * self._random.uniform(0.5, 1.0))
+        await asyncio.wait({self.stream.closed}, timeout=self._backoff.next())
 
     # --- what to send ---------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.metadata_log.copy import SNAPSHOT
@@ -113,7 +114,7 @@ class PromiseRounds:
     # --- rounds ---------------------------------------------------------------------------------------------------
 
     async def _until_done(self, attempt: Callable[[dict[int, Stream]], Awaitable[Adopted | None]]) -> Adopted:
-        pause = _FIRST_PAUSE_SECONDS
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, self._env.random)
         while True:
             done = await attempt(dict(self._reachable()))
             if done is not None:
@@ -123,8 +124,7 @@ class PromiseRounds:
                     brokers_text(self._voters_seen), brokers_text(self._answered), int(self._timeout * 1000)
                 )
             # Two controllers that began together must not go on so.
-            await _pause(pause * self._env.random.uniform(0.5, 1.0))
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await _pause(backoff.next())
 
     async def _ask_all(
         self, streams: dict[int, Stream], decide: Callable[[Collection[PromisedLog]], _T | None]

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
+from random import Random
 from typing import Any, Final
 
 import ray
@@ -21,6 +22,7 @@ from ray.util import list_named_actors
 
 from raylog.actors.cluster.descriptions import BrokerDescription
 from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.real_environment import Place
 from raylog.actors.on_ray.actor_options import actor_options
@@ -65,7 +67,8 @@ class BrokerFleet:
         self._homes = BrokerHomes()
         self._searches: dict[str, asyncio.Task[None]] = {}  # by node
         self._silent = SilentBrokers()
-        self._pauses: dict[int, float] = {}
+        self._random = Random()
+        self._backoffs: dict[int, Backoff] = {}
         self._not_before: dict[int, float] = {}
         self._watched: dict[int, asyncio.Task[None]] = {}  # by broker: its actor is being asked whether it is ready
         self._is_ending = False
@@ -87,7 +90,7 @@ class BrokerFleet:
         """Somebody waits for their brokers: what kept one from running before may have been mended."""
         for number in {self.broker_at(home) for home in homes} & self.problems.keys():
             del self.problems[number]
-            self._pauses.pop(number, None)
+            self._backoffs.pop(number, None)
             self._not_before.pop(number, None)
 
     def learn_registered(self, brokers: Iterable[BrokerDescription]) -> None:
@@ -196,8 +199,8 @@ class BrokerFleet:
 
     async def _make(self, home: BrokerHome, node: RayNode) -> None:
         broker_id = home.broker_id
-        pause = self._pauses[broker_id] = min(2 * self._pauses.get(broker_id, _FIRST_PAUSE / 2), _LONGEST_PAUSE)
-        self._not_before[broker_id] = asyncio.get_running_loop().time() + pause
+        backoff = self._backoffs.setdefault(broker_id, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random))
+        self._not_before[broker_id] = asyncio.get_running_loop().time() + backoff.next()
         place = Place(self._cluster_id, self._keys.secrets, node.host, self._cluster)
         post = BrokerPost(
             self._cluster,
@@ -226,7 +229,7 @@ class BrokerFleet:
         else:
             self._homes.bind(broker_id)
             self.problems.pop(broker_id, None)
-            self._pauses.pop(broker_id, None)
+            self._backoffs.pop(broker_id, None)
 
 
 def lasts(problem: RaylogError) -> bool:

@@ -12,12 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
 
 from raylog.actors.housekeeping.housekeeper import HousekeeperSpec
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.machine.lean_process import lean
 from raylog.actors.machine.real_environment import Place
 from raylog.actors.on_ray.actor_options import actor_options
@@ -49,7 +51,7 @@ class RayHousekeeper:
     async def keep(self, is_wanted: Callable[[], bool]) -> None:
         """For as long as it is wanted. Whoever does not want it any more also ends the process."""
         loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, Random())
         await asyncio.sleep(_FIRST_SECONDS)
         while is_wanted():
             begun = loop.time()
@@ -58,8 +60,9 @@ class RayHousekeeper:
                 await actor.until_over.remote()
             except (RayError, ValueError) as error:  # ValueError: another one has just taken the name
                 _log.info("%s has ended: %s", self._name, str(error).strip().splitlines()[-1:])
-            pause = _FIRST_PAUSE if loop.time() - begun > _STEADY_SECONDS else min(2 * pause, _LONGEST_PAUSE)
-            await asyncio.sleep(pause)
+            if loop.time() - begun > _STEADY_SECONDS:
+                backoff.reset()
+            await asyncio.sleep(backoff.next())
 
     def _find_or_make(self) -> Any:
         try:

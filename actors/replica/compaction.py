@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.errors import LogDamaged, LogOffline, OffsetOutOfRange, RaylogError, RemoteFailed
 from raylog.storage.compaction import plan_files
@@ -45,16 +46,19 @@ class LogCompaction:
 
     async def run(self) -> None:
         """For as long as the log is online."""
-        pause = LOOK_SECONDS
+        random = self._hosted.env.random
+        backoff = Backoff(2 * LOOK_SECONDS, LONGEST_PAUSE, random)
+        pause = LOOK_SECONDS * (0.5 + random.random())
         while not self._hosted.failed.done():
-            await asyncio.sleep(pause * (0.5 + self._hosted.env.random.random()))
+            await asyncio.sleep(pause)
             try:
                 await self._look()
-                pause = LOOK_SECONDS
+                backoff.reset()
+                pause = LOOK_SECONDS * (0.5 + random.random())
             except LogOffline:
                 break
             except RaylogError as error:
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = backoff.next()
                 _log.info("%s: its compaction waits: %s", self._hosted.name, error)
         self._hosted.check_offline()
 

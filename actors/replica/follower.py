@@ -21,6 +21,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Answer, Handler, Request, Response, Stream
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
 from raylog.actors.protocol.endpoint import Endpoint
@@ -61,8 +62,8 @@ MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 1.0
 _THROTTLE_STEP_SECONDS: Final = 0.5
-_FIRST_RETRY_SECONDS: Final = 0.02
-_LAST_RETRY_SECONDS: Final = 1.0
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
 _COPY_TRIES: Final = 5
 _SEGMENTS_CHANGE: Final = "its segments are being replaced, so it cannot be set aside"
 _log = logging.getLogger(__name__)
@@ -102,19 +103,18 @@ class FollowerRole:
     # --- pulling ---
 
     async def _follow(self) -> None:
-        retry_seconds = _FIRST_RETRY_SECONDS
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._hosted.env.random)
         while not self._hosted.failed.done():
             try:
                 stream = self._stream = await self._dial()
                 await self._pull_over(stream)
-                retry_seconds = _FIRST_RETRY_SECONDS
+                backoff.reset()
             except RaylogError as error:  # the leader's, the stream's, or the log's: none is for ever but the last
                 self._hosted.check_offline()
                 _log.info("%s: broker %d follows again soon: %s", self._hosted.name, self._hosted.me[0], error)
             self._refuse_early()
             await self._close_stream()
-            await asyncio.sleep(retry_seconds * (0.5 + self._hosted.env.random.random()))
-            retry_seconds = min(2 * retry_seconds, _LAST_RETRY_SECONDS)
+            await asyncio.sleep(backoff.next())
 
     async def _dial(self) -> Stream:
         """The leader's endpoints, the nearest first."""

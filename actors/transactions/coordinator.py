@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
@@ -391,7 +392,7 @@ class TransactionMarkers:
         name = f"{partition[0]}-{partition[2]}"
         commits = record.phase == Phase.PREPARE_COMMIT
         message = WriteMarker(record.marker_id, record.marker_epoch, self._term, commits, int(1000 * _ASK_SECONDS))
-        pause = _FIRST_PAUSE
+        backoff = self._backoff()
         while True:
             try:
                 leader = self._leader(partition)
@@ -408,8 +409,7 @@ class TransactionMarkers:
                 return
             except RaylogError as error:
                 _log.info("%s has no marker yet: %s", name, error)
-            await self._link.changed(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await self._link.changed(backoff.next())
 
     def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
         """The leader of the partition. None: not known here, perhaps not yet, or an earlier one has its name."""
@@ -429,7 +429,7 @@ class TransactionMarkers:
         """Tell one coordinator of groups about all of its groups at once. It knows transactions by their own epochs."""
         commits = record.phase == Phase.PREPARE_COMMIT
         message = ResolveStaged(record.marker_id, record.marker_epoch - 1, self._term, commits)
-        pause = _FIRST_PAUSE
+        backoff = self._backoff()
         while True:
             try:
                 place = await self._link.find_coordinator(OFFSETS_TOPIC, hashed, _ASK_SECONDS)
@@ -440,5 +440,7 @@ class TransactionMarkers:
                 return
             except RaylogError as error:
                 _log.info("Staged offsets of producer %d are not resolved yet: %s", record.marker_id, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(backoff.next())
+
+    def _backoff(self) -> Backoff:
+        return Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._link.env.random)

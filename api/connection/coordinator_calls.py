@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.messages import Message
-from raylog.api.connection.retry_policy import pause_seconds
 from raylog.errors import ProducerError, RaylogError
 
 _ASK_SECONDS: Final = 5.0
-_FIRST_PAUSE_MS: Final = 20
-_LONGEST_PAUSE_MS: Final = 500
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
 
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -48,7 +48,7 @@ async def _ask_until(
 ) -> Message:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    failures = 0
+    backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, link.env.random)
     while True:
         left = min(_ASK_SECONDS, max(0.0, until - loop.time()))
         try:
@@ -57,9 +57,8 @@ async def _ask_until(
         except RaylogError as error:
             if isinstance(error, ProducerError) and not error.retriable:
                 raise
-            failures += 1
             wait.failed(error)
-            pause = pause_seconds(failures, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, link.env.random.random())
+            pause = backoff.next()
             if until - loop.time() <= pause:
                 raise
         await link.changed(pause)  # who serves is part of what is known of the cluster

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.messages import Message
@@ -62,7 +63,7 @@ class GroupCalls:
 
     async def _ask_until(self, message: Message, timeout: float, wait: Wait) -> Message:
         deadline = self._loop.time() + timeout
-        pause = _FIRST_PAUSE_SECONDS
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, self._link.env.random)
         last: RaylogError | None = None
         while (left := deadline - self._loop.time()) > 0:
             try:
@@ -72,8 +73,7 @@ class GroupCalls:
                     raise
                 last = error
                 wait.failed(error)
-            await asyncio.sleep(min(pause, max(0.0, deadline - self._loop.time())))
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(min(backoff.next(), max(0.0, deadline - self._loop.time())))
         if isinstance(last, ClusterUnreachable):
             raise last
         if isinstance(message, _QUESTIONS):

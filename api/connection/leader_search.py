@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
@@ -34,7 +35,7 @@ _LEADERLESS_SECONDS: Final = 1.0
 _MOST_PAUSE_SECONDS: Final = 0.5
 _SAYS_SOMETHING_SECONDS: Final = 1.0
 _FINAL: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
-_FIRST_PAUSE_SECONDS: Final = 0.005
+FIRST_PAUSE_SECONDS: Final = 0.005  # short, for a new leader is there within moments
 # The leader itself says that it is the right one, and busy: newer metadata would not help.
 _SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch, InspectionUnderWay)
 
@@ -82,7 +83,7 @@ async def _until_answered(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     last: RaylogError = NotLeader(*partition, -1, -1)
-    failures = 0
+    backoff = Backoff(FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS, link.env.random)
     while (left := deadline - loop.time()) > 0:
         leader = None
         try:
@@ -96,9 +97,8 @@ async def _until_answered(
         except RaylogError as error:
             last = error
             wait.failed(error)
-        failures += 1
         left = max(0.0, deadline - loop.time())
-        pause = min(left, pause_after(failures, _MOST_PAUSE_SECONDS, link.env.random.random()))
+        pause = min(left, backoff.next())
         try:
             await after_failure(link, leader, last, pause, left)
         except ClusterUnreachable:
@@ -126,11 +126,3 @@ def is_replaced(link: ClusterLink, tried: PartitionLeader) -> bool:
     """Whether metadata names another leadership than the one that was asked."""
     known = link.leader(tried.topic, tried.partition)
     return known is None or (known.topic_id, known.epoch, known.broker) != (tried.topic_id, tried.epoch, tried.broker)
-
-
-def pause_after(failures: int, most: float, jitter: float) -> float:
-    """Short at first, for a new leader is there within moments, and doubled with each failure in a row up to `most`.
-
-    `jitter`, from 0 to 1, spreads those that failed together.
-    """
-    return min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), most) * (0.75 + 0.5 * jitter)

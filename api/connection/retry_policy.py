@@ -1,4 +1,4 @@
-"""Meaning of an append's error for its batch, and how long to wait before it is sent again.
+"""Meaning of an append's error for its batch.
 
     verdict       the batch                                     errors
     AGAIN         is not in the log: send it again              whatever is retriable and leaves no doubt
@@ -59,11 +59,3 @@ def judge(error: RaylogError) -> Verdict:
     if error.retriable or isinstance(error, _PASSING):
         return Verdict.AGAIN
     return Verdict.FINAL if isinstance(error, _LAST_WORDS) else Verdict.DOUBT
-
-
-def pause_seconds(failures: int, first_ms: int, longest_ms: int, chance: float) -> float:
-    """Return the pause before the next attempt, after so many failures in a row; `chance` from 0 to 1 spreads many
-    producers apart.
-    """
-    doubled: int = first_ms << min(failures - 1, 30)
-    return min(doubled, longest_ms) * (0.8 + 0.4 * chance) / 1000

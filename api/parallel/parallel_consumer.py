@@ -19,9 +19,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
@@ -84,8 +86,7 @@ class ParallelConsumer(ProcessBound):
             options.window,
             options.pending_memory,
             options.retries,
-            options.retry_pause_ms / 1000,
-            options.longest_retry_pause_ms / 1000,
+            Backoff(options.retry_pause_ms / 1000, options.longest_retry_pause_ms / 1000, Random()),
         )
         self._work = SharedWork(work)
         self._is_stopping = False  # until `run` has seen it

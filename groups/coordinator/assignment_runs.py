@@ -16,9 +16,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Final
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.calling import Assignors, Given, check_assignor
@@ -42,6 +44,7 @@ class AssignmentRuns:
         tasks: BackgroundTasks,
         assignors: Assignors,
         settings: GroupSettings,
+        random: Random,
         changed: Callable[[str], None],
     ) -> None:
         self._shard = shard
@@ -49,6 +52,7 @@ class AssignmentRuns:
         self._tasks = tasks
         self._assignors = assignors
         self._settings = settings
+        self._backoff_ms = Backoff(_FIRST_PAUSE_MS, settings.assignor_retry_ms, random)
         self._changed = changed
         self._waiting: dict[str, TimerHandle] = {}
         self._trying_again: dict[str, TimerHandle] = {}
@@ -69,12 +73,12 @@ class AssignmentRuns:
         self._has_ended = True
         self._assignors.close()
 
-    def _pause_ms(self, group: str) -> int:
+    def _pause_ms(self, group: str) -> float:
         """The first failure is forgiven: what the group has changed may be what was wrong."""
         failures = self._failures.get(group, 0)
         if failures < 2:
             return self._settings.rebalance_delay_ms
-        return min(_FIRST_PAUSE_MS << min(failures - 2, 10), self._settings.assignor_retry_ms)
+        return self._backoff_ms.after(failures - 1)
 
     def _start(self, group: str, again: bool) -> None:
         (self._trying_again if again else self._waiting).pop(group, None)

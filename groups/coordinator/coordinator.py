@@ -25,6 +25,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from random import Random
 from typing import Final
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
@@ -76,6 +77,7 @@ class GroupCoordinator:
         coordinator_epoch: int,
         wall_ms: Callable[[], int],
         off_loop: OffLoop,
+        random: Random,
         settings: GroupSettings | None = None,
         assignors: Assignors | None = None,
     ) -> None:
@@ -99,7 +101,7 @@ class GroupCoordinator:
         self._sessions: dict[tuple[str, str], TimerHandle] = {}
         self._off_loop = off_loop
         self._assignments = AssignmentRuns(
-            self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), self._settings,
+            self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), self._settings, random,
             self._assignment_over,
         )  # fmt: skip
         self._is_settling = False

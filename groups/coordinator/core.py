@@ -139,7 +139,7 @@ class GroupCore:
         self._log = log
         self._topics = LinkTopics(link)
         self._coordinator = GroupCoordinator(
-            offsets_log, self._topics, spec.term, env.wall_ms, env.off_loop, settings, assignors
+            offsets_log, self._topics, spec.term, env.wall_ms, env.off_loop, env.random, settings, assignors
         )
         self._ends = LogEnds(link, self._places)
         self._tasks = BackgroundTasks(self._mistaken)

@@ -23,8 +23,9 @@ What must stay true (rule 23):
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.errors import FencedMember, GroupError, RaylogError, UnknownMember
 from raylog.groups.records.messages import (
     JOINING,
@@ -41,6 +42,9 @@ from raylog.groups.records.messages import (
     each_of,
     grouped,
 )
+
+if TYPE_CHECKING:
+    from random import Random
 
 _FIRST_RETRY_MS: Final = 50
 _LONGEST_RETRY_MS: Final = 1_000
@@ -66,10 +70,16 @@ class Changes(NamedTuple):
 
 
 class GroupMember:
-    """`draw_id` gives ids that nobody else ever has."""
+    """`draw_id` gives ids that nobody else ever has; `random` is for its retries."""
 
     def __init__(
-        self, group: str, profile: Profile, max_poll_interval_ms: int, draw_id: Callable[[], str], now_ms: int
+        self,
+        group: str,
+        profile: Profile,
+        max_poll_interval_ms: int,
+        draw_id: Callable[[], str],
+        random: Random,
+        now_ms: int,
     ) -> None:
         self.group = group
         self.member_id = draw_id()
@@ -89,7 +99,7 @@ class GroupMember:
         self._is_urgent = False  # due even if one is under way
         self._farewell_epoch: int | None = None  # of a leave that is still to be said
         self._interval_ms = _LONGEST_RETRY_MS
-        self._retry_ms = _FIRST_RETRY_MS
+        self._backoff_ms = Backoff(_FIRST_RETRY_MS, _LONGEST_RETRY_MS, random)
         self._polled_at_ms = now_ms
         self._was: tuple[str, int, int, str] | None = None  # member id, epoch, since when it is not, why
 
@@ -159,7 +169,7 @@ class GroupMember:
         if request is not self._under_way:
             return Changes()
         self._under_way = None
-        self._retry_ms = _FIRST_RETRY_MS
+        self._backoff_ms.reset()
         if request.epoch < 0:
             self._farewell_is_over()
             return Changes()
@@ -189,8 +199,7 @@ class GroupMember:
         if isinstance(error, GroupError) and not error.retriable:
             self._state, self.stopped_by = _STOPPED, error
             return Changes(lost=self._lose_all(), error=error)
-        self._due_at_ms = now_ms + self._retry_ms
-        self._retry_ms = min(2 * self._retry_ms, _LONGEST_RETRY_MS)
+        self._due_at_ms = now_ms + round(self._backoff_ms.next())
         return Changes(error=error)
 
     # --- what the application does --------------------------------------------------------------------------------

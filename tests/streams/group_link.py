@@ -67,7 +67,7 @@ class GroupLink(FakeLink):
         settings = GroupSettings(heartbeat_interval_ms=200)
         self._topics_version += 1
         self._coordinator = GroupCoordinator(
-            self._offsets_log, self, self._topics_version, lambda: TIME, _beside, settings
+            self._offsets_log, self, self._topics_version, lambda: TIME, _beside, self.random, settings
         )
         self._running = asyncio.get_running_loop().create_task(self._coordinator.run())
 

@@ -20,11 +20,12 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched, SuspectBatch
-from raylog.api.connection.leader_search import after_failure, leader_of, pause_after
+from raylog.api.connection.leader_search import FIRST_PAUSE_SECONDS, after_failure, leader_of
 from raylog.api.connection.offset_lookup import NO_OFFSET, ask_offset
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.local_reads import read_slice
@@ -47,7 +48,8 @@ from raylog.errors import (
 )
 from raylog.storage.format.record_batch import Bytes
 
-_SUSPICION_SECONDS: Final = 2.0  # the longest pause before a leader is told again
+_FIRST_SUSPICION_SECONDS: Final = 0.1  # the pauses before a leader is told again
+_LONGEST_SUSPICION_SECONDS: Final = 2.7
 _NO_FILES_SECONDS: Final = 10.0  # after a slice that was not what it should be
 _FINAL: Final = (NoOffsetReset, LogTruncated, RecordUnreadable)
 _TELL_AT_ONCE: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
@@ -98,6 +100,9 @@ class PartitionFetcher:
         self._topic_id = topic_id
         self._suspicions = start.suspicions
         self._no_files_until = self._loop.time() + _NO_FILES_SECONDS if start.suspicions else 0.0
+        longest = _BACKOFFS * options.retry_backoff_ms / 1000
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, longest, link.env.random)
+        self._suspicion_backoff = Backoff(_FIRST_SUSPICION_SECONDS, _LONGEST_SUSPICION_SECONDS, link.env.random)
         self._failures = 0
         self._failing_since = 0.0
         self._is_waiting = False
@@ -187,7 +192,7 @@ class PartitionFetcher:
     async def _tell_suspicion(self, leader: PartitionLeader) -> None:
         """The leader looks into its own copy, and lets another one lead where that is damaged (rule 1)."""
         if self._suspicions > 1:
-            await asyncio.sleep(pause_after(self._suspicions + 4, _SUSPICION_SECONDS, self._link.env.random.random()))
+            await asyncio.sleep(self._suspicion_backoff.after(self._suspicions))
         try:
             await self._link.ask(leader, SuspectBatch(leader.epoch, self._offset), timeout=self._timeout)
         except OnlyCopyDamaged as error:
@@ -237,8 +242,7 @@ class PartitionFetcher:
             self._failing_since = now
         self._failures += 1
         self._wait(error)
-        most = _BACKOFFS * self._options.retry_backoff_ms / 1000
-        pause = pause_after(self._failures, most, self._link.env.random.random())
+        pause = self._backoff.after(self._failures)
         if isinstance(error, _TELL_AT_ONCE):
             self._tell(error)
             await asyncio.sleep(max(pause, _PEOPLE_SECONDS))

@@ -80,7 +80,9 @@ class GroupMembership:
         self._last_error = ""
         self._notices = LoopNotices()
         self._tasks = BackgroundTasks(self._broke)
-        self.member = GroupMember(calls.group, profile, max_poll_interval_ms, lambda: _draw_id(link), self._now_ms())
+        self.member = GroupMember(
+            calls.group, profile, max_poll_interval_ms, lambda: _draw_id(link), link.env.random, self._now_ms()
+        )
         self._tasks.start(self._beat())
         self._tasks.start(self._pass_on())
 

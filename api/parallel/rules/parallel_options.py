@@ -57,7 +57,9 @@ class ParallelOptions(ClientOptions):
     retries: int | None = option(
         3, or_none(whole_number(0, INT32_MAX)), "How often a record that failed is tried again; None: until it is done."
     )
-    retry_pause_ms: float = option(100, number(0, INT32_MAX), "Before the first retry; twice as long before each next.")
+    retry_pause_ms: float = option(
+        100, number(0, INT32_MAX), "The longest pause before the first retry; twice as long before each next."
+    )
     longest_retry_pause_ms: float = option(30_000, number(0, INT32_MAX), "The longest pause between two attempts.")
     dead_letter_topic: str | None = option(
         None, or_none(text), "Where records go that have failed for good; None: see when_exhausted."

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.parallel.rules.offset_window import NOTHING_TAKEN, OffsetWindow
 
@@ -36,7 +37,6 @@ UNORDERED: Final = "unordered"
 ORDERS: Final = (BY_KEY, BY_PARTITION, UNORDERED)
 
 RECORD_BYTES: Final = 200  # what Python needs for a record, beside its bytes
-_LONGEST_SHIFT: Final = 40
 
 
 class Task:
@@ -78,8 +78,8 @@ class _PartitionWork:
 class ParallelWork:
     """`window`: in records, of each partition; `memory`: in bytes, of all that is taken and not done.
 
-    `retries`: how often a record is tried again; None: until it is done. The first pause is `backoff`, each further one
-    twice as long, up to `longest_backoff` (seconds).
+    `retries`: how often a record is tried again; None: until it is done. `backoff`: how long after which attempt, in
+    seconds.
     """
 
     def __init__(
@@ -88,15 +88,13 @@ class ParallelWork:
         window: int,
         memory: int,
         retries: int | None,
-        backoff: float,
-        longest_backoff: float,
+        backoff: Backoff,
     ) -> None:
         self._order = order
         self._window = window
         self._memory = memory
         self._retries = retries
         self._backoff = backoff
-        self._longest_backoff = longest_backoff
         self._partitions: dict[TopicPartition, _PartitionWork] = {}
         self._ready: deque[_Queue] = deque()
         self._delayed: list[tuple[float, int, _Queue]] = []
@@ -214,8 +212,8 @@ class ParallelWork:
             return
         if task.queue.partition.is_ending:
             return  # whoever gets the partition begins with it
-        pause = min(self._backoff * 2 ** min(task.attempts - 1, _LONGEST_SHIFT), self._longest_backoff)
-        heapq.heappush(self._delayed, (now + pause, next(self._numbers), task.queue))
+        due = now + self._backoff.after(task.attempts)
+        heapq.heappush(self._delayed, (due, next(self._numbers), task.queue))
 
     def stick(self, task: Task) -> None:
         """Leave the record as it is: nothing behind it in its queue is started, nothing from it on committed."""

@@ -118,7 +118,7 @@ class ProducerOptions(ClientOptions):
         30_000, whole_number(1, 10 * 60 * 1000), "How long one answer of a leader is waited for."
     )
     retry_backoff_ms: int = option(
-        20, whole_number(1, 60_000), "The pause after a first failure; it doubles until retry_backoff_max_ms."
+        20, whole_number(1, 60_000), "The longest pause after a first failure; it doubles until retry_backoff_max_ms."
     )
     retry_backoff_max_ms: int = option(1_000, whole_number(1, 600_000), "The longest pause between two attempts.")
     partitioner: Any = option(

@@ -19,11 +19,11 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import NO_ANSWER, reason_of
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.protocol.transaction_messages import TransactionPartition
-from raylog.api.connection.retry_policy import pause_seconds
 from raylog.api.producer.buffer.record_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
 from raylog.api.producer.rules.batch_growth import SHORTEST_SECONDS, BatchGrowth
 from raylog.api.producer.rules.delivery import BatchPart, Delivery
@@ -54,6 +54,8 @@ class PartitionSender:
         self._loop = sender.loop
         self._link = sender.link
         self._options = options
+        first, longest = options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000
+        self._backoff = Backoff(first, longest, sender.link.env.random)
         self._failures = 0
         self._last_error: RaylogError | None = None
         self._failed_leader: PartitionLeader | None = None
@@ -309,10 +311,7 @@ class PartitionSender:
         self._failed_leader = leader
         if self._pause is None:
             self._failures += 1
-            options = self._options
-            first, longest = options.retry_backoff_ms, options.retry_backoff_max_ms
-            seconds = pause_seconds(self._failures, first, longest, self._link.env.random.random())
-            self._pause = self._loop.call_later(seconds, self._end_pause)
+            self._pause = self._loop.call_later(self._backoff.after(self._failures), self._end_pause)
             self._sender.refresh_soon()
 
     def _wait_for_leader(self, leader: PartitionLeader | None) -> None:

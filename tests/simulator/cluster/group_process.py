@@ -91,7 +91,7 @@ class MemberProcess:
         self._wake: asyncio.Event | None = None
         self._tasks = BackgroundTasks(self._failed)
         self._is_polling = True
-        self.member = GroupMember(group, profile, max_poll_ms, self._draw_id, self._now_ms())
+        self.member = GroupMember(group, profile, max_poll_ms, self._draw_id, random, self._now_ms())
 
     def _draw_id(self) -> str:
         self._ids += 1

@@ -119,7 +119,7 @@ class CoordinatorProcess(Coordinator):
 
     async def _run(self) -> None:
         self.core = GroupCoordinator(
-            self._log, self._topics, self.epoch, self._wall_ms, self.off_loop, _SETTINGS,
+            self._log, self._topics, self.epoch, self._wall_ms, self.off_loop, self._world.random, _SETTINGS,
             FailingAssignors(self, self._world),
         )  # fmt: skip
         await self.core.run()

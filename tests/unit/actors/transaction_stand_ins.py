@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from random import Random
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from raylog.actors.coordinators.claimed_log import Replayed
@@ -81,6 +83,7 @@ class HandLink:
     """A `ClusterLink`: one topic, or none, and leaders that take everything, or refuse it."""
 
     def __init__(self) -> None:
+        self.env = SimpleNamespace(random=Random(5))
         self.view: TopicView | None = None
         self.newer: TopicView | None = None  # what brokers know, and `refresh` learns
         self.asked: list[tuple[PartitionLeader, Message]] = []

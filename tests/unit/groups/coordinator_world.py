@@ -25,6 +25,7 @@ from raylog.groups.records.settings import GroupSettings
 from tests.simulator.world.scheduler import MICROSECONDS, Scheduler
 from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.unit.groups.small_group import WALL_MS, ToldTopics, topic_id
+from tests.unit.longest_pauses import LongestPauses
 
 _T = TypeVar("_T")
 
@@ -105,7 +106,9 @@ class World:
         self.log = log
         self.topics = ToldTopics(**topics)
         self.settings = settings
-        self.coordinator = GroupCoordinator(log, self.topics, 5, self.wall_ms, beside, settings, assignors)
+        self.coordinator = GroupCoordinator(
+            log, self.topics, 5, self.wall_ms, beside, LongestPauses(), settings, assignors
+        )
         self.ended: asyncio.Task[BaseException] = self.loop.create_task(self.coordinator.run())
         self._sequence = 0
 

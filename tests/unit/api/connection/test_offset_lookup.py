@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
-from raylog.api.connection.leader_search import pause_after
 from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import ClusterUnreachable, OffsetNotAvailable, UnknownPartition, UnknownTopic
@@ -70,12 +69,6 @@ def test_what_does_not_get_better_is_raised_at_once_and_what_may_when_the_time_i
             await look_up(link, {P0: LATEST}, False, 3.0)
 
     consuming(main)
-
-
-def test_pauses_grow_up_to_a_bound() -> None:
-    pauses = [pause_after(failures, 1.0, 0.5) for failures in (1, 2, 3, 100)]
-    assert pauses == pytest.approx([0.005, 0.01, 0.02, 1.0])
-    assert pause_after(1, 1.0, 0.0) < pause_after(1, 1.0, 1.0)
 
 
 def test_a_question_that_waits_for_its_leader_says_why(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,9 +16,11 @@ from hypothesis.stateful import (
     rule,
 )
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.parallel.rules.offset_window import OffsetWindow
 from raylog.api.parallel.rules.parallel_work import BY_KEY, BY_PARTITION, ORDERS, UNORDERED, ParallelWork, Task
+from tests.unit.longest_pauses import LongestPauses
 
 P = [TopicPartition("t", 0), TopicPartition("t", 1)]
 WINDOW = 6
@@ -30,7 +32,7 @@ def record(partition: TopicPartition, offset: int, key: bytes | None = None) -> 
 
 
 def make(order: str = BY_KEY, *, retries: int | None = 1, memory: int = 2**40) -> ParallelWork:
-    return ParallelWork(order, WINDOW, memory, retries, backoff=1.0, longest_backoff=3.0)
+    return ParallelWork(order, WINDOW, memory, retries, Backoff(1.0, 3.0, LongestPauses()))
 
 
 def take(work: ParallelWork, *keys: bytes | None, first: int = 0, partition: TopicPartition = P[0]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
 import pytest
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.parallel.rules.parallel_work import UNORDERED, ParallelWork
 from raylog.api.parallel.shared_work import SharedWork
@@ -15,7 +17,7 @@ P = TopicPartition("t", 0)
 
 def work_with_failures() -> SharedWork:
     """One record waits to be tried again, since a while; one is running."""
-    work = SharedWork(ParallelWork(UNORDERED, 10, 2**30, None, 0.0, 0.0))
+    work = SharedWork(ParallelWork(UNORDERED, 10, 2**30, None, Backoff(0.0, 0.0, Random(1))))
     work.take({P: [ConsumerRecord("t", 0, offset, 0, 0, None, b"v", (), 0) for offset in range(2)]})
     failing, _ = work.start()
     running, _ = work.start()

@@ -26,6 +26,7 @@ from raylog.groups.records.messages import (
     grouped,
 )
 from tests.unit.groups.small_group import topic_id
+from tests.unit.longest_pauses import LongestPauses
 
 _PROFILE = Profile("", "", "test", "", 10_000, 60_000, "", ("t",), "")
 _INTERVAL_MS = 3_000
@@ -39,7 +40,7 @@ class Driver:
     def __init__(self, profile: Profile = _PROFILE, max_poll_ms: int = 60_000) -> None:
         self.now = 5_000
         self.ids = 0
-        self.member = GroupMember("g", profile, max_poll_ms, self._draw_id, self.now)
+        self.member = GroupMember("g", profile, max_poll_ms, self._draw_id, LongestPauses(), self.now)
 
     def _draw_id(self) -> str:
         self.ids += 1

@@ -33,7 +33,7 @@ class Party:
 
     def add(self, name: str, former: str = "") -> None:
         ids = iter(f"{former}{name}.{each}" for each in range(1_000_000))
-        self.members[name] = GroupMember("g", _PROFILE, 1_000_000, lambda: next(ids), self.machine.now_ms)
+        self.members[name] = GroupMember("g", _PROFILE, 1_000_000, lambda: next(ids), self.random, self.machine.now_ms)
 
     def step(self, calm: bool = False) -> None:
         name = self.random.choice(list(self.members))
