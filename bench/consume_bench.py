@@ -232,7 +232,7 @@ def _write(access: ClusterAccess) -> None:
             await asyncio.sleep(began + number / _PER_SECOND - loop.time())
             stamp = time.perf_counter_ns().to_bytes(_STAMP_BYTES, "big")
             batch = encode_batch([stamp + rest], keys=[b"0123456789"], timestamps=time.time_ns() // 1_000_000)
-            pending.add(loop.create_task(link.ask(view.partitions[0], _ALL, batch, timeout=10.0)))
+            pending.add(loop.create_task(link.ask(view.partitions[0], _ALL, batch, expect=Appended, timeout=10.0)))
             pending = {task for task in pending if not task.done()}
         await asyncio.gather(*pending)
 

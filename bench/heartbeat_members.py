@@ -32,6 +32,7 @@ from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.api.connection.client_access import link_address
 from raylog.api.connection.client_runtime import ClientEnvironment
+from raylog.groups.records.messages import GroupHeartbeatAnswer
 from raylog.storage.format.murmur2 import murmur2
 
 TOPIC: Final = "beating"
@@ -65,7 +66,7 @@ async def _asking(access: ClusterAccess) -> AsyncIterator[tuple[list[_Ask], int]
     def asking(link: ClusterLink) -> _Ask:
         async def ask(message: Message, seconds: float) -> Message:
             place = await link.find_coordinator(OFFSETS_TOPIC, PARTITION, seconds)
-            return (await link.ask(place, message, timeout=seconds)).message
+            return (await link.ask(place, message, expect=GroupHeartbeatAnswer, timeout=seconds)).message
 
         return ask
 

@@ -22,7 +22,7 @@ from raylog.actors.broker.local_replicas import LocalReplicas
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment, FindController
-from raylog.actors.kernel.stream_interface import Handler, Response, Stream
+from raylog.actors.kernel.stream_interface import Handler, Response, Stream, expected
 from raylog.actors.kernel.timers import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.protocol.control_messages import (
     FULL_BELOW_BYTES,
@@ -30,12 +30,11 @@ from raylog.actors.protocol.control_messages import (
     BrokerRegistered,
     RegisterBroker,
 )
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     ControllerFenced,
     ControllerNotReady,
     DuplicateBroker,
-    MessageUnknown,
     RaylogError,
     RemoteFailed,
     StaleBrokerEpoch,
@@ -202,10 +201,7 @@ class ControllerLink:
             await asyncio.sleep(backoff.next())
         else:
             return False
-        answer = response.message
-        if type(answer) is not BrokerRegistered:
-            kind, version, _ = pack(answer)
-            raise MessageUnknown(kind, version)
+        answer = expected(response.message, BrokerRegistered, stream.peer)
         self.controller_epoch = answer.controller_epoch
         self._check_controller()
         self.broker_epoch = answer.broker_epoch

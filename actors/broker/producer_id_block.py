@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from raylog.actors.cluster.producer_ids import BLOCK_SIZE
-from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.kernel.stream_interface import Response, expected
 from raylog.actors.protocol.control_messages import AllocateProducerIds, ProducerIdsAllocated
 from raylog.actors.protocol.messages import Message
 from raylog.errors import InvalidRequest
@@ -42,7 +42,6 @@ class ProducerIdBlock:
         fetching.result()
 
     async def _fetch(self) -> None:
-        answer = (await self._ask_controller(AllocateProducerIds(BLOCK_SIZE))).message
-        if not isinstance(answer, ProducerIdsAllocated):
-            raise InvalidRequest("The controller answered something else than a block of producer ids.")
+        told = await self._ask_controller(AllocateProducerIds(BLOCK_SIZE))
+        answer = expected(told.message, ProducerIdsAllocated, "the controller")
         self._next, self._end = answer.first, answer.end

@@ -21,13 +21,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from raylog.actors.cluster.coordinator_state import FENCING_EPOCH
-from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.kernel.backoff import Backoff
+from raylog.actors.kernel.stream_interface import Told
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.until_answered import until_answered
+from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_records import CLAIM_KEY, Entry, claim_entry
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.metadata_records import NO_RETIRED_ID
 from raylog.actors.protocol.replication_messages import (
     EARLIEST,
@@ -48,6 +52,7 @@ from raylog.errors import (
     FrameInvalid,
     LogTruncated,
     MessageUnknown,
+    NotLeader,
     RaylogError,
     StreamError,
     UnknownTopic,
@@ -69,6 +74,7 @@ _MOST_SUSPICIONS: Final = 20
 _STRAYS_TOLD: Final = 20
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer", bound=Message)
 
 
 class Replayed(NamedTuple):
@@ -105,6 +111,7 @@ class CoordinatorLog:
         self._retired_id = retired_id
         self._sequence = 0
         self._strays = 0
+        self._last_refusal = ""
         self._submitted: deque[_Submitted] = deque()
         self._has_work = asyncio.Event()  # something is submitted that waits for nothing more
         self._soon: asyncio.TimerHandle | None = None  # when it is, for what is not urgent
@@ -132,9 +139,9 @@ class CoordinatorLog:
         offset = await self._start_offset()
         last_epoch, suspicions = NO_EPOCH, 0
         while offset < end:
-            response = await self._ask(Fetch(offset, NO_EPOCH, last_epoch, 1, _FETCH_BYTES, _FETCH_WAIT_MS, False, ""))
+            question = Fetch(offset, NO_EPOCH, last_epoch, 1, _FETCH_BYTES, _FETCH_WAIT_MS, False, "")
+            response = await self._ask(question, Fetched)
             answer = response.message
-            assert isinstance(answer, Fetched)
             if answer.diverged is not None:
                 raise LogTruncated(self._topic, self._partition, offset, answer.diverged[1])
             batches = list(split_batches(response.payload)) if response.payload else []
@@ -154,7 +161,7 @@ class CoordinatorLog:
     async def _tell_suspicion(self, offset: int, error: CorruptBatch) -> None:
         """The leader looks into its own copy, and lets another one lead where that is damaged (rule 1)."""
         _log.warning("%s-%d: at offset %d it is damaged: %s", self._topic, self._partition, offset, error)
-        await self._ask(SuspectBatch(NO_EPOCH, offset))
+        await self._ask(SuspectBatch(NO_EPOCH, offset), Done)
         await asyncio.sleep(_PAUSE_SECONDS)
 
     def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
@@ -171,9 +178,7 @@ class CoordinatorLog:
             )  # fmt: skip
 
     async def _start_offset(self) -> int:
-        answer = (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False))).message
-        assert isinstance(answer, ListedOffset)
-        return answer.offset
+        return (await self._ask(ListOffset(EARLIEST, NO_EPOCH, False), ListedOffset)).message.offset
 
     # --- appending ------------------------------------------------------------------------------------------------
 
@@ -285,28 +290,35 @@ class CoordinatorLog:
 
     async def _deliver(self, batch: Bytes) -> int:
         """Append it, however often that has to be tried. Its base offset."""
-        response = await self._ask(Append(NO_EPOCH, _ACKS_ALL, int(1000 * _ASK_SECONDS)), batch)
-        answer = response.message
-        assert isinstance(answer, Appended)
-        return answer.base_offset
+        message = Append(NO_EPOCH, _ACKS_ALL, int(1000 * _ASK_SECONDS))
+        return (await self._ask(message, Appended, batch)).message.base_offset
 
-    async def _ask(self, message: Message, payload: Bytes = b"") -> Response:
+    async def _ask(self, message: Message, expect: type[_Answer], payload: Bytes = b"") -> Told[_Answer]:
         """Ask the leader until it answers. What no retry mends ends this log."""
-        last = ""
-        while True:
-            leader = self._link.leader(self._topic, self._partition)
-            try:
-                if leader is not None and leader.endpoints:
-                    return await self._link.ask(leader, message, payload, timeout=_ASK_SECONDS)
-                await self._link.find_topic(self._topic, _ASK_SECONDS)
-            except RaylogError as error:
-                if not (error.retriable or isinstance(error, (StreamError, UnknownTopic))):
-                    self._end(error)
-                    raise
-                if str(error) != last:
-                    last = str(error)
-                    _log.info("%s-%d: asked again: %s", self._topic, self._partition, error)
-            await self._link.changed(_PAUSE_SECONDS)
+        self._last_refusal = ""
+        try:
+            return await until_answered(
+                partial(self._ask_leader, message, expect, payload),
+                Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS, self._link.env.random),
+                is_final=_is_final,
+                failed=self._note_refusal,
+                pause=self._link.changed,
+            )
+        except RaylogError as error:
+            self._end(error)
+            raise
+
+    async def _ask_leader(self, message: Message, expect: type[_Answer], payload: Bytes, _: float) -> Told[_Answer]:
+        leader = self._link.leader(self._topic, self._partition)
+        if leader is not None and leader.endpoints:
+            return await self._link.ask(leader, message, payload, expect=expect, timeout=_ASK_SECONDS)
+        await self._link.find_topic(self._topic, _ASK_SECONDS)
+        raise NotLeader(self._topic, self._partition, NO_LEADER, NO_EPOCH)
+
+    def _note_refusal(self, error: RaylogError) -> None:
+        if str(error) != self._last_refusal:
+            self._last_refusal = str(error)
+            _log.info("%s-%d: asked again: %s", self._topic, self._partition, error)
 
     def _encode(self, entries: Sequence[Entry], producer_id: int, epoch: int, sequence: int) -> bytearray:
         return encode_batch(
@@ -317,6 +329,10 @@ class CoordinatorLog:
             producer_epoch=epoch,
             base_sequence=sequence,
         )
+
+
+def _is_final(error: RaylogError) -> bool:
+    return not (error.retriable or isinstance(error, (StreamError, UnknownTopic)))
 
 
 def _entries(batches: Sequence[Bytes], start: int, end: int) -> list[Replayed]:

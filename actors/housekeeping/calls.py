@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from raylog.actors.housekeeping.compaction_messages import compact_log, report_of
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.kernel.stream_interface import Response, expected
 from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperFound, LogCompacted
@@ -34,8 +34,8 @@ class HousekeeperCalls:
 
     async def compact(self, plan: CompactionPlan) -> CompactionReport:
         """StreamError, or RemoteFailed with what the compaction died of: nothing was done that matters."""
-        found = (await self._ask_broker(FindHousekeeper())).message
-        if not isinstance(found, HousekeeperFound) or not found.endpoints:
+        found = expected((await self._ask_broker(FindHousekeeper())).message, HousekeeperFound, "the broker")
+        if not found.endpoints:
             raise StreamNotOpen("the housekeeping process", "the broker knows of none")
         stream = await self._env.dial(Endpoint.parse(found.endpoints[0]), "replica", refuse_all)
         try:
@@ -44,6 +44,4 @@ class HousekeeperCalls:
             await stream.close(timeout=0)
             raise
         await stream.close(timeout=0)
-        if not isinstance(answer.message, LogCompacted):
-            raise StreamNotOpen("the housekeeping process", "it does not answer as it should")
-        return report_of(answer.message, plan)
+        return report_of(expected(answer.message, LogCompacted, stream.peer), plan)

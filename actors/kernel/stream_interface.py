@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
+from raylog.errors import AnswerUnexpected
 from raylog.storage.format.record_batch import Bytes, MutableBytes
 
 
@@ -34,6 +35,26 @@ class Response:
 
     message: Message
     payload: Bytes = b""
+
+
+_Kind = TypeVar("_Kind", bound=Message)
+_Told_co = TypeVar("_Told_co", bound=Message, covariant=True)
+
+
+class Told(Protocol[_Told_co]):
+    """A `Response` whose message is of a known kind."""
+
+    @property
+    def message(self) -> _Told_co: ...
+    @property
+    def payload(self) -> Bytes: ...
+
+
+def expected(answer: Message, kind: type[_Kind], peer: str) -> _Kind:
+    """Return the answer of that peer, which has to be of that kind: AnswerUnexpected."""
+    if type(answer) is not kind:
+        raise AnswerUnexpected(peer, kind.__name__, type(answer).__name__)
+    return answer
 
 
 Answer: TypeAlias = Response | None

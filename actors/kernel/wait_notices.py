@@ -98,7 +98,8 @@ class LoopNotices(WaitNotices):
 
 
 class Wait:
-    """One wait on an event loop: for an answer that is asked for again and again. It begins when it is made."""
+    """One wait on an event loop: for an answer that is asked for again and again. It begins when it is made, and ends
+    with its `with`."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -111,7 +112,10 @@ class Wait:
             self._notices = LoopNotices()
         self._notices.waits(self._what, error, self._began)
 
-    def over(self) -> None:
+    def __enter__(self) -> Wait:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._notices is not None:
             self._notices.close()
 

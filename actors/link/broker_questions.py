@@ -24,11 +24,11 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.stream_interface import Stream, expected
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.rules.topic_cache import nearest_first
 from raylog.actors.link.stream_pool import Endpoints, StreamPool
@@ -52,6 +52,7 @@ _SPARE_SECONDS: Final = 1.0  # between looks whether there is a broker more than
 
 _log = logging.getLogger(__name__)
 
+_Answer = TypeVar("_Answer", bound=Message)
 FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
 
 
@@ -133,23 +134,22 @@ class BrokerQuestions:
         self._loop = asyncio.get_running_loop()
         self._asked = 0
 
-    async def ask(self, message: Message, timeout: float) -> Response:
-        """What the first broker answers.
+    async def ask(self, message: Message, expect: type[_Answer], timeout: float) -> _Answer:
+        """Return what the first broker answers.
 
         ClusterUnreachable: none did in time. PeerNotAdmitted: none takes this client. ControlError: all refuse it.
         """
-        wait = Wait(f"an answer of a broker at {self._brokers}")
-        try:
-            return await self._ask_all(message, timeout, wait)
-        finally:
-            wait.over()
+        with Wait(f"an answer of a broker at {self._brokers}") as wait:
+            return await self._ask_all(message, expect, timeout, wait)
 
-    async def _ask_all(self, message: Message, timeout: float, wait: Wait) -> Response:
+    async def _ask_all(self, message: Message, expect: type[_Answer], timeout: float, wait: Wait) -> _Answer:
+        """Ask in rounds. `until_answered` asks one after the other, and raises the last error; here several brokers are
+        asked at once, and what all of a round have said decides what is raised."""
         deadline = self._loop.time() + timeout
         refusals = 0
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         while True:
-            answer, errors = await self._round(message, deadline)
+            answer, errors = await self._round(message, expect, deadline)
             if answer is not None:
                 return answer
             refusals = refusals + 1 if errors and all(isinstance(each, PeerNotAdmitted) for each in errors) else 0
@@ -160,15 +160,17 @@ class BrokerQuestions:
             await self._brokers.find_again()
             await asyncio.sleep(min(backoff.next(), left))
 
-    async def _round(self, message: Message, deadline: float) -> tuple[Response | None, list[RaylogError]]:
+    async def _round(
+        self, message: Message, expect: type[_Answer], deadline: float
+    ) -> tuple[_Answer | None, list[RaylogError]]:
         """Ask all of them, one after the other, until one answers."""
         waiting = self._in_turn()
-        running: list[asyncio.Task[Response]] = []
+        running: list[asyncio.Task[_Answer]] = []
         errors: list[RaylogError] = []
         try:
             while (waiting or running) and (left := deadline - self._loop.time()) > 0:
                 if waiting:
-                    running.append(self._loop.create_task(self._ask_at(waiting.popleft(), message, left)))
+                    running.append(self._loop.create_task(self._ask_at(waiting.popleft(), message, expect, left)))
                 await asyncio.wait(
                     running, timeout=min(_NEXT_SECONDS, left) if waiting else left, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -194,13 +196,14 @@ class BrokerQuestions:
         turned.sort(key=self._pool.is_paused)
         return deque(turned)
 
-    async def _ask_at(self, broker: Endpoints, message: Message, timeout: float) -> Response:
+    async def _ask_at(self, broker: Endpoints, message: Message, expect: type[_Answer], timeout: float) -> _Answer:
         deadline = self._loop.time() + timeout
         stream: Stream = await self._pool.get(broker, timeout)
         try:
-            return await stream.request(message, timeout=max(deadline - self._loop.time(), 0.0))
+            answer = await stream.request(message, timeout=max(deadline - self._loop.time(), 0.0))
         except RemoteFailed as error:
             raise error.error or error from None
+        return expected(answer.message, expect, stream.peer)
 
     def _verdict(self, errors: Sequence[RaylogError], timeout: float) -> RaylogError:
         for error in errors:
@@ -286,8 +289,8 @@ class MetadataWatch:
         while True:
             topics = self._topics()
             newer_than = version if topics == of_topics else -1
-            answer = (await stream.request(GetMetadata(topics, newer_than, _WAIT_MS), timeout=_ANSWER_SECONDS)).message
-            assert isinstance(answer, Metadata)
+            told = await stream.request(GetMetadata(topics, newer_than, _WAIT_MS), timeout=_ANSWER_SECONDS)
+            answer = expected(told.message, Metadata, stream.peer)
             self._learn(answer, topics)
             if answer.version <= newer_than and answer.version < self._version():
                 return PeerUnreachable(stream.peer, "it does not know what other brokers know")

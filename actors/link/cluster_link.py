@@ -14,19 +14,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.stream_interface import Stream, Told
 from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.actors.link.stream_pool import LeaderRequests, StreamPool, replaced
 from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Done, Message
 from raylog.errors import (
+    AnswerUnexpected,
     CoordinatorNotReady,
     MessageUnknown,
     PeerNotAdmitted,
@@ -48,6 +49,7 @@ _CLOSE_SECONDS: Final = 1.0
 _KNOW_LESS: Final = "those that answer know less of the cluster than others have told before"
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer", bound=Message)
 
 
 class ClusterLink:
@@ -133,10 +135,7 @@ class ClusterLink:
         ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: nobody can say.
         """
         self._check()
-        answer = (await self._questions.ask(FindTopicById(topic_id), timeout)).message
-        if not isinstance(answer, TopicFoundById):
-            raise _not_understood(answer)
-        return not answer.name
+        return not (await self._questions.ask(FindTopicById(topic_id), TopicFoundById, timeout)).name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         """Who serves the ids of this hash. The internal topic is made where it is not there yet.
@@ -146,7 +145,7 @@ class ClusterLink:
         deadline = self._loop.time() + timeout
         self._check()
         if self._cache.topic(topic) is None:
-            await self._questions.ask(EnsureCoordinators(topic), timeout)
+            await self._questions.ask(EnsureCoordinators(topic), Done, timeout)
         partitions = (await self.find_topic(topic, max(deadline - self._loop.time(), 0.0))).partitions
         number = hashed % len(partitions)
         while True:
@@ -222,11 +221,14 @@ class ClusterLink:
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
-        """Ask that leader. An error of the other side that is one of raylog's is raised as itself.
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[_Answer], timeout: float
+    ) -> Told[_Answer]:
+        """Ask that leader for an answer of that kind. An error of raylog's on the other side is raised as itself.
 
         PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent. StreamClosed, RequestTimedOut: the
         outcome is unknown (rule 27), also where the request was given up because a newer leader epoch is known.
+        AnswerUnexpected: another kind of answer came; the outcome is unknown.
         Requests to one leader are sent in the order in which they were asked.
         """
         stream = self._pool.open(leader.endpoints)
@@ -236,7 +238,7 @@ class ClusterLink:
             timeout = max(deadline - self._loop.time(), 0.0)
         reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=timeout)
         try:
-            response: Response = await self._requests.sent(reply, leader)
+            response: Told[_Answer] = await self._requests.sent(reply, leader)
         except RemoteFailed as error:
             if _is_stranger(leader, error.error):  # that port is another process's by now
                 wanted = f"{leader.topic}-{leader.partition}"
@@ -249,6 +251,8 @@ class ClusterLink:
         except RequestTimedOut:
             self._pool.check(leader.endpoints)
             raise
+        if type(response.message) is not expect:
+            raise AnswerUnexpected(stream.peer, expect.__name__, type(response.message).__name__)
         return response
 
     async def connect(self, leader: PartitionLeader, timeout: float) -> None:
@@ -269,10 +273,7 @@ class ClusterLink:
         Where an answer is lost another broker is asked, and one id is never used.
         """
         self._check()
-        answer = (await self._questions.ask(AllocateProducerIds(1), timeout)).message
-        if type(answer) is not ProducerIdsAllocated:
-            raise _not_understood(answer)
-        return answer.first
+        return (await self._questions.ask(AllocateProducerIds(1), ProducerIdsAllocated, timeout)).first
 
     async def close(self) -> None:
         """What is in flight ends in StreamClosed."""
@@ -317,23 +318,19 @@ class ClusterLink:
 
     async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
         """What one broker tells."""
-        return await self._told(GetMetadata(topics, -1, 0), timeout)
+        return await self._questions.ask(GetMetadata(topics, -1, 0), Metadata, timeout)
 
     async def _up_to_date(self, topics: tuple[str, ...], timeout: float) -> Metadata:
         """What a broker tells that knows no less than this client has heard of, from any of them."""
         deadline = self._loop.time() + timeout
         newest = self._cache.version
         question = GetMetadata(topics, newest - 1, round(1000 * _LOOK_AGAIN_SECONDS))
-        while (answer := await self._told(question, max(deadline - self._loop.time(), 0.0))).version < newest:
+        while True:
+            answer = await self._questions.ask(question, Metadata, max(deadline - self._loop.time(), 0.0))
+            if answer.version >= newest:
+                return answer
             if self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
                 raise self._questions.unreachable(timeout, _KNOW_LESS)
-        return answer
-
-    async def _told(self, question: GetMetadata, timeout: float) -> Metadata:
-        answer = (await self._questions.ask(question, timeout)).message
-        if type(answer) is not Metadata:
-            raise _not_understood(answer)
-        return answer
 
     def _learn(self, answer: Metadata, asked: tuple[str, ...]) -> None:
         is_newer = answer.version > self._cache.version
@@ -369,11 +366,6 @@ def _was_seen(task: asyncio.Task[Metadata]) -> None:
     """Everybody who waited may have gone: then its failure is nobody's, and nothing for the log."""
     if not task.cancelled():
         task.exception()
-
-
-def _not_understood(answer: Message) -> MessageUnknown:
-    kind, version, _ = pack(answer)
-    return MessageUnknown(kind, version)
 
 
 def _is_stranger(asked: PartitionLeader, error: RaylogError | None) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import expected
 from raylog.actors.kernel.stream_requests import refuse_all
+from raylog.actors.link.until_answered import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
 from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import DeleteRecords, RecordsDeleted
 from raylog.config import TopicConfig
@@ -21,15 +26,20 @@ from raylog.errors import (
     NotLeader,
     PeerUnreachable,
     PolicyViolation,
+    RaylogError,
     RemoteFailed,
     StreamError,
     UnknownPartition,
     UnknownTopic,
 )
 
-_AGAIN_SECONDS: Final = 0.2
+_PAUSE_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 1.0
+_PASSING: Final = (NotLeader, EligibleLeadersNotAvailable, StreamError)
+_Answer = TypeVar("_Answer", bound=Message)
 Partition: TypeAlias = tuple[str, int]
+
+_log = logging.getLogger(__name__)
 
 
 def check_deletable(topic: str, config: TopicConfig) -> None:
@@ -64,16 +74,17 @@ async def _delete(
     env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
 ) -> int:
     """Until it is done or the time is over: to do it twice is the same as to do it once."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    while True:
-        left = deadline - loop.time()
-        try:
-            return await _delete_once(env, brokers, partition, offset, node_id, left)
-        except (NotLeader, EligibleLeadersNotAvailable, StreamError):
-            if loop.time() + _AGAIN_SECONDS >= deadline:
-                raise
-        await asyncio.sleep(_AGAIN_SECONDS)
+    return await until_answered(
+        partial(_delete_once, env, brokers, partition, offset, node_id),
+        Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS, env.random),
+        is_final=_is_final,
+        failed=partial(_log.debug, "Records of %s are not deleted yet: %s", partition),
+        seconds=timeout,
+    )
+
+
+def _is_final(error: RaylogError) -> bool:
+    return not isinstance(error, _PASSING)
 
 
 async def _delete_once(
@@ -86,9 +97,7 @@ async def _delete_once(
     near = metadata.node_id == node_id
     target = next(each for each in map(Endpoint.parse, metadata.endpoints) if each.is_unix == near)
     request = DeleteRecords(offset, max(1, int(timeout * 1000)))
-    answer = await _ask(env, target, request, timeout, topic_id, number)
-    assert isinstance(answer, RecordsDeleted)
-    return answer.log_start_offset
+    return (await _ask(env, target, request, RecordsDeleted, timeout, topic_id, number)).log_start_offset
 
 
 async def _leader_of(
@@ -109,21 +118,24 @@ async def _leader_of(
 
 async def _metadata(env: Environment, broker: Endpoint, topic: str, timeout: float) -> Metadata | None:
     try:
-        answer = await asyncio.wait_for(_ask(env, broker, GetMetadata((topic,), -1, 0), timeout), timeout)
+        return await asyncio.wait_for(_ask(env, broker, GetMetadata((topic,), -1, 0), Metadata, timeout), timeout)
     except (StreamError, MetadataNotReady, asyncio.TimeoutError):
         return None  # another one may live, and know
-    assert isinstance(answer, Metadata)
-    return answer
 
 
 async def _ask(
-    env: Environment, endpoint: Endpoint, request: Message, timeout: float, topic_id: bytes = b"", partition: int = -1
-) -> Message:
+    env: Environment,
+    endpoint: Endpoint,
+    request: Message,
+    expect: type[_Answer],
+    timeout: float,
+    topic_id: bytes = NO_TOPIC,
+    partition: int = NO_PARTITION,
+) -> _Answer:
     stream = await env.dial(endpoint, "admin", refuse_all)
     try:
-        if topic_id:
-            return (await stream.request(request, topic_id=topic_id, partition=partition, timeout=timeout)).message
-        return (await stream.request(request, timeout=timeout)).message
+        told = await stream.request(request, topic_id=topic_id, partition=partition, timeout=timeout)
+        return expected(told.message, expect, stream.peer)
     except RemoteFailed as error:
         if error.error is None:
             raise

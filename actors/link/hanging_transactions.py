@@ -6,15 +6,18 @@ What must stay true: it is repeated until it is taken, since to say it twice is 
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.until_answered import until_answered
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import ResolveStaged
@@ -29,10 +32,12 @@ from raylog.errors import (
 )
 
 _ASK_SECONDS: Final = 5.0
-_AGAIN_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.1
 _FINAL: Final = (
     UnknownTopic, UnknownPartition, PeerNotAdmitted, ClusterUnreachable, ProducerFenced, CoordinatorFenced,
 )  # fmt: skip
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,31 +67,31 @@ async def end_over(link: ClusterLink, hanging: Hanging, timeout: float) -> None:
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted, ProducerFenced, CoordinatorFenced; or, when the
     time is over, what came last.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    while True:
-        try:
-            await _say(link, hanging, max(0.0, min(deadline - loop.time(), _ASK_SECONDS)))
-            return
-        except _FINAL:
-            raise
-        except RaylogError:
-            if loop.time() + _AGAIN_SECONDS >= deadline:
-                raise
-        await link.changed(_AGAIN_SECONDS)
+    await until_answered(
+        partial(_say, link, hanging),
+        Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS, link.env.random),
+        is_final=_is_final,
+        failed=partial(_log.debug, "%s is not ended yet: %s", hanging),
+        pause=link.changed,
+        seconds=timeout,
+    )
 
 
-async def _say(link: ClusterLink, hanging: Hanging, seconds: float) -> None:
+def _is_final(error: RaylogError) -> bool:
+    return isinstance(error, _FINAL)
+
+
+async def _say(link: ClusterLink, hanging: Hanging, left: float) -> None:
+    seconds = min(left, _ASK_SECONDS)
     view = await link.find_topic(hanging.topic, seconds)
     if hanging.partition >= len(view.partitions):
         raise UnknownPartition(hanging.topic, hanging.partition)
-    message: Message
     if hanging.is_staged:
         place = await link.find_coordinator(OFFSETS_TOPIC, hanging.partition, seconds)
-        message = ResolveStaged(hanging.producer_id, hanging.epoch, hanging.coordinator_epoch, False)
-        await link.ask(place, message, timeout=seconds)
+        resolve = ResolveStaged(hanging.producer_id, hanging.epoch, hanging.coordinator_epoch, False)
+        await link.ask(place, resolve, expect=Done, timeout=seconds)
         return
-    message = WriteMarker(
+    marker = WriteMarker(
         hanging.producer_id, hanging.epoch + 1, hanging.coordinator_epoch, False, round(1000 * _ASK_SECONDS)
     )
-    await link.ask(view.partitions[hanging.partition], message, timeout=seconds)
+    await link.ask(view.partitions[hanging.partition], marker, expect=Done, timeout=seconds)

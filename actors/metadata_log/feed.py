@@ -14,14 +14,14 @@ from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.kernel.stream_interface import Stream, expected
 from raylog.actors.metadata_log.rules.quorum import common_end
 from raylog.actors.metadata_log.rules.tail import LogTail
 from raylog.actors.protocol.control_messages import AppendMetadata, InstallSnapshot, MetadataAppended
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.config import MIB
-from raylog.errors import ControllerFenced, MessageUnknown, RaylogError, RemoteFailed, StreamClosed, StreamNotOpen
+from raylog.errors import ControllerFenced, RaylogError, RemoteFailed, StreamClosed, StreamNotOpen
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,8 @@ class BrokerFeed:
     async def _send(self, outgoing: _Outgoing) -> bool:
         """Whether to go on."""
         try:
-            response = await self.stream.request(outgoing.message, outgoing.payload, timeout=outgoing.timeout)
+            told = await self.stream.request(outgoing.message, outgoing.payload, timeout=outgoing.timeout)
+            answer = expected(told.message, MetadataAppended, self.stream.peer)
         except (StreamClosed, StreamNotOpen):
             return False
         except RaylogError as error:
@@ -127,11 +128,6 @@ class BrokerFeed:
                 self._source.fence(error.error.current)
                 return False
             await self._pause_after(error)
-            return True
-        answer = response.message
-        if type(answer) is not MetadataAppended:
-            kind, message_version, _ = pack(answer)
-            await self._pause_after(MessageUnknown(kind, message_version))
             return True
         self._backoff.reset()
         self.member = member = self.broker_id, answer.directory_id

@@ -14,16 +14,15 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.stream_interface import Response, Stream, expected
 from raylog.actors.metadata_log.copy import SNAPSHOT
 from raylog.actors.metadata_log.directory_marks import outdated_voters, recorded_marks
 from raylog.actors.metadata_log.rules.quorum import PromisedLog, choose_log, may_form, next_controller_epoch
 from raylog.actors.metadata_log.rules.tail import LogTail, MetadataSnapshot, decode_batches
 from raylog.actors.protocol.control_messages import MetadataRead, Promise, Promised, ReadMetadata
-from raylog.actors.protocol.messages import pack
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.config import MIB
-from raylog.errors import MessageUnknown, MetadataNotBlank, MetadataQuorumUnavailable, OffsetOutOfRange, RaylogError
+from raylog.errors import MetadataNotBlank, MetadataQuorumUnavailable, OffsetOutOfRange, RaylogError
 from raylog.storage.format.record_batch import Bytes
 
 _log = logging.getLogger(__name__)
@@ -189,10 +188,7 @@ class PromiseRounds:
 
     async def _read(self, stream: Stream, message: ReadMetadata) -> tuple[MetadataRead, Bytes]:
         response = await stream.request(message, timeout=_READ_SECONDS)
-        if type(response.message) is not MetadataRead:
-            kind, version, _ = pack(response.message)
-            raise MessageUnknown(kind, version)
-        return response.message, response.payload
+        return expected(response.message, MetadataRead, stream.peer), response.payload
 
     def _seconds_left(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()

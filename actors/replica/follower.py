@@ -22,7 +22,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Answer, Handler, Request, Response, Stream
+from raylog.actors.kernel.stream_interface import Answer, Handler, Request, Response, Stream, expected
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.replication_messages import (
@@ -182,9 +182,9 @@ class FollowerRole:
 
     async def _take(self, response: Response) -> bool:
         """Apply the answer to a pull. Whether the leader pushes from here on."""
-        answer, log = response.message, self._log
-        if not isinstance(answer, Pulled) or answer.leader_epoch != self.epoch:
-            raise FrameInvalid(f"A pull was answered with {answer}.")
+        answer, log = expected(response.message, Pulled, f"broker {self.leader.broker_id}"), self._log
+        if answer.leader_epoch != self.epoch:
+            raise FrameInvalid(f"A pull in epoch {self.epoch} was answered with {answer}.")
         if answer.diverged is not None:
             await self._truncate(truncation_offset(log.epochs, log.log_end_offset, answer.diverged))
             return False

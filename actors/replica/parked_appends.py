@@ -33,6 +33,7 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, pass_on
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.replication_messages import AppendTransactional, OpenTransactions, WriteMarker
 from raylog.actors.protocol.transaction_messages import AddPartition
@@ -314,7 +315,7 @@ class TransactionJoins:
             self._link = ClusterLink(self._env, [self._broker], self._node_id)
         hashed = coordinator_hash(asked.transactional_id)
         place = await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _FIND_SECONDS)
-        await self._link.ask(place, asked, timeout=_ASK_SECONDS)
+        await self._link.ask(place, asked, expect=Done, timeout=_ASK_SECONDS)
 
     async def close(self) -> None:
         if self._link is not None:

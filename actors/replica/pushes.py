@@ -22,8 +22,8 @@ from raylog.actors.protocol.replication_messages import Pull, Pulled, PullInstea
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.rules.replication import FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.errors import (
+    AnswerUnexpected,
     DiskFull,
-    FrameInvalid,
     NotLeader,
     OffsetOutOfRange,
     RemoteFailed,
@@ -209,7 +209,8 @@ class FollowerPushes:
             return
         answer = reply.message
         if not isinstance(answer, Pushed):
-            self._failed(following, FrameInvalid(f"A push was answered with {type(answer).__name__}."))
+            broker = f"broker {cursor.follower[0]}"
+            self._failed(following, AnswerUnexpected(broker, Pushed.__name__, type(answer).__name__))
         elif answer.accepted:
             end = answer.log_end_offset
             self._holds(cursor.follower, cursor.holds(end), told_start if end >= told_start else 0)

@@ -30,8 +30,10 @@ from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
 from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
+from raylog.actors.link.until_answered import until_answered
+from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Done, Message, pack
 from raylog.actors.protocol.names import OFFSETS_TOPIC, check_transactional_id, group_hash
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import (
@@ -75,6 +77,7 @@ from raylog.errors import (
     FrameInvalid,
     InvalidTransactionState,
     MessageUnknown,
+    NotLeader,
     ProducerFenced,
     RaylogError,
     StaleTransaction,
@@ -389,27 +392,42 @@ class TransactionMarkers:
         await asyncio.gather(*work)
 
     async def _write(self, record: TransactionRecord, partition: TransactionPartition) -> None:
-        name = f"{partition[0]}-{partition[2]}"
+        attempt = partial(self._try_to_write, record, partition)
+        await self._until_done(attempt, f"{_name(partition)} has no marker yet", self._link.changed)
+
+    async def _resolve(self, record: TransactionRecord, hashed: int) -> None:
+        """Resolve what all groups of one coordinator of groups have staged."""
+        attempt = partial(self._try_to_resolve, record, hashed)
+        not_yet = f"Staged offsets of producer {record.marker_id} are not resolved yet"
+        await self._until_done(attempt, not_yet, asyncio.sleep)
+
+    async def _until_done(
+        self, attempt: Callable[[float], Awaitable[None]], not_yet: str, pause: Callable[[float], Awaitable[object]]
+    ) -> None:
+        await until_answered(
+            attempt,
+            Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._link.env.random),
+            is_final=_never,
+            failed=partial(_log.info, "%s: %s", not_yet),
+            pause=pause,
+        )
+
+    async def _try_to_write(self, record: TransactionRecord, partition: TransactionPartition, _: float) -> None:
+        """Have a marker written to this partition, unless it is gone or has a later word. Or raise why not yet."""
         commits = record.phase == Phase.PREPARE_COMMIT
         message = WriteMarker(record.marker_id, record.marker_epoch, self._term, commits, int(1000 * _ASK_SECONDS))
-        backoff = self._backoff()
-        while True:
-            try:
-                leader = self._leader(partition)
-                if leader is None:
-                    if await self._link.is_deleted(partition[1], _ASK_SECONDS):
-                        _log.info("%s is gone, and needs no marker of producer %d.", name, record.marker_id)
-                        return
-                    await self._learn(partition[0])
-                elif leader.endpoints:
-                    await self._link.ask(leader, message, timeout=_ASK_SECONDS)
-                    return
-            except (CoordinatorFenced, ProducerFenced) as error:
-                _log.info("%s has a later word on producer %d: %s", name, record.marker_id, error)
+        leader = self._leader(partition)
+        if leader is None:
+            if await self._link.is_deleted(partition[1], _ASK_SECONDS):
+                _log.info("%s is gone, and needs no marker of producer %d.", _name(partition), record.marker_id)
                 return
-            except RaylogError as error:
-                _log.info("%s has no marker yet: %s", name, error)
-            await self._link.changed(backoff.next())
+            await self._learn(partition[0])
+        if leader is None or not leader.endpoints:
+            raise NotLeader(partition[0], partition[2], NO_LEADER, _NO_EPOCH)
+        try:
+            await self._link.ask(leader, message, expect=Done, timeout=_ASK_SECONDS)
+        except (CoordinatorFenced, ProducerFenced) as error:
+            _log.info("%s has a later word on producer %d: %s", _name(partition), record.marker_id, error)
 
     def _leader(self, partition: TransactionPartition) -> PartitionLeader | None:
         """The leader of the partition. None: not known here, perhaps not yet, or an earlier one has its name."""
@@ -425,22 +443,20 @@ class TransactionMarkers:
         else:
             await self._link.refresh(_ASK_SECONDS)
 
-    async def _resolve(self, record: TransactionRecord, hashed: int) -> None:
-        """Tell one coordinator of groups about all of its groups at once. It knows transactions by their own epochs."""
+    async def _try_to_resolve(self, record: TransactionRecord, hashed: int, _: float) -> None:
+        """Tell one coordinator of groups how the transaction ended. It knows transactions by their own epochs."""
         commits = record.phase == Phase.PREPARE_COMMIT
         message = ResolveStaged(record.marker_id, record.marker_epoch - 1, self._term, commits)
-        backoff = self._backoff()
-        while True:
-            try:
-                place = await self._link.find_coordinator(OFFSETS_TOPIC, hashed, _ASK_SECONDS)
-                await self._link.ask(place, message, timeout=_ASK_SECONDS)
-                return
-            except (CoordinatorFenced, StaleTransaction) as error:
-                _log.info("A group coordinator has a later word on producer %d: %s", record.marker_id, error)
-                return
-            except RaylogError as error:
-                _log.info("Staged offsets of producer %d are not resolved yet: %s", record.marker_id, error)
-            await asyncio.sleep(backoff.next())
+        try:
+            place = await self._link.find_coordinator(OFFSETS_TOPIC, hashed, _ASK_SECONDS)
+            await self._link.ask(place, message, expect=Done, timeout=_ASK_SECONDS)
+        except (CoordinatorFenced, StaleTransaction) as error:
+            _log.info("A group coordinator has a later word on producer %d: %s", record.marker_id, error)
 
-    def _backoff(self) -> Backoff:
-        return Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._link.env.random)
+
+def _name(partition: TransactionPartition) -> str:
+    return f"{partition[0]}-{partition[2]}"
+
+
+def _never(_: RaylogError) -> bool:
+    return False

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
 from raylog.api.admin.rules.group_descriptions import (
@@ -20,7 +20,7 @@ from raylog.api.admin.rules.group_descriptions import (
     GroupPartition,
     MemberDescription,
 )
-from raylog.api.connection.group_calls import GroupCalls, offset_of, unexpected
+from raylog.api.connection.group_calls import GroupCalls, offset_of
 from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupNotEmpty, OffsetBeyondEnd, RaylogError, UnknownGroup, UnknownPartition, UnknownTopic
@@ -46,6 +46,8 @@ from raylog.groups.records.refusals import error_of
 from raylog.groups.records.settings import check_group_id
 
 _END_SECONDS: Final = 5.0  # a partition that nobody leads does not hold up what is told of its group
+
+_Answer = TypeVar("_Answer", bound=Message)
 
 
 class ResetTo(NamedTuple):
@@ -90,9 +92,7 @@ class GroupAdministration:
         return tuple(sorted((each for found in answers for each in found), key=lambda each: each.group_id))
 
     async def _listed_by(self, number: int) -> list[GroupListing]:
-        answer = await GroupCalls(self._link, "", number).ask_until(ListGroups(), self._left())
-        if not isinstance(answer, GroupsListed):
-            raise unexpected(answer)
+        answer = await GroupCalls(self._link, "", number).ask_until(ListGroups(), GroupsListed, self._left())
         return [GroupListing(*each) for each in answer.groups]
 
     async def describe(self, group: str) -> GroupDescription:
@@ -121,13 +121,13 @@ class GroupAdministration:
 
     async def delete(self, group: str) -> None:
         """Raises UnknownGroup, GroupNotEmpty."""
-        await self._ask_existing(group, DeleteGroup(group))
+        await self._ask_existing(group, DeleteGroup(group), Done)
 
     async def remove_members(
         self, group: str, members: Collection[str], instances: Collection[str], reason: str
     ) -> None:
         """Raises UnknownGroup, UnknownMember."""
-        await self._ask_existing(group, RemoveMembers(group, tuple(members), tuple(instances), reason))
+        await self._ask_existing(group, RemoveMembers(group, tuple(members), tuple(instances), reason), Done)
 
     async def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raises GroupNotEmpty, UnknownTopic, UnknownPartition, OffsetBeyondEnd."""
@@ -143,13 +143,13 @@ class GroupAdministration:
             for partition, given in sorted(offsets.items())
         ]
         for portion in portions(entries):
-            _all_done(await self._ask(group, AlterOffsets(group, portion)))
+            _all_done(await self._ask(group, AlterOffsets(group, portion), OffsetsCommitted))
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Raises UnknownGroup; GroupNotEmpty of topics that members read."""
         await self._learn_topics()
         ids = [self._id_of(each) for each in partitions]
-        _all_done(await self._ask_existing(group, DeleteOffsets(group, grouped(ids))))
+        _all_done(await self._ask_existing(group, DeleteOffsets(group, grouped(ids)), OffsetsCommitted))
 
     async def reset(
         self,
@@ -229,23 +229,20 @@ class GroupAdministration:
     def _left(self) -> float:
         return max(0.0, self._deadline - self._loop.time())
 
-    async def _ask(self, group: str, message: Message) -> Message:
-        return await GroupCalls(self._link, group).ask_until(message, self._left())
+    async def _ask(self, group: str, message: Message, expect: type[_Answer]) -> _Answer:
+        return await GroupCalls(self._link, group).ask_until(message, expect, self._left())
 
-    async def _ask_existing(self, group: str, message: Message) -> Message:
+    async def _ask_existing(self, group: str, message: Message, expect: type[_Answer]) -> _Answer:
         """Ask the coordinator, but do not make the topic of groups for this where there are no groups at all."""
         check_group_id(group)
         try:
             await self._link.find_topic(OFFSETS_TOPIC, self._left())
         except UnknownTopic:
             raise UnknownGroup(group) from None
-        return await self._ask(group, message)
+        return await self._ask(group, message, expect)
 
     async def _told(self, group: str) -> GroupDescribed:
-        answer = await self._ask_existing(group, DescribeGroup(group))
-        if not isinstance(answer, GroupDescribed):
-            raise unexpected(answer)
-        return answer
+        return await self._ask_existing(group, DescribeGroup(group), GroupDescribed)
 
     async def _learn_topics(self) -> None:
         views = await self._link.list_topics(self._left())
@@ -308,8 +305,6 @@ def _partition(
     return GroupPartition(partition, member_id, committed, end, lag)
 
 
-def _all_done(answer: Message) -> None:
-    if not isinstance(answer, OffsetsCommitted):
-        raise unexpected(answer)
+def _all_done(answer: OffsetsCommitted) -> None:
     for refusal in answer.refused:
         raise error_of(refusal)

@@ -235,17 +235,14 @@ class TransactionAdministration:
     async def _ask_group_coordinator(
         self, partition: TopicPartition, message: Message, expected: type[_Answer], seconds: float
     ) -> _Answer:
-        answer = await GroupCalls(self._link, "", partition.partition).ask_until(message, seconds)
-        assert isinstance(answer, expected), answer
-        return answer
+        return await GroupCalls(self._link, "", partition.partition).ask_until(message, expected, seconds)
 
     async def _ask_leader(
         self, partition: TopicPartition, message: Message, expected: type[_Answer], seconds: float
     ) -> _Answer:
         async def ask(leader: PartitionLeader, timeout: float) -> _Answer:
-            answer = (await self._link.ask(leader, message, timeout=min(timeout, _ASK_SECONDS))).message
-            assert isinstance(answer, expected), answer
-            return answer
+            told = await self._link.ask(leader, message, expect=expected, timeout=min(timeout, _ASK_SECONDS))
+            return told.message
 
         return await ask_until_answered(self._link, partition, ask, seconds)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.link.until_answered import until_answered
+from raylog.actors.protocol.control_messages import NO_LEADER
+from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
@@ -66,46 +69,67 @@ async def ask_until_answered(
 
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
     """
-    wait = Wait(f"an answer of the leader of {partition}")
-    try:
-        return await _until_answered(link, partition, ask, timeout, wait)
-    finally:
-        wait.over()
+    with Wait(f"an answer of the leader of {partition}") as wait:
+        question = _Question(link, partition, ask, timeout, wait)
+        return await until_answered(
+            question.ask,
+            Backoff(FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS, link.env.random),
+            is_final=_is_final,
+            failed=question.failed,
+            pause=question.pause,
+            seconds=timeout,
+        )
 
 
-async def _until_answered(
-    link: ClusterLink,
-    partition: TopicPartition,
-    ask: Callable[[PartitionLeader, float], Awaitable[_Answer]],
-    timeout: float,
-    wait: Wait,
-) -> _Answer:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    last: RaylogError = NotLeader(*partition, -1, -1)
-    backoff = Backoff(FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS, link.env.random)
-    while (left := deadline - loop.time()) > 0:
-        leader = None
+class _Question(Generic[_Answer]):
+    """A question to whoever leads a partition, and what became of it the last time."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        partition: TopicPartition,
+        ask: Callable[[PartitionLeader, float], Awaitable[_Answer]],
+        timeout: float,
+        wait: Wait,
+    ) -> None:
+        self._link = link
+        self._partition = partition
+        self._ask = ask
+        self._wait = wait
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout
+        self._tried: PartitionLeader | None = None
+        self._last: RaylogError = NotLeader(*partition, NO_LEADER, NO_EPOCH)
+
+    async def ask(self, left: float) -> _Answer:
+        self._tried = None
+        while (leader := await leader_of(self._link, self._partition, left)) is None:
+            self._wait.failed(self._last)
+            left = self._left()
+            if left == 0.0:
+                raise self._last
+        self._tried = leader
+        return await self._ask(leader, self._left())
+
+    def failed(self, error: RaylogError) -> None:
+        self._last = error
+        self._wait.failed(error)
+
+    async def pause(self, seconds: float) -> None:
+        left = self._left()
         try:
-            leader = await leader_of(link, partition, left)
-            if leader is None:
-                wait.failed(last)
-                continue
-            return await ask(leader, max(0.0, deadline - loop.time()))
-        except _FINAL:
-            raise
-        except RaylogError as error:
-            last = error
-            wait.failed(error)
-        left = max(0.0, deadline - loop.time())
-        pause = min(left, backoff.next())
-        try:
-            await after_failure(link, leader, last, pause, left)
+            await after_failure(self._link, self._tried, self._last, seconds, left)
         except ClusterUnreachable:
             if left < _SAYS_SOMETHING_SECONDS:  # nobody could have answered in what was left
-                raise last from None
+                raise self._last from None
             raise
-    raise last
+
+    def _left(self) -> float:
+        return max(0.0, self._deadline - self._loop.time())
+
+
+def _is_final(error: RaylogError) -> bool:
+    return isinstance(error, _FINAL)
 
 
 async def after_failure(

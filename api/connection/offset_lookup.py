@@ -16,7 +16,6 @@ from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import ListedOffset, ListOffset
 from raylog.api.connection.leader_search import ask_until_answered
 from raylog.api.connection.records import TopicPartition
-from raylog.errors import RemoteFailed
 
 NO_OFFSET: Final = -1  # what a leader answers where there is none
 
@@ -26,10 +25,7 @@ async def ask_offset(
 ) -> ListedOffset:
     """Once."""
     message = ListOffset(timestamp, leader.epoch, committed)
-    answer = (await link.ask(leader, message, timeout=timeout)).message
-    if not isinstance(answer, ListedOffset):
-        raise RemoteFailed(leader.topic, type(answer).__name__, "that answers no ListOffset.")
-    return answer
+    return (await link.ask(leader, message, expect=ListedOffset, timeout=timeout)).message
 
 
 async def look_up(

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.transaction_family_messages import (
     EndFamily,
@@ -26,7 +26,7 @@ from raylog.actors.protocol.transaction_family_messages import (
     KeepFamily,
 )
 from raylog.actors.transactions.rules.family import NO_BATCH
-from raylog.api.connection.coordinator_calls import ask_coordinator, tell_coordinator
+from raylog.api.connection.coordinator_calls import ask_coordinator
 from raylog.api.families.member_requests import FamilyTicket, FamilyWork
 from raylog.errors import FamilyFenced, ProducerError, RaylogError, TransactionAborted, TransactionPending
 
@@ -86,7 +86,7 @@ class FamilyRequests:
         while True:
             await asyncio.sleep(pause)
             try:
-                await tell_coordinator(self._link, TRANSACTIONS_TOPIC, coordinator_hash(self._name), asked, pause)
+                await ask_coordinator(self._link, TRANSACTIONS_TOPIC, coordinator_hash(self._name), asked, Done, pause)
             except FamilyFenced as error:
                 _log.warning("Another driver has taken over: %s", error)
                 return

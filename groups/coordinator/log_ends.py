@@ -56,9 +56,9 @@ class LogEnds:
             return
         try:
             message = ListOffset(LATEST, leader.epoch, False)
-            answer = (await self._link.ask(leader, message, timeout=_ANSWER_SECONDS)).message
+            told = await self._link.ask(leader, message, expect=ListedOffset, timeout=_ANSWER_SECONDS)
         except RaylogError as error:  # it is asked again with the next round; until then the last answer stands
             _log.debug("Where %s-%d ends is not known just now: %s", *place, error)
             return
-        if isinstance(answer, ListedOffset) and answer.offset >= 0:
-            self._known[place] = answer.offset
+        if told.message.offset >= 0:
+            self._known[place] = told.message.offset

@@ -58,7 +58,7 @@ What stays true here:
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
     │   ├── MessageUnknown, MessageTooLarge, InternalOnly, SocketInUse
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done
-    │   ├── StreamClosed, RequestTimedOut                                              outcome unknown
+    │   ├── StreamClosed, RequestTimedOut, AnswerUnexpected                            outcome unknown
     │   └── RemoteFailed
     ├── ClientError
     │   ├── ClusterUnreachable, BufferFull                                             nothing was done

@@ -172,6 +172,20 @@ class RequestTimedOut(StreamError):
         return f"{self.peer} did not answer within {self.timeout_ms} ms."
 
 
+class AnswerUnexpected(StreamError):
+    """The other side answered with a message of another kind than the request asks for. The outcome is unknown."""
+
+    outcome_unknown = True
+    advice = "The two sides run different versions of raylog: use the same version on both sides."
+
+    peer: str
+    expected: str
+    answer: str
+
+    def describe(self) -> str:
+        return f"{self.peer} answered with {self.answer} and not with {self.expected}."
+
+
 class RemoteFailed(StreamError):
     """The other side answered with an error. `error` is that error, where its class is known here."""
 

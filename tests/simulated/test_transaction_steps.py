@@ -13,8 +13,9 @@ import pytest
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
-from raylog.actors.protocol.replication_messages import AppendTransactional, WriteMarker
+from raylog.actors.protocol.replication_messages import Appended, AppendTransactional, WriteMarker
 from raylog.actors.protocol.transaction_messages import EndTransaction, TransactionEnded, TransactionRecord
 from raylog.actors.replica.parked_appends import LeaderTransactions
 from raylog.actors.transactions import coordinator
@@ -75,8 +76,7 @@ class OneByOne(TransactionWriter):
         name = f"{self._name}/{self._count}"
         self._outcomes.written[name] = {0, 1}
         await asyncio.gather(*(self._write(partition, name) for partition in (0, 1)))
-        answer = await self._ask(EndTransaction(self._name, *self._identity, commits))
-        assert isinstance(answer, TransactionEnded)
+        answer = await self._ask(EndTransaction(self._name, *self._identity, commits), TransactionEnded)
         (self._outcomes.committed if commits else self._outcomes.aborted).add(name)
         self._identity = answer.producer_id, answer.epoch
 
@@ -211,18 +211,18 @@ class LateScript(TransactionWriter):
             base_sequence=0, transactional=True,
         )  # fmt: skip
         leader = (await self._link.find_topic(_TOPIC, 5.0)).partitions[partition]
-        await self._link.ask(leader, AppendTransactional(leader.epoch, -1, 5000, "mover"), batch, timeout=5.0)
+        message = AppendTransactional(leader.epoch, -1, 5000, "mover")
+        await self._link.ask(leader, message, batch, expect=Appended, timeout=5.0)
 
     async def _end(self, identity: tuple[int, int], *, commits: bool) -> tuple[int, int]:
-        answer = await self._ask(EndTransaction("mover", *identity, commits))
-        assert isinstance(answer, TransactionEnded)
+        answer = await self._ask(EndTransaction("mover", *identity, commits), TransactionEnded)
         return answer.producer_id, answer.epoch
 
     async def _marker_again(self, second: tuple[int, int]) -> None:
         """The first transaction's, and with the other outcome too, while the second is open."""
         leader = (await self._link.find_topic(_TOPIC, 5.0)).partitions[0]
         for commits in (False, True):
-            await self._link.ask(leader, WriteMarker(*second, _TERM, commits, 5000), timeout=5.0)
+            await self._link.ask(leader, WriteMarker(*second, _TERM, commits, 5000), expect=Done, timeout=5.0)
 
 
 def late_words() -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response
@@ -79,9 +79,11 @@ class GroupLink(FakeLink):
         await self._pause()
         return _PLACE
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Response:
         if not isinstance(leader, CoordinatorAddress):
-            return await super().ask(leader, message, payload, timeout=timeout)
+            return await super().ask(leader, message, payload, expect=expect, timeout=timeout)
         await self._pause()
         if isinstance(message, CommitOffsets):
             await asyncio.sleep(self.commit_seconds)

@@ -29,7 +29,7 @@ from raylog.errors import (
     UnknownTransactionalId,
     UnstableOffset,
 )
-from raylog.groups.records.messages import StageOffsets
+from raylog.groups.records.messages import OffsetsCommitted, StageOffsets
 from raylog.storage.format.record_batch import Bytes
 from tests.streams.test_group_consumer import P0, Cluster, cluster
 from tests.streams.test_transaction_offsets import TransactionLink, member, producer, transactions
@@ -60,7 +60,9 @@ class Leaders:
         self._ask = link.ask
         link.ask = self.ask
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Response:
         if isinstance(message, ListOpenTransactions):
             partition = TopicPartition(leader.topic, leader.partition)
             if partition in self.leaderless:
@@ -71,7 +73,7 @@ class Leaders:
         if isinstance(message, WriteMarker):
             self.markers.append((leader.partition, message))
             return Response(Done())
-        return cast(Response, await self._ask(leader, message, payload, timeout=timeout))
+        return cast(Response, await self._ask(leader, message, payload, expect=expect, timeout=timeout))
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def add(cluster: Cluster, producer_id: int, epoch: int = 0) -> None:
 
 async def ask(cluster: Cluster, message: Message) -> Message:
     place = await cluster.link.find_coordinator(TRANSACTIONS_TOPIC, 0, 1.0)
-    return (await cluster.link.ask(place, message, timeout=2.0)).message
+    return (await cluster.link.ask(place, message, expect=Done, timeout=2.0)).message
 
 
 def test_an_operator_ends_what_is_open_and_its_producer_is_fenced(
@@ -204,7 +206,7 @@ def stage(cluster: Cluster, producer_id: int, epoch: int, group: str) -> None:
 
     async def ask() -> None:
         place = await cluster.link.find_coordinator(OFFSETS_TOPIC, 0, 1.0)
-        await cluster.link.ask(place, message, timeout=2.0)
+        await cluster.link.ask(place, message, expect=OffsetsCommitted, timeout=2.0)
 
     cluster.runtime.run(ask(), 5.0)
 

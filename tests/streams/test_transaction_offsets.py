@@ -64,13 +64,15 @@ class TransactionLink:
     async def find(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         return _PLACE if topic == TRANSACTIONS_TOPIC else await self._find(topic, hashed, timeout)
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Response:
         self.asked.append(message)
         for error in self.errors.get(type(message), [])[:1]:
             self.errors[type(message)].remove(error)
             raise error
         if leader is not _PLACE:
-            return await self._ask(leader, message, payload, timeout=timeout)
+            return await self._ask(leader, message, payload, expect=expect, timeout=timeout)
         answer = self._core.handle(cast(Any, SimpleNamespace(message=message)))
         try:
             return cast(Any, await asyncio.wait_for(answer, timeout)) or Response(Done())

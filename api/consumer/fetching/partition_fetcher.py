@@ -24,6 +24,7 @@ from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched, SuspectBatch
 from raylog.api.connection.leader_search import FIRST_PAUSE_SECONDS, after_failure, leader_of
 from raylog.api.connection.offset_lookup import NO_OFFSET, ask_offset
@@ -43,7 +44,6 @@ from raylog.errors import (
     PeerNotAdmitted,
     RaylogError,
     RecordUnreadable,
-    RemoteFailed,
     UnknownTopic,
 )
 from raylog.storage.format.record_batch import Bytes
@@ -172,10 +172,8 @@ class PartitionFetcher:
             self._node_id(leader),
         )
         timeout = self._timeout + options.fetch_max_wait_ms / 1000
-        response = await self._link.ask(leader, message, timeout=timeout)
+        response = await self._link.ask(leader, message, expect=Fetched, timeout=timeout)
         answer = response.message
-        if not isinstance(answer, Fetched):
-            raise RemoteFailed(str(self._partition), type(answer).__name__, "that answers no Fetch.")
         marks = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset, answer.leader_epoch)
         self._outlet.mark(self._partition, PartitionMarks(*marks))
         if answer.diverged is not None:
@@ -194,7 +192,8 @@ class PartitionFetcher:
         if self._suspicions > 1:
             await asyncio.sleep(self._suspicion_backoff.after(self._suspicions))
         try:
-            await self._link.ask(leader, SuspectBatch(leader.epoch, self._offset), timeout=self._timeout)
+            suspicion = SuspectBatch(leader.epoch, self._offset)
+            await self._link.ask(leader, suspicion, expect=Done, timeout=self._timeout)
         except OnlyCopyDamaged as error:
             raise RecordUnreadable(*self._partition, self._offset, error.next_offset, str(error)) from error
         except OffsetOutOfRange as error:  # it was deleted meanwhile, and the fetch says so

@@ -14,7 +14,8 @@ from typing import Final
 
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.api.connection.group_calls import GroupCalls, may_be_repeated
+from raylog.actors.link.until_answered import may_pass
+from raylog.api.connection.group_calls import GroupCalls
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.api.consumer.group.group_membership import GroupMembership
 from raylog.api.consumer.group.group_offsets import GroupOffsets, Speaker
@@ -181,7 +182,7 @@ class GroupClient:
             try:
                 found, _ = await self.offsets.known_now(wanted, self._timeout)
             except RaylogError as error:
-                if not may_be_repeated(error) and not isinstance(error, GroupRequestTimedOut):
+                if not may_pass(error) and not isinstance(error, GroupRequestTimedOut):
                     self._tell(Ended(error))
                     return
                 if str(error) != last:

@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.api.connection.group_calls import GroupCalls, may_be_repeated, unexpected
+from raylog.actors.link.until_answered import may_pass
+from raylog.api.connection.group_calls import GroupCalls
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.rules.group_events import AskedBack, Ended, Granted, GroupEvent, Taken
 from raylog.errors import GroupError, RaylogError, StaleHeartbeat
@@ -158,9 +159,8 @@ class GroupMembership:
 
     async def _send(self, request: GroupHeartbeat) -> None:
         try:
-            answer = await self._calls.ask(request, request.max_wait_ms / 1000 + self._patience)
-            if not isinstance(answer, GroupHeartbeatAnswer):
-                raise unexpected(answer)
+            seconds = request.max_wait_ms / 1000 + self._patience
+            answer = await self._calls.ask(request, GroupHeartbeatAnswer, seconds)
         except RaylogError as error:
             if not isinstance(error, StaleHeartbeat):  # of one that was given up for a later one
                 self._note(error)
@@ -172,13 +172,13 @@ class GroupMembership:
         self.nudge()
 
     def _note(self, error: RaylogError) -> None:
-        may_pass = may_be_repeated(error)
-        if may_pass:
+        passes = may_pass(error)
+        if passes:
             self._notices.waits(f"the coordinator of group {self.member.group!r}", error)
         text = str(error)
         if text != self._last_error:
             self._last_error = text
-            level = logging.INFO if may_pass else logging.WARNING
+            level = logging.INFO if passes else logging.WARNING
             _log.log(level, "Group %s, member %s: %s", self.member.group, self.member.member_id, text)
 
     # --- news -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.replication_messages import LATEST
-from raylog.api.connection.group_calls import GroupCalls, offset_of, unexpected
+from raylog.api.connection.group_calls import GroupCalls, offset_of
 from raylog.api.connection.offset_lookup import look_up
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupError, GroupRequestTimedOut, OffsetBeyondEnd, UnknownMember, UnstableOffset
@@ -88,12 +88,10 @@ class GroupOffsets:
     ) -> tuple[Refusal, ...]:
         request = self._request(entries, speaker)
         try:
-            answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
+            answer = await self._calls.ask_until(request, OffsetsCommitted, max(0.0, deadline - self._loop.time()))
         except GroupError:
             self._doubt()
             raise
-        if not isinstance(answer, OffsetsCommitted):
-            raise unexpected(answer)
         return answer.refused
 
     @contextlib.asynccontextmanager
@@ -154,9 +152,7 @@ class GroupOffsets:
         deadline = self._loop.time() + timeout
         wanted = {await self._id_of(partition, deadline): partition for partition in sorted(partitions)}
         request = FetchOffsets(self._calls.group, "", NO_EPOCH, grouped(wanted))
-        answer = await self._calls.ask_until(request, max(0.0, deadline - self._loop.time()))
-        if not isinstance(answer, OffsetsFetched):
-            raise unexpected(answer)
+        answer = await self._calls.ask_until(request, OffsetsFetched, max(0.0, deadline - self._loop.time()))
         unstable = None
         for error in map(error_of, answer.refused):
             if not isinstance(error, UnstableOffset):

@@ -232,15 +232,14 @@ class PartitionSender:
             together = self._transaction.begins_with(self._place(leader)) if is_first else ()
             message = AppendTransactional(leader.epoch, self._options.acks, round(left * 1000), name, together)
         try:
-            response = await self._link.ask(leader, message, payload, timeout=left)
+            response = await self._link.ask(leader, message, payload, expect=Appended, timeout=left)
         except RaylogError as error:
             self._failed(part, error, leader)
         else:
             self._delivered(part, response.message, leader, self._loop.time() - began)
         self.pump()
 
-    def _delivered(self, part: BatchPart, answer: object, leader: PartitionLeader, seconds: float) -> None:
-        assert isinstance(answer, Appended), answer
+    def _delivered(self, part: BatchPart, answer: Appended, leader: PartitionLeader, seconds: float) -> None:
         self._failures = 0
         self._last_error = None
         self._has_answered = True

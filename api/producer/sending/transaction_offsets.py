@@ -119,8 +119,7 @@ class TransactionOffsets:
                 group.group_id, group.member_id, group.member_epoch,
                 writer.producer_id, writer.epoch, self._sequence, portion,
             )  # fmt: skip
-            answer = await GroupCalls(self._link, group.group_id).ask_until(request, call.left)
-            assert isinstance(answer, OffsetsCommitted), answer
+            answer = await GroupCalls(self._link, group.group_id).ask_until(request, OffsetsCommitted, call.left)
             for refusal in answer.refused:
                 raise error_of(refusal)
 

@@ -13,6 +13,7 @@ import asyncio
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.transaction_family_messages import (
     EndFamily,
     FamilyEnded,
@@ -53,7 +54,7 @@ class FamilyDriver(TransactionWriter):
                 self.last_error = str(error)
                 await self._take_over()
             await asyncio.sleep(self._env.random.uniform(0.0, _PAUSE_SECONDS))
-        await self._ask(EndFamily(self._name, self._epoch, NO_BATCH, ()))
+        await self._ask(EndFamily(self._name, self._epoch, NO_BATCH, ()), FamilyEnded)
         if self._late:
             await asyncio.wait(self._late)
         await self._link.close()
@@ -70,8 +71,7 @@ class FamilyDriver(TransactionWriter):
 
     async def _take_over(self) -> None:
         holder = self._env.random.getrandbits(8 * _HOLDER_BYTES).to_bytes(_HOLDER_BYTES, "big")
-        answer = await self._ask(InitFamily(self._name, holder, _TIMEOUT_MS, -1))
-        assert isinstance(answer, FamilyInitialised)
+        answer = await self._ask(InitFamily(self._name, holder, _TIMEOUT_MS, -1), FamilyInitialised)
         assert answer.last_batch >= self.last_batch
         self._epoch, self.last_batch = answer.epoch, answer.last_batch
 
@@ -89,7 +89,7 @@ class FamilyDriver(TransactionWriter):
         if random.random() < 0.05:
             await asyncio.sleep(1.5 * _TIMEOUT_MS / 1000)
         elif random.random() < 0.1:
-            await self._ask(KeepFamily(self._name, self._epoch))
+            await self._ask(KeepFamily(self._name, self._epoch), Done)
         await self._decide(batch, tuple(winners))
         counts = self.last_batch == batch and not was_committed
         (self._outcomes.committed if counts else self._outcomes.aborted).update(parts)
@@ -100,27 +100,25 @@ class FamilyDriver(TransactionWriter):
         if chance < 0.1:  # a new driver is there first
             await self._take_over()
             try:
-                await self._ask(asked)
+                await self._ask(asked, FamilyEnded)
             except FamilyFenced as error:
                 self.last_error = str(error)
             else:
                 raise AssertionError("An older driver has ended something.")
         elif chance < 0.2:  # nobody knows who is there first
-            ending = asyncio.ensure_future(self._ask(asked))
+            ending = asyncio.ensure_future(self._ask(asked, FamilyEnded))
             await self._take_over()
             await asyncio.wait([ending])
             self.last_error = str(ending.exception())
         else:
-            answer = await self._ask(asked)
-            assert isinstance(answer, FamilyEnded)
+            answer = await self._ask(asked, FamilyEnded)
             self.last_batch = answer.last_batch
             if chance < 0.3:
                 await self._take_over()
 
     async def _attempt(self, name: str) -> tuple[int, int, int]:
         random = self._env.random
-        joined = await self._ask(JoinFamily(self._name, self._epoch))
-        assert isinstance(joined, FamilyJoined)
+        joined = await self._ask(JoinFamily(self._name, self._epoch), FamilyJoined)
         member = split_member(joined.transactional_id)
         assert member is not None
         writer = _Attempt(self, self._link, joined)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader
@@ -20,6 +21,7 @@ from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash
 from raylog.actors.protocol.replication_messages import (
     LATEST,
     NO_EPOCH,
+    Appended,
     AppendTransactional,
     Fetch,
     Fetched,
@@ -53,6 +55,7 @@ _TIMEOUT_MS = 4_000
 _ACKS_ALL = -1
 _FINAL = (ProducerFenced, InvalidTransactionState, TransactionTimedOut, UnknownTransactionalId, FamilyFenced)
 _FETCH_BYTES = 1 << 20
+_Answer = TypeVar("_Answer", bound=Message)
 
 
 @dataclass
@@ -114,8 +117,7 @@ class TransactionWriter:
         await self._link.close()
 
     async def _init(self) -> None:
-        answer = await self._ask(InitProducer(self._name, _TIMEOUT_MS, -1, -1))
-        assert isinstance(answer, ProducerInitialised)
+        answer = await self._ask(InitProducer(self._name, _TIMEOUT_MS, -1, -1), ProducerInitialised)
         self._identity = answer.producer_id, answer.epoch
 
     async def _transaction(self) -> None:
@@ -132,8 +134,7 @@ class TransactionWriter:
             commits = False
         if random.random() < 0.03:
             await asyncio.sleep(1.5 * _TIMEOUT_MS / 1000)
-        answer = await self._ask(EndTransaction(self._name, *self._identity, commits))
-        assert isinstance(answer, TransactionEnded)
+        answer = await self._ask(EndTransaction(self._name, *self._identity, commits), TransactionEnded)
         (self._outcomes.committed if commits else self._outcomes.aborted).add(name)
         if random.random() < _COMES_AGAIN:
             late = self._repeat(name, partitions[0], self._identity, commits)
@@ -151,7 +152,7 @@ class TransactionWriter:
         with suppress(RaylogError):
             place = await self._coordinator()
             ending = EndTransaction(self._name, *identity, commits != is_other)
-            await self._link.ask(place, ending, timeout=_ASK_SECONDS)
+            await self._link.ask(place, ending, expect=TransactionEnded, timeout=_ASK_SECONDS)
             assert not is_other, f"{name} has ended in one way, and then in the other"
 
     async def _write(self, partition: int, name: str, together: tuple[int, ...] = ()) -> None:
@@ -181,17 +182,18 @@ class TransactionWriter:
         if leader.endpoints:
             others = tuple((self._topic, view.topic_id, each) for each in together)
             message = AppendTransactional(leader.epoch, _ACKS_ALL, 1000 * int(_ASK_SECONDS), self._name, others)
-            await self._link.ask(leader, message, batch, timeout=_ASK_SECONDS)
+            await self._link.ask(leader, message, batch, expect=Appended, timeout=_ASK_SECONDS)
         return bool(leader.endpoints)
 
     async def _coordinator(self) -> CoordinatorAddress:
         hashed = coordinator_hash(self._name)
         return await self._link.find_coordinator(TRANSACTIONS_TOPIC, hashed, _ASK_SECONDS)
 
-    async def _ask(self, message: Message) -> Message:
+    async def _ask(self, message: Message, expect: type[_Answer]) -> _Answer:
         while True:
             try:
-                return (await self._link.ask(await self._coordinator(), message, timeout=_ASK_SECONDS)).message
+                place = await self._coordinator()
+                return (await self._link.ask(place, message, expect=expect, timeout=_ASK_SECONDS)).message
             except _FINAL:
                 raise
             except RaylogError as error:
@@ -228,18 +230,16 @@ class CommittedReader:
         self.found[leader.partition] = found
 
     async def _end(self, link: ClusterLink, leader: PartitionLeader, *, committed: bool) -> int:
-        answer = (await link.ask(leader, ListOffset(LATEST, leader.epoch, committed), timeout=_ASK_SECONDS)).message
-        assert isinstance(answer, ListedOffset)
-        return answer.offset
+        question = ListOffset(LATEST, leader.epoch, committed)
+        return (await link.ask(leader, question, expect=ListedOffset, timeout=_ASK_SECONDS)).message.offset
 
     async def _read(self, link: ClusterLink, leader: PartitionLeader, end: int) -> Iterable[str]:
         found: list[str] = []
         offset = 0
         while offset < end:
             fetch = Fetch(offset, leader.epoch, NO_EPOCH, 1, _FETCH_BYTES, 100, True, "")
-            response = await link.ask(leader, fetch, timeout=_ASK_SECONDS)
+            response = await link.ask(leader, fetch, expect=Fetched, timeout=_ASK_SECONDS)
             answer = response.message
-            assert isinstance(answer, Fetched)
             partition = TopicPartition(self._topic, leader.partition)
             chunk = Chunk(partition, 0, offset, answer.next_offset, response.payload, answer.aborted)
             walk = VisibleBatches(chunk)

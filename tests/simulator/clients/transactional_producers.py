@@ -154,7 +154,7 @@ class OffsetWriter(ProducerWriter):
 
 async def committed_offset(link: ClusterLink, group: str) -> int:
     """−1: none."""
-    answer = await GroupCalls(link, group).ask_until(FetchOffsets(group, "", NO_EPOCH, None), _FETCH_SECONDS)
-    assert isinstance(answer, OffsetsFetched)
+    question = FetchOffsets(group, "", NO_EPOCH, None)
+    answer = await GroupCalls(link, group).ask_until(question, OffsetsFetched, _FETCH_SECONDS)
     assert not answer.refused, "a transaction is still open"
     return max((offset for _, _, offset, _, _ in answer.offsets), default=-1)

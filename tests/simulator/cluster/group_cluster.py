@@ -20,7 +20,16 @@ from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.actors.protocol.replication_messages import LATEST, NO_EPOCH, Fetch, Fetched, ListedOffset, ListOffset
 from raylog.errors import RaylogError
 from raylog.groups.coordinator import core
-from raylog.groups.records.messages import PartitionId, Profile
+from raylog.groups.records.messages import (
+    CommitOffsets,
+    FetchOffsets,
+    GroupHeartbeat,
+    GroupHeartbeatAnswer,
+    OffsetsCommitted,
+    OffsetsFetched,
+    PartitionId,
+    Profile,
+)
 from raylog.groups.records.records import EncodedRecord
 from raylog.storage.format.batch_codec import decode_batch
 from raylog.storage.format.record_batch import split_batches
@@ -85,6 +94,13 @@ class LateChecker(GroupChecker):
         return sum(map(len, self._told.values()))
 
 
+_ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    GroupHeartbeat: GroupHeartbeatAnswer,
+    CommitOffsets: OffsetsCommitted,
+    FetchOffsets: OffsetsFetched,
+}
+
+
 class LinkNetwork:
     """What a `MemberProcess` asks over: a real link, which finds the coordinator by itself."""
 
@@ -96,8 +112,9 @@ class LinkNetwork:
         """Each request looks for it."""
 
     async def ask(self, _to: Any, request: Message, timeout: float) -> Message:
+        expect = _ANSWERS[type(request)]
         place = await self._link.find_coordinator(OFFSETS_TOPIC, self._hashed, _FIND_SECONDS)
-        return (await self._link.ask(place, request, timeout=timeout)).message
+        return (await self._link.ask(place, request, expect=expect, timeout=timeout)).message
 
 
 class GroupCluster:
@@ -239,15 +256,15 @@ class GroupCluster:
 
 
 async def _read_all(link: ClusterLink, leader: Any) -> list[list[EncodedRecord]]:
-    listed = (await link.ask(leader, ListOffset(LATEST, NO_EPOCH, False), timeout=_READ_SECONDS)).message
-    assert isinstance(listed, ListedOffset)
+    listed = (
+        await link.ask(leader, ListOffset(LATEST, NO_EPOCH, False), expect=ListedOffset, timeout=_READ_SECONDS)
+    ).message
     offset, last_epoch = 0, NO_EPOCH
     batches: list[list[EncodedRecord]] = []
     while offset < listed.offset:
         request = Fetch(offset, NO_EPOCH, last_epoch, 1, _FETCH_BYTES, 500, False, "")
-        response = await link.ask(leader, request, timeout=_READ_SECONDS)
+        response = await link.ask(leader, request, expect=Fetched, timeout=_READ_SECONDS)
         answer = response.message
-        assert isinstance(answer, Fetched)
         for batch in split_batches(response.payload) if response.payload else ():
             records = decode_batch(batch)
             entries = zip(records.keys, records.values, strict=True)

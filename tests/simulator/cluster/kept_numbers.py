@@ -17,7 +17,7 @@ from raylog.actors.kernel.stream_interface import Answer, Request, Response
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import Message, message
+from raylog.actors.protocol.messages import Done, Message, message
 from raylog.errors import InvalidRequest, RaylogError
 
 _ASK_SECONDS = 3.0
@@ -101,11 +101,10 @@ class NumberWriter:
         while not self.is_stopped:
             try:
                 place = await link.find_coordinator(self.topic, sum(self.name.encode()), _FIND_SECONDS)
-                await link.ask(place, Put(self.name, number), timeout=_ASK_SECONDS)
+                await link.ask(place, Put(self.name, number), expect=Done, timeout=_ASK_SECONDS)
                 self.acknowledged = number
                 number += 1
-                looked = (await link.ask(place, Look(self.name), timeout=_ASK_SECONDS)).message
-                assert isinstance(looked, Looked)
+                looked = (await link.ask(place, Look(self.name), expect=Looked, timeout=_ASK_SECONDS)).message
                 if looked.number != self.acknowledged:
                     self.problems.append(f"{self.name} is {looked.number}, but {self.acknowledged} was acknowledged")
             except InvalidRequest as error:

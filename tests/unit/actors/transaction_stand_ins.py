@@ -125,7 +125,7 @@ class HandLink:
         await asyncio.sleep(timeout)
         return False
 
-    async def ask(self, leader: PartitionLeader, message: Message, *, timeout: float) -> None:
+    async def ask(self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.asked.append((leader, message))

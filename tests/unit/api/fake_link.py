@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response
@@ -219,7 +219,9 @@ class FakeLink:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Response:
         self.asked.append(message)
         await self._pause()
         if self.random.random() < self.faults.silence:

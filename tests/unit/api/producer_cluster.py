@@ -94,6 +94,9 @@ class FakeLink:
     async def refresh(self, timeout: float) -> None:
         pass
 
+    async def changed(self, timeout: float) -> bool:
+        return True
+
     async def producer_id(self, timeout: float) -> int:
         return 7
 
@@ -103,7 +106,9 @@ class FakeLink:
     def say(self, leader: PartitionLeader, message: Append, payload: bytes) -> None:
         self.batches[leader.partition].append(decode_batch(bytes(payload)))
 
-    async def ask(self, leader: PartitionLeader, message: Append, payload: bytes, *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Append, payload: bytes, *, expect: type[Any], timeout: float
+    ) -> Response:
         if self._hold:
             self._held = self._held or asyncio.Event()
             await self._held.wait()

@@ -35,7 +35,9 @@ class _Leaders(HandLink):
     def leader(self, topic: str, partition: int) -> PartitionLeader:
         return PartitionLeader(topic, b"t" * 16, partition, 1, 5, (Endpoint.parse("tcp:h:1"),), "n")
 
-    async def ask(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Any:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Any:
         if isinstance(message, Append):
             if self.mistake is not None:
                 raise self.mistake

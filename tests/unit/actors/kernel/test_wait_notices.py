@@ -96,14 +96,14 @@ def test_on_a_loop_a_timer_runs_only_while_something_is_waited_for(caplog: pytes
 
 def test_a_single_wait_counts_from_where_it_began(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        wait = Wait("an answer")
-        await asyncio.sleep(5)  # the first attempt
-        wait.failed("nobody answers")
-        wait.failed("nobody answers")
-        await asyncio.sleep(0.1)
-        assert lines(caplog) == ["Has waited 5 s for an answer: nobody answers"]
-        wait.over()
-        Wait("what comes at once").over()
+        with Wait("an answer") as wait:
+            await asyncio.sleep(5)  # the first attempt
+            wait.failed("nobody answers")
+            wait.failed("nobody answers")
+            await asyncio.sleep(0.1)
+            assert lines(caplog) == ["Has waited 5 s for an answer: nobody answers"]
+        with Wait("what comes at once"):
+            pass
 
     _run(main)
     assert len(lines(caplog)) == 1

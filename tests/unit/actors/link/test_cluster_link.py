@@ -14,7 +14,15 @@ from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, Par
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import NO_TOPIC
 from raylog.actors.protocol.names import OFFSETS_TOPIC
-from raylog.actors.protocol.replication_messages import LATEST, Append, Appended, Fetch, ListedOffset, ListOffset
+from raylog.actors.protocol.replication_messages import (
+    LATEST,
+    Append,
+    Appended,
+    Fetch,
+    Fetched,
+    ListedOffset,
+    ListOffset,
+)
 from raylog.errors import (
     ClusterUnreachable,
     ControllerNotReady,
@@ -49,9 +57,8 @@ def leader_of(world: LinkWorld, partition: int = 0) -> PartitionLeader:
 
 async def append(link: ClusterLink, leader: PartitionLeader, *values: bytes, timeout: float = 30.0) -> int:
     batch = encode_batch(list(values), timestamps=1_000)
-    answer = (await link.ask(leader, Append(leader.epoch, -1, 20_000), batch, timeout=timeout)).message
-    assert isinstance(answer, Appended)
-    return answer.base_offset
+    message = Append(leader.epoch, -1, 20_000)
+    return (await link.ask(leader, message, batch, expect=Appended, timeout=timeout)).message.base_offset
 
 
 # --- topics -------------------------------------------------------------------------------------------------------
@@ -271,11 +278,10 @@ def test_a_leader_answers_and_its_errors_are_raised_as_they_are(world: LinkWorld
     world.do(world.link.find_topic(TOPIC, 5.0))
     leader = leader_of(world)
     assert world.do(append(world.link, leader, b"a", b"b")) == 0
-    answer = world.do(world.link.ask(leader, LATEST_OFFSET, timeout=5.0)).message
-    assert isinstance(answer, ListedOffset)
+    answer = world.do(world.link.ask(leader, LATEST_OFFSET, expect=ListedOffset, timeout=5.0)).message
     assert answer.offset == 2
     with pytest.raises(OffsetOutOfRange):
-        world.do(world.link.ask(leader, Fetch(7, -1, -1, 1, 1000, 100, False, ""), timeout=5.0))
+        world.do(world.link.ask(leader, Fetch(7, -1, -1, 1, 1000, 100, False, ""), expect=Fetched, timeout=5.0))
 
 
 def test_a_leader_that_dies_while_it_admits_a_client_is_one_that_cannot_be_reached(
@@ -290,7 +296,7 @@ def test_a_leader_that_dies_while_it_admits_a_client_is_one_that_cannot_be_reach
 
     monkeypatch.setattr(world.link.env, "dial", dies)
     with pytest.raises(PeerUnreachable, match="it ended the stream"):
-        world.do(world.link.ask(leader, LATEST_OFFSET, timeout=5.0))
+        world.do(world.link.ask(leader, LATEST_OFFSET, expect=ListedOffset, timeout=5.0))
 
 
 def test_requests_that_wait_for_a_stream_are_sent_in_their_order(world: LinkWorld) -> None:
@@ -316,7 +322,8 @@ def test_a_leader_that_dies_is_replaced_here_at_once(world: LinkWorld) -> None:
     world.do(append(world.link, leader, b"a"))
     changes: list[float] = []
     unsubscribe = world.link.on_change(lambda: changes.append(world.world.now))
-    fetching = world.begin(world.link.ask(leader, Fetch(1, -1, -1, 1, 1000, 20_000, False, ""), timeout=30.0))
+    question = Fetch(1, -1, -1, 1, 1000, 20_000, False, "")
+    fetching = world.begin(world.link.ask(leader, question, expect=Fetched, timeout=30.0))
     world.world.run_for(0.1)
     world.replica_that_leads().process.kill()
     took = world.until(lambda: leader_of(world).epoch > leader.epoch and leader_of(world).broker > 0)
@@ -353,7 +360,7 @@ def test_a_leader_that_is_known_to_be_replaced_is_not_asked(world: LinkWorld) ->
     world.replica_that_leads().process.kill()
     world.until(lambda: leader_of(world).broker > 0 and leader_of(world).epoch > leader.epoch)
     with pytest.raises(StreamNotOpen, match="does not lead any more"):
-        world.do(world.link.ask(leader, LATEST_OFFSET, timeout=5.0))
+        world.do(world.link.ask(leader, LATEST_OFFSET, expect=ListedOffset, timeout=5.0))
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
@@ -384,8 +391,7 @@ def test_acks_0_needs_a_stream(world: LinkWorld) -> None:
     world.do(world.link.connect(leader, 5.0))
     world.do(say())
     world.world.run_for(0.5)
-    answer = world.do(world.link.ask(leader, LATEST_OFFSET, timeout=5.0)).message
-    assert isinstance(answer, ListedOffset)
+    answer = world.do(world.link.ask(leader, LATEST_OFFSET, expect=ListedOffset, timeout=5.0)).message
     assert answer.offset == 1
 
 
@@ -400,7 +406,7 @@ def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
     endpoints = tuple(map(Endpoint.parse, state.replicas[ReplicaKey(one.topic_id, 0, others[0])].endpoints))
     wrong = PartitionLeader(TOPIC, one.topic_id, 0, others[0], one.epoch, endpoints, one.node_id)
     with pytest.raises(NotLeader):
-        world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
+        world.do(world.link.ask(wrong, LATEST_OFFSET, expect=ListedOffset, timeout=5.0))
 
 
 def test_a_port_that_has_become_another_processs_is_not_taken_for_a_leaders(world: LinkWorld) -> None:
@@ -409,7 +415,7 @@ def test_a_port_that_has_become_another_processs_is_not_taken_for_a_leaders(worl
     brokers = tuple(world.cluster.broker_endpoints()[:1])
     wrong = PartitionLeader(TOPIC, one.topic_id, 0, one.broker, one.epoch, brokers, one.node_id)
     with pytest.raises(PeerUnreachable, match="no replica"):
-        world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
+        world.do(world.link.ask(wrong, LATEST_OFFSET, expect=ListedOffset, timeout=5.0))
     assert world.link._pool.open(wrong.endpoints) is None
 
 
@@ -419,7 +425,7 @@ def test_one_that_has_become_a_replicas_or_anothers_is_not_taken_for_a_coordinat
     wrong = CoordinatorAddress(OFFSETS_TOPIC, NO_TOPIC, 0, -1, 0, one.endpoints, one.node_id)
     world.link._cache._coordinators[OFFSETS_TOPIC, 0] = wrong
     with pytest.raises(PeerUnreachable, match="no replica or coordinator"):
-        world.do(world.link.ask(wrong, LATEST_OFFSET, timeout=5.0))
+        world.do(world.link.ask(wrong, LATEST_OFFSET, expect=ListedOffset, timeout=5.0))
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------
@@ -451,7 +457,8 @@ def test_after_its_end_a_link_says_so(world: LinkWorld) -> None:
     world.do(world.link.find_topic(TOPIC, 5.0))
     leader = leader_of(world)
     world.do(append(world.link, leader, b"a"))
-    fetching = world.begin(world.link.ask(leader, Fetch(1, -1, -1, 1, 1000, 20_000, False, ""), timeout=30.0))
+    question = Fetch(1, -1, -1, 1, 1000, 20_000, False, "")
+    fetching = world.begin(world.link.ask(leader, question, expect=Fetched, timeout=30.0))
     world.world.run_for(0.1)
     world.do(world.link.close())
     world.until(fetching.done, 1.0)

@@ -9,7 +9,7 @@ import pytest
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.delete_records import delete_records
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.replication_messages import Append
+from raylog.actors.protocol.replication_messages import Append, Appended
 from raylog.errors import UnknownPartition, UnknownTopic
 from raylog.storage.format.batch_codec import encode_batch
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
@@ -29,7 +29,7 @@ def delete(world: LinkWorld, brokers: list[Endpoint], partition: tuple[str, int]
 async def append(link: ClusterLink) -> None:
     leader = (await link.find_topic(TOPIC, 10.0)).partitions[0]
     batch = encode_batch([b"a", b"b", b"c"], timestamps=1_000)
-    await link.ask(leader, Append(leader.epoch, -1, 5_000), batch, timeout=10.0)
+    await link.ask(leader, Append(leader.epoch, -1, 5_000), batch, expect=Appended, timeout=10.0)
 
 
 def test_the_broker_that_knows_most_is_believed(world: LinkWorld) -> None:

@@ -53,7 +53,9 @@ class _Leaders(HandLink):
         assert self.view is not None
         return self.view.partitions[partition]
 
-    async def ask(self, _leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> Any:
+    async def ask(
+        self, _leader: PartitionLeader, message: Message, payload: Bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Any:
         await asyncio.sleep(0.001)
         if isinstance(message, Append):
             keys = decode_batch(payload).keys

@@ -15,7 +15,7 @@ from raylog.actors.transactions.coordinator import TransactionMarkers
 from raylog.actors.transactions.rules.transaction import Phase, add_partition, init_producer
 from raylog.api.connection.group_calls import GroupCalls
 from raylog.errors import ClusterUnreachable, StaleTransaction
-from raylog.groups.records.messages import ListGroups
+from raylog.groups.records.messages import GroupsListed, ListGroups
 from tests.simulator.world.world import World
 from tests.unit.actors.transaction_stand_ins import HandLink, OneProcess
 
@@ -53,7 +53,7 @@ def test_a_group_s_coordinator_is_the_one_that_its_clients_ask(markers: Markers,
     markers.link.refusal = StaleTransaction(7, 0, 1, "Epoch")
     client = markers.one.make(lambda: GroupCalls(cast(Any, markers.link), group))
     with pytest.raises(StaleTransaction):
-        markers.one.do(client.ask(ListGroups(), 1.0), 1.0)
+        markers.one.do(client.ask(ListGroups(), GroupsListed, 1.0), 1.0)
     with_group = replace(prepared(NEW, 2), partitions=(), groups=(group,))
     markers.one.do(markers.markers.write_all(with_group), 1.0)
     of_client, of_markers = markers.link.hashes[-2:]

@@ -25,7 +25,7 @@ class Calls:
     def __init__(self, unstable: int) -> None:
         self.left = unstable
 
-    async def ask_until(self, request: Any, timeout: float) -> OffsetsFetched:
+    async def ask_until(self, request: Any, expect: Any, timeout: float) -> OffsetsFetched:
         if not self.left:
             raise GroupRequestTimedOut(self.group, round(1000 * timeout))
         self.left -= 1

@@ -56,20 +56,18 @@ class _Coordinator:
         self._append = link.ask
         link.ask = self.ask  # type: ignore[method-assign]
         link.find_coordinator = self.find  # type: ignore[attr-defined]
-        link.changed = self.changed  # type: ignore[attr-defined]
 
     async def find(self, _topic: str, _hashed: int, _timeout: float) -> PartitionLeader:
         return self.link.view.partitions[0]
 
-    async def changed(self, _timeout: float) -> bool:
-        return True
-
-    async def ask(self, leader: PartitionLeader, message: Message, payload: bytes = b"", *, timeout: float) -> Response:
+    async def ask(
+        self, leader: PartitionLeader, message: Message, payload: bytes = b"", *, expect: type[Any], timeout: float
+    ) -> Response:
         if isinstance(message, AppendTransactional):
             assert message.transactional_id == ID
             await asyncio.sleep(0)  # as it takes at least
             self.appends.append((leader.partition, read_header(payload).base_sequence, message))
-            return await self._append(leader, message, payload, timeout=timeout)  # type: ignore[arg-type]
+            return await self._append(leader, message, payload, expect=expect, timeout=timeout)  # type: ignore[arg-type]
         self.asked.append(message)
         if self.errors:
             raise self.errors.pop(0)

@@ -100,7 +100,7 @@ class _Leaders:
     def leader(self, topic: str, partition: int) -> PartitionLeader | None:
         return PartitionLeader(topic, topic.encode(), partition, 1, 3, (), "n") if topic in self.ends else None
 
-    async def ask(self, leader: PartitionLeader, message: Message, *, timeout: float) -> Response:
+    async def ask(self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float) -> Response:
         self.asked += 1
         assert message == ListOffset(LATEST, 3, False)
         if self.ends[leader.topic] < 0:

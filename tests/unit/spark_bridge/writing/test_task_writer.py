@@ -29,9 +29,11 @@ def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLink]:
         async def find(_topic: str, _hashed: int, _timeout: float) -> PartitionLeader:
             return made.view.partitions[0]
 
-        async def ask(leader: PartitionLeader, message: Message, payload: bytes = b"", *, timeout: float) -> Response:
+        async def ask(
+            leader: PartitionLeader, message: Message, payload: bytes = b"", *, expect: type[Any], timeout: float
+        ) -> Response:
             if isinstance(message, AppendTransactional):
-                return await append(leader, message, payload, timeout=timeout)  # type: ignore[arg-type]
+                return await append(leader, message, payload, expect=expect, timeout=timeout)  # type: ignore[arg-type]
             assert isinstance(message, JoinFamily)
             if message.epoch != 4:
                 raise FamilyFenced(message.family, message.epoch, 4)
