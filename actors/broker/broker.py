@@ -33,6 +33,7 @@ from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.housekeeping.watch import HousekeeperWatch
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment, FindController, Server
 from raylog.actors.kernel.metrics import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
@@ -66,14 +67,13 @@ from raylog.actors.protocol.control_messages import (
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CommittedBatch
 from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.errors import (
     DiskError,
     InvalidRequest,
-    MessageUnknown,
     RaylogError,
     RemoteFailed,
     ReplicaNotFree,
@@ -172,7 +172,7 @@ class Broker:
         )
         self._copy.offline.add_done_callback(self._copy_offline)
         self._marks = DirectoryMarks(env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
-        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+        self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
             **dict.fromkeys((EnsureCoordinators, FindTopicById), self._on_question_to_controller),
             ReplicaHello: self._on_hello,
@@ -192,7 +192,7 @@ class Broker:
             SuspectReplica: self._on_suspicion,
             FindHousekeeper: self._on_housekeeper_sought,
             KeepSecrets: self._on_secrets,
-        }
+        })
 
     # --- beginning and ending -------------------------------------------------------------------------------------
 
@@ -288,11 +288,7 @@ class Broker:
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""
-        handler = self._handlers.get(type(request.message))
-        if handler is None:
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
-        return handler(request, request.message)
+        return self._handlers.handler_of(request.message)(request, request.message)
 
     def _on_metadata(self, request: Request, _: Message) -> Awaitable[Answer]:
         return self._copy.handle(request)

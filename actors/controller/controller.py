@@ -37,6 +37,7 @@ from raylog.actors.controller.secret_rotation import SecretRotation
 from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
@@ -60,14 +61,13 @@ from raylog.actors.protocol.coordinator_messages import (
 )
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import Done, Message, pack
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.metadata_records import BrokerIdsUsed, ClusterFormed
 from raylog.actors.protocol.names import COORDINATED_TOPICS
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.errors import (
     ControllerNotReady,
     InvalidRequest,
-    MessageUnknown,
     MetadataNotBlank,
     RaylogError,
     StreamError,
@@ -209,7 +209,7 @@ class Controller:
         self._is_shutting_down = False
         self._closed: asyncio.Future[None] | None = None
         self._server: Server | None = None
-        self._handlers: dict[type[Message], Callable[[Request, Any], Answer | Awaitable[Answer]]] = {
+        self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             RegisterBroker: self._on_registration,
             BrokerHeartbeat: self._on_heartbeat,
             ProposeIsr: self._on_proposal,
@@ -219,7 +219,7 @@ class Controller:
             CoordinatorHeartbeat: self._on_coordinator,
             EnsureCoordinators: self._on_coordinators_wanted,
             FindTopicById: self._on_topic_sought,
-        }
+        })
 
     def _new_reign(self) -> ControllerReign:
         return ControllerReign(self._means, MetadataWriter(self._env, self._spec.name), self._broker_registered)
@@ -322,10 +322,7 @@ class Controller:
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""
-        handler = self._handlers.get(type(request.message))
-        if handler is None:
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
+        handler = self._handlers.handler_of(request.message)
         self._check_serving()
         return handler(request, request.message)
 

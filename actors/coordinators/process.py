@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment, FindController
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Stream
@@ -26,11 +27,9 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import pack
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.errors import (
     CoordinatorNotReady,
-    MessageUnknown,
     RaylogError,
     RemoteFailed,
     StaleCoordinator,
@@ -76,6 +75,9 @@ class CoordinatorProcess:
         self._find_controller = find_controller
         self._loop = asyncio.get_running_loop()
         self._replaced: asyncio.Future[str] = self._loop.create_future()  # by another one, or by none
+        self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
+            {KeepSecrets: self._keep_secrets, StopCoordinator: self._stop}
+        )
         self._changed = asyncio.Event()
         self._is_serving = False
         self._sure_until = 0.0
@@ -185,15 +187,15 @@ class CoordinatorProcess:
                 continue
 
     def _from_controller(self, request: Request) -> Answer:
-        if isinstance(request.message, KeepSecrets):
-            self._env.keys.adopt(request.message.secrets)
-            return None
-        if not isinstance(request.message, StopCoordinator):
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
+        self._orders.handler_of(request.message)(request.message)
+        return None
+
+    def _keep_secrets(self, order: KeepSecrets) -> None:
+        self._env.keys.adopt(order.secrets)
+
+    def _stop(self, _: StopCoordinator) -> None:
         if not self._replaced.done():
             self._replaced.set_result("the cluster is being shut down")
-        return None
 
     def _heartbeat(self) -> CoordinatorHeartbeat:
         spec = self._spec

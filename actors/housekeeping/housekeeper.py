@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from raylog.actors.housekeeping.compaction_messages import log_compacted, plan_of
 from raylog.actors.housekeeping.scrubber import Scrubber
 from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.dispatch import Dispatch, unknown
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
@@ -33,14 +34,12 @@ from raylog.actors.protocol.housekeeping_messages import (
     StopHousekeeper,
     SuspectReplica,
 )
-from raylog.actors.protocol.messages import pack
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.errors import (
     CompactionAbandoned,
     CompactionOutdated,
     HousekeeperBusy,
     InvalidRequest,
-    MessageUnknown,
     RaylogError,
     StreamNotOpen,
 )
@@ -93,6 +92,9 @@ class Housekeeper:
         self._over: asyncio.Future[object] = self._loop.create_future()  # its result says why
         self._tasks = BackgroundTasks(self._end)
         self._budget = MemoryBudget(spec.budget_bytes)
+        self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
+            {KeepSecrets: self._keep_secrets, StopHousekeeper: self._stop}
+        )
         self._waiting: deque[_Job] = deque()
         self._arrived = asyncio.Event()
         self._stream: Stream | None = None  # to the broker
@@ -119,10 +121,9 @@ class Housekeeper:
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of the streams of replicas."""
-        if not isinstance(request.message, CompactLog):
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
         asked = request.message
+        if not isinstance(asked, CompactLog):
+            raise unknown(asked)
         if not asked.directory.startswith(f"{self._spec.directory}/") or "/../" in f"{asked.directory}/":
             raise InvalidRequest(f"{asked.directory} is not a replica of broker {self._spec.broker_id}.")
         if not asked.segments or not asked.run.isalnum():
@@ -201,11 +202,11 @@ class Housekeeper:
         return self._scrubber.readings()
 
     def _from_broker(self, request: Request) -> Answer:
-        if isinstance(request.message, KeepSecrets):
-            self._env.keys.adopt(request.message.secrets)
-            return None
-        if not isinstance(request.message, StopHousekeeper):
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
-        self._end("its broker stopped it")
+        self._orders.handler_of(request.message)(request.message)
         return None
+
+    def _keep_secrets(self, order: KeepSecrets) -> None:
+        self._env.keys.adopt(order.secrets)
+
+    def _stop(self, _: StopHousekeeper) -> None:
+        self._end("its broker stopped it")

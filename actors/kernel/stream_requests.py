@@ -37,13 +37,13 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias
 
+from raylog.actors.kernel.dispatch import unknown
 from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, LaterAnswer, Request, Response
 from raylog.actors.protocol.endpoint import StreamLimits
-from raylog.actors.protocol.messages import Done, Ping, is_for_clients, pack
+from raylog.actors.protocol.messages import Done, Ping, is_for_clients
 from raylog.errors import (
     InternalOnly,
-    MessageUnknown,
     RequestTimedOut,
     StreamClosed,
     StreamNotOpen,
@@ -247,8 +247,7 @@ class RequestsInFlight:
 
 def refuse_all(request: Request) -> Answer:
     """The handler of a side that takes no requests."""
-    kind, version, _ = pack(request.message)
-    raise MessageUnknown(kind, version)
+    raise unknown(request.message)
 
 
 class RequestsHeld:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Request, Response
 from raylog.actors.metadata_log.files import Loaded, MetadataFiles
@@ -33,7 +34,7 @@ from raylog.actors.protocol.control_messages import (
     Promised,
     ReadMetadata,
 )
-from raylog.actors.protocol.messages import Message, pack
+from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.actors.protocol.metadata_records import CommittedBatch
 from raylog.errors import (
@@ -41,7 +42,6 @@ from raylog.errors import (
     DiskFailed,
     LogDamaged,
     LogOffline,
-    MessageUnknown,
     MetadataCopyOffline,
     MetadataDiverged,
     RaylogError,
@@ -88,6 +88,12 @@ class MetadataCopy:
         self._on_snapshot = on_snapshot
         self._promised_epoch, self._mark, self._tail = loaded
         self._version = self._tail.start_offset
+        self._handlers: Dispatch[Callable[[Any, Bytes], Awaitable[Response]]] = Dispatch({
+            AppendMetadata: self._append,
+            Promise: self._promise,
+            ReadMetadata: self._read,
+            InstallSnapshot: self._install,
+        })
         self._waiting: deque[_Waiting] = deque()
         self._worker: asyncio.Task[None] | None = None
         if self._version:
@@ -174,16 +180,7 @@ class MetadataCopy:
     async def _carry_out(self, message: Message, payload: Bytes) -> Response:
         if self.offline.done():
             raise MetadataCopyOffline(self.offline.result().describe())
-        if type(message) is AppendMetadata:
-            return Response(await self._append(message, payload))
-        if type(message) is Promise:
-            return Response(await self._promise(message.controller_epoch, message.controller))
-        if type(message) is ReadMetadata:
-            return await self._read(message)
-        if type(message) is InstallSnapshot:
-            return Response(await self._install(message, payload))
-        kind, version, _ = pack(message)
-        raise MessageUnknown(kind, version)
+        return await self._handlers.handler_of(message)(message, payload)
 
     def _go_offline(self, error: RaylogError) -> None:
         if not self.offline.done():
@@ -192,14 +189,15 @@ class MetadataCopy:
 
     # --- whom to obey ---------------------------------------------------------------------------------------------
 
-    async def _promise(self, epoch: int, controller: str) -> Promised:
+    async def _promise(self, asked: Promise, _: Bytes) -> Response:
+        epoch = asked.controller_epoch
         granted = epoch > self._promised_epoch  # each epoch once, so that two controllers never share one
         if granted:
             await self._keep_promise(epoch)
-            _log.info("Controller epoch %d is promised to %s.", epoch, controller)
+            _log.info("Controller epoch %d is promised to %s.", epoch, asked.controller)
         tail = self._tail
         place = tail.last_epoch, tail.start_offset, tail.end_offset
-        return Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters, self._mark)
+        return Response(Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters, self._mark))
 
     async def _obey(self, epoch: int) -> None:
         """Refuse a controller whose time is over. One with a higher epoch has its majority without this broker."""
@@ -212,20 +210,21 @@ class MetadataCopy:
         await self._env.off_loop(lambda: self._files.write_promise(epoch))
         self._promised_epoch = epoch
 
-    async def _read(self, message: ReadMetadata) -> Response:
+    async def _read(self, message: ReadMetadata, _: Bytes) -> Response:
         await self._obey(message.controller_epoch)
         if message.offset == SNAPSHOT:
             snapshot = self._tail.snapshot
             return Response(MetadataRead(snapshot.version, snapshot.epoch), snapshot.data)
-        data, _ = self._tail.read(message.offset, message.max_bytes)
+        data = self._tail.read(message.offset, message.max_bytes)[0]
         return Response(MetadataRead(message.offset, self._tail.last_epoch), data)
 
     # --- the log --------------------------------------------------------------------------------------------------
 
-    async def _append(self, message: AppendMetadata, payload: Bytes) -> MetadataAppended:
+    async def _append(self, message: AppendMetadata, payload: Bytes) -> Response:
         await self._obey(message.controller_epoch)
         if self._tail.epoch_before(message.base_offset) != message.previous_epoch:
-            return MetadataAppended(self._directory_id, False, *self._tail.epoch_end(message.previous_epoch))
+            end_of_epoch = self._tail.epoch_end(message.previous_epoch)
+            return Response(MetadataAppended(self._directory_id, False, *end_of_epoch))
         batches = decode_batches(payload)
         check_chain(batches, message.base_offset, message.previous_epoch)
         await self._take_over(self._new_ones(batches))
@@ -233,7 +232,7 @@ class MetadataCopy:
         end = batches[-1].end_offset if batches else message.base_offset
         self._commit(min(message.commit_offset, end))  # further on it may not be the controller's log
         last_epoch = batches[-1].epoch if batches else message.previous_epoch
-        return MetadataAppended(self._directory_id, True, last_epoch, end)
+        return Response(MetadataAppended(self._directory_id, True, last_epoch, end))
 
     def _new_ones(self, batches: Sequence[StoredBatch]) -> Sequence[StoredBatch]:
         """Without those that are here already. One epoch has one writer, so an epoch and an end name a batch."""
@@ -266,7 +265,7 @@ class MetadataCopy:
             await self._on_disk(lambda now_ms: self._files.begin_log(self._tail, now_ms))
             _log.info("Broker %d keeps the metadata log on disk: it is a voter.", self._own[0])
 
-    async def _install(self, message: InstallSnapshot, payload: Bytes) -> MetadataAppended:
+    async def _install(self, message: InstallSnapshot, payload: Bytes) -> Response:
         await self._obey(message.controller_epoch)
         if message.offset > self._tail.start_offset:
             snapshot = await self._env.off_loop(
@@ -274,7 +273,7 @@ class MetadataCopy:
             )
             await self._begin_with(snapshot)
             await self._become_durable()
-        return MetadataAppended(self._directory_id, True, message.epoch, message.offset)
+        return Response(MetadataAppended(self._directory_id, True, message.epoch, message.offset))
 
     async def _begin_with(self, snapshot: MetadataSnapshot) -> None:
         agrees = self._tail.epoch_before(snapshot.version) == snapshot.epoch

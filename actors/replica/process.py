@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
+from raylog.actors.kernel.dispatch import Dispatch, unknown
 from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metrics import (
     HIGH_WATERMARK,
@@ -39,7 +40,7 @@ from raylog.actors.protocol.control_messages import (
     StopReplica,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, Message, pack
+from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, Message
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
@@ -52,7 +53,6 @@ from raylog.actors.replica.upkeep import LogUpkeep
 from raylog.errors import (
     EligibleLeadersNotAvailable,
     LogDamaged,
-    MessageUnknown,
     RaylogError,
     StreamError,
     StreamNotOpen,
@@ -87,6 +87,12 @@ class ReplicaProcess:
         self._loop = asyncio.get_running_loop()
         self._counters = ReplicaCounters(clock or self._loop.time)
         self._stopped: asyncio.Future[Ending] = self._loop.create_future()
+        self._orders: Dispatch[Callable[[Any], Answer | Awaitable[Answer]]] = Dispatch({
+            Assign: self._assign,
+            StopReplica: self._stop,
+            KeepSecrets: self._keep_secrets,
+            SuspectBatch: self._suspect,
+        })
         self._broker: Stream | None = None
         self._hosted: HostedLog | None = None
         self._replica: Replica | None = None
@@ -184,21 +190,25 @@ class ReplicaProcess:
         )  # fmt: skip
 
     def _from_broker(self, request: Request) -> Answer | Awaitable[Answer]:
-        message = request.message
-        if isinstance(message, Assign):
-            if self._replica is not None:
-                self._replica.assign(message)
-            return None
-        if isinstance(message, StopReplica):
-            self.stop("its broker stopped it", delete=message.delete)
-            return None
-        if isinstance(message, KeepSecrets):
-            self._env.keys.adopt(message.secrets)
-            return None
-        if isinstance(message, SuspectBatch) and self._hosted is not None:
-            return self._care.suspect(message.offset)
-        kind, version, _ = pack(message)
-        raise MessageUnknown(kind, version)
+        return self._orders.handler_of(request.message)(request.message)
+
+    def _assign(self, order: Assign) -> Answer:
+        if self._replica is not None:
+            self._replica.assign(order)
+        return None
+
+    def _stop(self, order: StopReplica) -> Answer:
+        self.stop("its broker stopped it", delete=order.delete)
+        return None
+
+    def _keep_secrets(self, order: KeepSecrets) -> Answer:
+        self._env.keys.adopt(order.secrets)
+        return None
+
+    def _suspect(self, order: SuspectBatch) -> Awaitable[Answer]:
+        if self._hosted is None:  # its log is not open yet
+            raise unknown(order)
+        return self._care.suspect(order.offset)
 
     def _stays_full(self, hosted: HostedLog) -> None:
         if hosted.is_leading:

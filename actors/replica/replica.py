@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final
 
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.stream_interface import Answer, Request
 from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
-from raylog.actors.protocol.messages import Message, pack
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,
     Append,
@@ -47,12 +47,11 @@ from raylog.actors.replica.leader import LeaderRole, ProposeCall
 from raylog.actors.replica.parked_appends import JoinCall
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
-from raylog.errors import DiskError, MessageUnknown, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
+from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
 
 _RETRY_MS: Final = 500
 _TRIES: Final = 3
 _log = logging.getLogger(__name__)
-_M = TypeVar("_M", bound=Message)
 
 
 class Replica:
@@ -70,36 +69,31 @@ class Replica:
         self._known_epoch = hosted.log.epochs.latest
         self._in_vain = NO_EPOCH, 0  # an epoch that it could not begin to lead, and how often it has tried
         self._ended = False
-        self._answers: dict[type[Message], Callable[[Request], Answer | Awaitable[Answer]]] = {
-            Append: lambda request: self._leader().append(request, _as(Append, request)),
-            AppendTransactional: lambda request: self._leader().append_transactional(
-                request, _as(AppendTransactional, request)
-            ),
-            WriteMarker: lambda request: self._leader().write_marker(_as(WriteMarker, request)),
+        self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
+            Append: self._append,
+            AppendTransactional: self._append_transactional,
+            WriteMarker: self._write_marker,
             Push: self._push,
             Pull: self._pull,
-            Fetch: lambda request: self._leader().reads.fetch(request.stream, _as(Fetch, request)),
-            ListOpenTransactions: lambda _request: self._leader().open_transactions(),
-            ListOffset: lambda request: self._leader().reads.list_offset(_as(ListOffset, request)),
-            FindEpochEnd: lambda request: self._leader().reads.find_epoch_end(_as(FindEpochEnd, request)),
-            DeleteRecords: lambda request: self._leader().delete_records(_as(DeleteRecords, request)),
+            Fetch: self._fetch,
+            ListOpenTransactions: self._list_open_transactions,
+            ListOffset: self._list_offset,
+            FindEpochEnd: self._find_epoch_end,
+            DeleteRecords: self._delete_records,
             PullInstead: self._pull_instead,
             SuspectBatch: self._suspect,
-        }
+        })
 
     # --- being asked ---
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all streams on which clients and other replicas ask."""
-        answer = self._answers.get(type(request.message))
-        if answer is None:
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
+        handler = self._handlers.handler_of(request.message)
         name = self._hosted.name
         if request.topic_id != name.topic_id or request.partition != name.partition:
             raise UnknownPartition(request.topic_id.hex(), request.partition)
         try:
-            return answer(request)
+            return handler(request, request.message)
         finally:
             self._hosted.check_offline()
 
@@ -110,8 +104,31 @@ class Replica:
         leader = NO_LEADER if assigned is None or assigned.leader == self._hosted.me[0] else assigned.leader
         raise NotLeader(name.topic, name.partition, leader, self._known_epoch)
 
-    def _pull(self, request: Request) -> Answer | Awaitable[Answer]:
-        message = _as(Pull, request)
+    def _append(self, request: Request, message: Append) -> Answer | Awaitable[Answer]:
+        return self._leader().append(request, message)
+
+    def _append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
+        return self._leader().append_transactional(request, message)
+
+    def _write_marker(self, _: Request, message: WriteMarker) -> Answer | Awaitable[Answer]:
+        return self._leader().write_marker(message)
+
+    def _fetch(self, request: Request, message: Fetch) -> Answer | Awaitable[Answer]:
+        return self._leader().reads.fetch(request.stream, message)
+
+    def _list_open_transactions(self, _: Request, __: ListOpenTransactions) -> Answer:
+        return self._leader().open_transactions()
+
+    def _list_offset(self, _: Request, message: ListOffset) -> Answer | Awaitable[Answer]:
+        return self._leader().reads.list_offset(message)
+
+    def _find_epoch_end(self, _: Request, message: FindEpochEnd) -> Answer | Awaitable[Answer]:
+        return self._leader().reads.find_epoch_end(message)
+
+    def _delete_records(self, _: Request, message: DeleteRecords) -> Answer | Awaitable[Answer]:
+        return self._leader().delete_records(message)
+
+    def _pull(self, request: Request, message: Pull) -> Answer | Awaitable[Answer]:
         if self._is_replica(message.broker_id, message.incarnation):
             self._learn(message.leader_epoch)
         return self._leader().pull(request, message)
@@ -124,22 +141,19 @@ class Replica:
         told = () if self._assigned is None else self._assigned.replicas
         return any((each.broker_id, each.incarnation) == (broker_id, incarnation) for each in told)
 
-    def _push(self, request: Request) -> Answer | Awaitable[Answer]:
-        message = _as(Push, request)
+    def _push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
         check_epoch(message.leader_epoch, self._known_epoch)
         if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
             return self._role.push(request, message)
         name = self._hosted.name
         raise NotLeader(name.topic, name.partition, NO_LEADER, self._known_epoch)
 
-    def _suspect(self, request: Request) -> Awaitable[Answer]:
-        message = _as(SuspectBatch, request)
+    def _suspect(self, _: Request, message: SuspectBatch) -> Awaitable[Answer]:
         if message.leader_epoch != NO_EPOCH:
             check_epoch(message.leader_epoch, self._leader().epoch)
         return self._care.suspect(message.offset)
 
-    def _pull_instead(self, request: Request) -> Answer:
-        message = _as(PullInstead, request)
+    def _pull_instead(self, _: Request, message: PullInstead) -> Answer:
         if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
             self._role.pull_instead(message)
         return None
@@ -270,11 +284,6 @@ class Replica:
         """Play no role any more."""
         self._ended = True
         self._end_role()
-
-
-def _as(kind: type[_M], request: Request) -> _M:
-    assert isinstance(request.message, kind)
-    return request.message
 
 
 def _age(assigned: Assign) -> tuple[int, int, int]:

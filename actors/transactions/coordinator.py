@@ -25,6 +25,7 @@ from typing import Any, Final
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
+from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response
@@ -33,7 +34,7 @@ from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.link.until_answered import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
-from raylog.actors.protocol.messages import Done, Message, pack
+from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import OFFSETS_TOPIC, check_transactional_id, group_hash
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import (
@@ -116,16 +117,16 @@ class TransactionCoordinator:
         self._ending: dict[str, asyncio.Future[TransactionRecord]] = {}  # those that are prepared
         self._fresh: list[int] = []  # producer ids that no producer has
         self._families = TransactionFamilies(self, log)
-        self._handlers: dict[type[Message], Callable[[Any], Awaitable[Answer]]] = {
+        self._handlers: Dispatch[Callable[[Any], Awaitable[Answer]]] = Dispatch({
             **self._families.handlers,
             InitProducer: self._init,
-            AddPartition: lambda asked: self._add(asked, add_partition),
-            AddGroup: lambda asked: self._add(asked, add_group),
+            AddPartition: partial(self._add, add_partition),
+            AddGroup: partial(self._add, add_group),
             EndTransaction: self._end,
             AbortTransaction: self._abort,
             DescribeTransaction: self._describe,
             ListTransactions: self._list,
-        }
+        })
 
     async def start(self) -> None:
         end = await self._log.claim()
@@ -140,11 +141,7 @@ class TransactionCoordinator:
         self._tasks.start(self._sweep())
 
     def handle(self, request: Request) -> Awaitable[Answer]:
-        handler = self._handlers.get(type(request.message))
-        if handler is None:
-            kind, version, _ = pack(request.message)
-            raise MessageUnknown(kind, version)
-        return self._answered(handler(request.message))
+        return self._answered(self._handlers.handler_of(request.message)(request.message))
 
     async def _answered(self, answer: Awaitable[Answer]) -> Answer:
         """A refusal too rests on what was decided before it, and that may never be committed."""
@@ -177,7 +174,7 @@ class TransactionCoordinator:
         answer: ProducerInitialised = initialised.answer
         return Response(answer)
 
-    async def _add(self, asked: Any, decide: Callable[..., TransactionRecord | None]) -> Answer:
+    async def _add(self, decide: Callable[..., TransactionRecord | None], asked: Any) -> Answer:
         record = decide(self._known.get(asked.transactional_id), asked, self.now_ms())
         if record is None:
             await self._log.settled()  # what put it there may not be committed yet
