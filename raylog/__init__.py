@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         NewPartitions,
         NewTopic,
     )
+    from raylog.api.connection.progress import show_progress
     from raylog.api.connection.records import (
         ConsumerRecord,
         GroupMetadata,
@@ -125,6 +126,7 @@ __all__ = [
     "WakeupError",
     "connect",
     "errors",
+    "show_progress",
     "start",
 ]
 
@@ -180,6 +182,7 @@ _HOMES = {
     "UnknownTopic": "raylog.errors",
     "WakeupError": "raylog.errors",
     "connect": "raylog.api.admin.formation",
+    "show_progress": "raylog.api.connection.progress",
     "start": "raylog.api.admin.formation",
 }
 _NAMES_ELSEWHERE = {

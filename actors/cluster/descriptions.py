@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from raylog.actors.cluster.election.leaderless import why_nobody_leads
+from raylog.actors.cluster.html_tables import html_table
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaMarks, Setting
@@ -82,18 +83,33 @@ class TopicDescription:
 
     def __repr__(self) -> str:
         """A few lines, however many partitions there are."""
-        settings = "".join(f", {name}={readable(name, value)}" for name, value in self.settings)
-        head = f"<Topic {self.name!r}: {len(self.partitions)} partitions, {self.replication_factor} replicas{settings}"
-        lines = [head, *map(_shown, self.partitions[:_SHOWN_PARTITIONS])]
+        lines = [f"<{self._heading}", *map(_shown, self.partitions[:_SHOWN_PARTITIONS])]
         left = len(self.partitions) - _SHOWN_PARTITIONS
         return "\n  ".join([*lines, f"and {left} more"] if left > 0 else lines) + ">"
 
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with a row for each partition."""
+        columns = ("partition", "leader", "replicas", "in sync", "first offset", "end offset")
+        rows = [
+            (each.partition, _leader(each), each.replicas, each.isr, each.log_start_offset, each.high_watermark)
+            for each in self.partitions
+        ]
+        return html_table(self._heading, columns, rows)
+
+    @property
+    def _heading(self) -> str:
+        settings = "".join(f", {name}={readable(name, value)}" for name, value in self.settings)
+        return f"Topic {self.name!r}: {len(self.partitions)} partitions, {self.replication_factor} replicas{settings}"
+
+
+def _leader(partition: PartitionDescription) -> str:
+    return "none" if partition.is_offline else str(partition.leader)
+
 
 def _shown(partition: PartitionDescription) -> str:
-    leader = "none" if partition.is_offline else partition.leader
     offsets = f"{partition.log_start_offset} to {partition.high_watermark}"
     return (
-        f"{partition.partition}: leader {leader}, replicas {list(partition.replicas)}, "
+        f"{partition.partition}: leader {_leader(partition)}, replicas {list(partition.replicas)}, "
         f"in sync {list(partition.isr)}, offsets {offsets}"
     )
 
@@ -161,6 +177,33 @@ class ClusterDescription:
     reassigning: int
     coordinators: tuple[CoordinatorDescription, ...] = ()
     control_store: str = ""  # where Ray keeps its own (`control_store.py`)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with a row for each broker."""
+        counts = f"{self.topics} topics, {self.partitions} partitions"
+        counts += "".join(
+            f", {count} {what}"
+            for count, what in (
+                (self.offline, "without a leader"),
+                (self.under_replicated, "under-replicated"),
+                (self.reassigning, "reassigning"),
+            )
+            if count
+        )
+        columns = ("broker", "host", "alive", "replicas", "leaders", "free", "directory")
+        rows = [
+            (each.broker, each.host, _yes_or_no(each.alive), each.replicas, each.leaders, _share(each), each.directory)
+            for each in self.brokers
+        ]
+        return html_table(f"Cluster {self.cluster_id}: {counts}", columns, rows)
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _share(broker: BrokerDescription) -> str:
+    return "" if broker.total_bytes <= 0 else f"{100 * broker.free_bytes / broker.total_bytes:.0f} %"
 
 
 def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDescription:

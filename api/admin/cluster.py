@@ -7,6 +7,7 @@ something and loses its controller on the way ends in ControllerLost or AdminTim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Final, Literal
 
 from raylog.actors.cluster.admin_requests import (
@@ -46,6 +47,7 @@ from raylog.errors import RaylogError
 
 SHUTDOWN_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new secret
+_SHOW_SECONDS: Final = 5.0  # a notebook shows no result before this ends
 
 
 class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, KafkaAdminNames):
@@ -59,6 +61,15 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
 
     def __repr__(self) -> str:
         return f"Cluster({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the brokers and topics as HTML for notebooks, or the error where they cannot be asked."""
+        try:
+            brokers, topics = self.describe_cluster(timeout=_SHOW_SECONDS), self.list_topics(timeout=_SHOW_SECONDS)
+        except RaylogError as error:
+            return f"<p><b>{escape(repr(self))}</b>: {escape(str(error))}</p>"
+        named = f"<p>Topics: {escape(', '.join(topics))}</p>" if topics else "<p>No topics</p>"
+        return brokers._repr_html_() + named
 
     @property
     def cluster_id(self) -> str:

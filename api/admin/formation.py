@@ -49,6 +49,7 @@ from raylog.api.admin.cluster_shutdown import cluster_names, end_actors
 from raylog.api.connection.controller_calls import ControllerCalls, plain_error
 from raylog.api.connection.former_names import formerly
 from raylog.api.connection.named_cluster import find_cluster
+from raylog.api.connection.progress import Progress
 from raylog.errors import (
     ClusterNotFound,
     ClusterNotReady,
@@ -98,7 +99,8 @@ def start(
     data_dir = check_before_start(cluster, data_dir, brokers)
     join_or_start_ray(include_dashboard=False)
     tell_if_open()
-    return _Start(cluster, data_dir, brokers, timeout, deadline).run(form)
+    with Progress(f"starting the cluster {cluster!r}"):
+        return _Start(cluster, data_dir, brokers, timeout, deadline).run(form)
 
 
 def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int | None) -> str:

@@ -62,14 +62,21 @@ class ClientRuntime:
         self._thread = threading.Thread(target=self._turn, name="raylog clients", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+    def run(
+        self,
+        work: Coroutine[Any, Any, _T],
+        timeout: float | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> _T:
         """Run this on the loop, from any other thread, and wait for it. Ctrl-C and the time-out cancel it.
 
-        None: `work` has a time-out of its own. RequestTimedOut, ClientOfOtherProcess, StreamNotOpen.
+        None: `work` has a time-out of its own. `meanwhile` is called now and then.
+
+        RequestTimedOut, ClientOfOtherProcess, StreamNotOpen.
         """
         future = self.submit(work)
         try:
-            if wait_in_slices(future, timeout):
+            if wait_in_slices(future, timeout, meanwhile):
                 return future.result()
             raise RequestTimedOut("This process's client loop", round(1000 * (timeout or 0.0)))
         except BaseException:

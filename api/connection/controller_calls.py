@@ -11,6 +11,7 @@ A controller that has been started again is found under the same name.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import ray
@@ -19,6 +20,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 from raylog.actors.kernel.wait_notices import NO_ANSWER, WaitNotices
 from raylog.actors.protocol.actor_names import CONTROLLER, namespace
 from raylog.api.connection.interruptible_waits import wait_in_slices
+from raylog.api.connection.progress import Progress
 from raylog.errors import (
     AdminTimedOut,
     ClusterNotFound,
@@ -53,15 +55,26 @@ class ControllerCalls:
         if not ray.is_initialized():
             raise RayUnreachable("the address it was at", "this process has left it (`ray.shutdown`)")
         asked = asked or call
+        with Progress(f"waiting for {asked}") as progress:
+            return self._ask_until(call, arguments, timeout, repeatable, asked, progress)
+
+    def _ask_until(
+        self, call: str, arguments: tuple[object, ...], timeout: float, repeatable: bool, asked: str, progress: Progress
+    ) -> Any:
         deadline = time.monotonic() + timeout
         reason = "it has no controller"
         was_lost = False
         notices = WaitNotices(time.monotonic)
         awaited = f"an answer of the controller of {self.cluster!r} to {asked}"
         notices.waits(awaited, NO_ANSWER)
+
+        def tell() -> None:
+            notices.tell_if_due()
+            progress.tell()
+
         while (left := deadline - time.monotonic()) > 0:
             try:
-                return self._ask_once(call, arguments, left, notices)
+                return self._ask_once(call, arguments, left, tell)
             except ControllerNotReady as error:
                 reason = error.describe()
             except GetTimeoutError:
@@ -77,7 +90,7 @@ class ControllerCalls:
                     raise
                 reason = error.reason  # Ray is about to start it again, or it was shut down
             notices.waits(awaited, reason)
-            notices.tell_if_due()
+            tell()
             time.sleep(min(_PAUSE_SECONDS, max(0.0, left)))
         raise ClusterNotReady(self.cluster, round(timeout * 1000), reason)
 
@@ -88,11 +101,13 @@ class ControllerCalls:
         except ValueError:
             raise ClusterNotFound(self.cluster, "start it with raylog.start on a node that has its data") from None
 
-    def _ask_once(self, call: str, arguments: tuple[object, ...], timeout: float, notices: WaitNotices) -> Any:
+    def _ask_once(
+        self, call: str, arguments: tuple[object, ...], timeout: float, meanwhile: Callable[[], object]
+    ) -> Any:
         if self._actor is None:
             self._actor = self.find()
         try:
-            return _answer(getattr(self._actor, call).remote(*arguments), timeout, notices)
+            return _answer(getattr(self._actor, call).remote(*arguments), timeout, meanwhile)
         except _GONE:
             self._actor = None
             raise
@@ -100,10 +115,10 @@ class ControllerCalls:
             raise plain_error(error) from None
 
 
-def _answer(reference: ray.ObjectRef[Any], timeout: float, notices: WaitNotices) -> Any:
+def _answer(reference: ray.ObjectRef[Any], timeout: float, meanwhile: Callable[[], object]) -> Any:
     """Return what `ray.get` returns. That one warns in every asyncio actor, also on a thread that may well block."""
     answer = reference.future()
-    if wait_in_slices(answer, timeout, notices.tell_if_due):
+    if wait_in_slices(answer, timeout, meanwhile):
         return answer.result()
     raise GetTimeoutError(f"No answer came in {timeout:.1f} s.")
 

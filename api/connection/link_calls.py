@@ -14,8 +14,9 @@ _GRACE_SECONDS: Final = 1.0  # in which a call that is out of time says so itsel
 
 def call_over_link(cluster: object, call: Callable[[ClusterLink], Coroutine[Any, Any, _T]], timeout: float) -> _T:
     """Run `call` on the loop of this process's clients; nothing stays open. `cluster`: a `Cluster`."""
-    from raylog.api.connection.client_access import link_address
+    from raylog.api.connection.client_access import link_address, name_of
     from raylog.api.connection.client_runtime import client_runtime
+    from raylog.api.connection.progress import Progress
 
     runtime = client_runtime()
     address = link_address(cluster, timeout)  # type: ignore[arg-type]  # named by its parts, which do not know it
@@ -27,4 +28,5 @@ def call_over_link(cluster: object, call: Callable[[ClusterLink], Coroutine[Any,
         finally:
             await runtime.release_link(link)
 
-    return runtime.run(ask(), timeout + _GRACE_SECONDS)
+    with Progress(f"waiting for coordinators of {name_of(cluster)!r}") as progress:  # type: ignore[arg-type]
+        return runtime.run(ask(), timeout + _GRACE_SECONDS, progress.tell)

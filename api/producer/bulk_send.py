@@ -20,6 +20,7 @@ from functools import cache, partial
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
+from raylog.api.connection.progress import Progress
 from raylog.api.connection.serializers import check_headers, column
 from raylog.api.producer.buffer.record_accumulator import RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture, told_on_this_loop, wait_for
@@ -174,9 +175,13 @@ class BulkFuture:
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        for piece in self._pieces:
-            if piece.batch is not None and piece.batch.outcome is None:
-                wait_for(piece.batch, None if until is None else until - time.monotonic())
+        done = 0
+        with Progress(f"delivering to {self.topic!r}", self.count, "records") as progress:
+            for piece in self._pieces:
+                if piece.batch is not None and piece.batch.outcome is None:
+                    wait_for(piece.batch, None if until is None else until - time.monotonic(), progress.tell)
+                done += piece.count
+                progress.tell(done)
 
     def add(self, batch: ProducerBatch, positions: Positions) -> None:
         """Wait for this batch, which holds the records of these positions, too."""
@@ -202,12 +207,15 @@ class BulkSend:
         accumulator: RecordAccumulator,
         options: ProducerOptions,
         wait_for_room: Callable[[int], None],
+        tell: Callable[[int], object],
     ) -> None:
         self.future = future
         self.routes = routes
         self.options = options
         self._accumulator = accumulator
         self._wait_for_room = wait_for_room
+        self._tell = tell
+        self._taken = 0
         self._error: RaylogError | None = None
         self._gathering = [Gathering() for _ in range(routes.partitions)]
         self._split_joined: SplitCall | None = None
@@ -222,6 +230,8 @@ class BulkSend:
                 batch = self._accumulator.append_batch(self.routes.queues[partition], content, size)
                 if batch is not None:
                     self.future.add(batch, positions)
+                    self._taken += len(content)
+                    self._tell(self._taken)
                     return
                 self._wait_for_room(size)
         except BufferFull as error:

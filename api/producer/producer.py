@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from raylog.api.connection.kafka_hints import keywords_wanted
 from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
+from raylog.api.connection.progress import Progress
 from raylog.api.producer.buffer.interceptors import ProducerRecord
 from raylog.api.producer.buffer.record_accumulator import OPEN, RECORD_BYTES
 from raylog.api.producer.buffer.record_future import RecordFuture
@@ -142,7 +143,9 @@ class Producer(TransactionalProducer, ProcessBound):
         given = check_columns(topic, values, keys, timestamps, headers, self.options, int(time.time() * 1000))
         routes = core.topic_routes(topic, core.until())
         partition = None if partition is None else routes.check(partition)
-        BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now).columns(given, partition)
+        with Progress(f"sending to {topic!r}", len(values), "records") as progress:
+            bulk = BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now, progress.tell)
+            bulk.columns(given, partition)
         return future
 
     def _send_one_by_one(self, future: BulkFuture, *columns: Any, partition: int | None) -> None:
@@ -168,8 +171,9 @@ class Producer(TransactionalProducer, ProcessBound):
         routes = core.topic_routes(topic, core.until())
         future = BulkFuture(topic, table.num_rows)
         partition = None if partition is None else routes.check(partition)
-        bulk = BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now)
-        send_table(bulk, table, partition, int(time.time() * 1000))
+        with Progress(f"sending to {topic!r}", table.num_rows, "records") as progress:
+            bulk = BulkSend(future, routes, core.accumulator, self.options, core.wait_for_room_now, progress.tell)
+            send_table(bulk, table, partition, int(time.time() * 1000))
         return future
 
     # --- the rest of a producer -----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from raylog.actors.protocol.names import is_internal
 from raylog.api.connection.client_access import LinkAddress, link_address, name_of
 from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.connection.client_threads import SERVING_THREADS
+from raylog.api.connection.progress import Progress
 from raylog.api.connection.serializers import check_headers, check_timestamp, to_bytes
 from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.interceptors import Interceptors, ProducerRecord
@@ -214,9 +215,13 @@ class ProducerCore:
         """Block until all these are delivered or have failed. ResultNotReady."""
         refuse_on_serving_thread()
         until = None if timeout is None else time.monotonic() + timeout
-        for batch in batches:
-            if batch.outcome is None:
-                wait_for(batch, None if until is None else until - time.monotonic())
+        done = 0
+        with Progress("delivering", sum(batch.count for batch in batches), "records") as progress:
+            for batch in batches:
+                if batch.outcome is None:
+                    wait_for(batch, None if until is None else until - time.monotonic(), progress.tell)
+                done += batch.count
+                progress.tell(done)
 
     def _wake(self) -> None:
         self._loop.call_soon_threadsafe(self._sender.drain)

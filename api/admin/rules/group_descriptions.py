@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raylog.actors.cluster.html_tables import html_table
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 
 
@@ -54,3 +55,21 @@ class GroupDescription:
     def lag(self) -> int:
         """The sum over all partitions where it is known."""
         return sum(each.lag or 0 for each in self.partitions)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with a row for each partition."""
+        problem = f", {self.problem}" if self.problem else ""
+        heading = f"Group {self.group_id!r}: {self.state}, {len(self.members)} members, lag {self.lag}{problem}"
+        columns = ("topic", "partition", "committed", "end offset", "lag", "member")
+        rows = [
+            (
+                each.partition.topic,
+                each.partition.partition,
+                None if each.committed is None else each.committed.offset,
+                None if each.end_offset < 0 else each.end_offset,
+                each.lag,
+                each.member_id,
+            )
+            for each in self.partitions
+        ]
+        return html_table(heading, columns, rows)

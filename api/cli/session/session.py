@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from raylog.actors.protocol.actor_names import DEFAULT_CLUSTER
+from raylog.api.connection.progress import show_progress
 
 if TYPE_CHECKING:
     from raylog.actors.cluster.descriptions import ClusterDescription
@@ -174,7 +175,8 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
 
 def quieten_ray() -> None:
-    """Make Ray quiet. To be called before it is imported."""
+    """Make Ray quiet, before it is imported. Commands draw their own progress (`progress.py`)."""
+    show_progress(False)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray tells of a change to come
     logging.basicConfig(level=logging.WARNING, format="raylog: %(message)s", handlers=[_Stderr()])
 

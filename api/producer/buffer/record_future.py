@@ -143,7 +143,9 @@ def _metadata(batch: ProducerBatch, index: int) -> RecordMetadata:
     )
 
 
-def wait_for(batch: ProducerBatch, timeout: float | None) -> None:
+def wait_for(
+    batch: ProducerBatch, timeout: float | None, meanwhile: Callable[[], object] | None = None
+) -> None:
     """Block until the batch has an outcome. ResultNotReady; WaitRefused on the thread that would bring it about."""
     refuse_on_serving_thread()
     told = threading.Lock()
@@ -153,6 +155,8 @@ def wait_for(batch: ProducerBatch, timeout: float | None) -> None:
     until = None if timeout is None else monotonic() + timeout
     left = _SLICE_SECONDS if timeout is None else min(_SLICE_SECONDS, max(0.0, timeout))
     while not told.acquire(timeout=left):
+        if meanwhile is not None:
+            meanwhile()
         if until is not None:
             left = min(_SLICE_SECONDS, until - monotonic())
             if left <= 0:
