@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 
@@ -9,6 +10,10 @@ from ray._private import worker
 
 from raylog.actors.on_ray.runtime.join_ray import join_ray
 from raylog.api.cli.terminal.interrupts import interrupts
+
+# Ray leaves at the end of a process by itself, but waits for half a second before that, for lines that workers print.
+# Commands show none. What is registered last is called first, so the clients of this process still close before this.
+atexit.register(worker.shutdown)
 
 
 def keep_ray_off_stdout() -> None:
