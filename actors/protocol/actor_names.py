@@ -20,9 +20,9 @@ _COORDINATOR: Final = "coordinator-"
 def namespace(cluster: str) -> str:
     """The Ray namespace of the cluster of this name. InvalidConfig where it cannot be a name."""
     if ":" in cluster:
-        raise InvalidConfig("name", cluster, "the name of a cluster and no address: brokers are found through Ray")
+        raise InvalidConfig("cluster", cluster, "the name of a cluster and no address: brokers are found through Ray")
     if not _CLUSTER_NAME.fullmatch(cluster):
-        raise InvalidConfig("name", cluster, "1 to 100 letters, digits, dots, underscores or hyphens")
+        raise InvalidConfig("cluster", cluster, "1 to 100 letters, digits, dots, underscores or hyphens")
     return f"raylog/{cluster}"
 
 

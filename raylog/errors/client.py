@@ -208,7 +208,8 @@ class RecordUnreadable(ClientError):
     reason: str
 
     def describe(self) -> str:
-        return f"The record at offset {self.offset} of {self.topic}-{self.partition} cannot be read: {self.reason}"
+        where = f"at offset {self.offset} of {self.topic}-{self.partition}"
+        return f"The record {where} cannot be read: {self.reason.rstrip('.')}."
 
 
 class NotAssigned(ClientError):
