@@ -20,7 +20,7 @@ from raylog.storage.segment.transaction_index import SUFFIX, AbortedTransaction,
 
 
 def aborted_transactions(disk: Disk, plan: CompactionPlan) -> list[AbortedTransaction]:
-    """Those with records in the planned segments."""
+    """Return the aborted transactions with records in the planned segments."""
     spans = (*plan.segments, *plan.later)
     start, found = plan.segments[0].base_offset, []
     for at, span in enumerate(spans):

@@ -39,7 +39,7 @@ _LEAST_KEYS: Final = 1024
 
 @dataclass
 class CompactionReport:
-    """What one compaction did."""
+    """The figures of one compaction."""
 
     cleaned_to: int = 0
     replaced: list[tuple[int, int]] = field(default_factory=list)  # (base offset, end offset) of each new segment
@@ -86,7 +86,7 @@ def _run(source: _Source, budget: MemoryBudget) -> CompactionReport:
 
 @dataclass(frozen=True)
 class _Source:
-    """What is read."""
+    """The reading of a compaction: its plan, and what bounds it."""
 
     disk: Disk
     plan: CompactionPlan
@@ -138,7 +138,7 @@ def _map_dirty_keys(
     """Fill the map with as much of the dirty part as fits; returns the offset after it."""
     plan = source.plan
     dirty = [segment for segment in plan.segments if segment.next_offset > plan.first_dirty_offset]
-    # Of a transaction whose marker lies before, this walk would never see the end.
+    # This walk would never see the end of a transaction whose marker lies before.
     transactions = TransactionFilter([each for each in aborted if each.last_offset >= dirty[0].base_offset])
     mapped_to = plan.first_dirty_offset
     for segment in dirty:
@@ -206,7 +206,9 @@ class _Cleaner:
             raise
 
     def _discard(self, bases: list[int]) -> None:
-        """Nobody installs a part of a compaction, and on a full disk its files are in the way."""
+        """Remove the files of a compaction that did not end: nobody installs a part of it, and on a full disk they are
+        in the way.
+        """
         for name in [file_name(base, kind) for base in bases for kind in (*INDEX_SUFFIXES, LOG_SUFFIX)]:
             try:
                 self._disk.remove(f"{self._plan.directory}/{name}{self._suffix}")
@@ -284,7 +286,9 @@ class _Cleaner:
         return only_records(header, batch, records, stays) if any(stays) else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Without its header the producer's next batch could not be told from a repeat after a restart."""
+        """Whether this is its producer's last batch. Without its header the next one could not be told from a repeat
+        after a restart.
+        """
         if not header.has_producer or header.is_control:
             return False
         last = self._plan.last_writes.get(header.producer_id)

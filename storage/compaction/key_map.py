@@ -24,12 +24,12 @@ _FREE: Final = -1
 
 
 def bytes_for(keys: int) -> int:
-    """What a map for so many keys takes."""
+    """Return the bytes that a map for so many keys takes."""
     return (int(keys / FILL_LIMIT) + 1) * SLOT_BYTES
 
 
 def keys_for(memory_bytes: int) -> int:
-    """How many keys a map of this size takes."""
+    """Return how many keys a map of this size takes."""
     return int(memory_bytes // SLOT_BYTES * FILL_LIMIT)
 
 
@@ -51,7 +51,7 @@ class MemoryBudget:
 
     @contextmanager
     def grant(self, wanted: int, least: int) -> Iterator[int]:
-        """Up to `wanted` bytes for the length of the block; raises where `least` are not to be had just now."""
+        """Yield up to `wanted` bytes for the length of the block; raises where `least` are not to be had just now."""
         with self._lock:
             granted = min(wanted, self._free)
             if granted < least:
@@ -90,7 +90,7 @@ class KeyMap:
 
     @property
     def room(self) -> int:
-        """How many more keys fit."""
+        """The number of keys that still fit."""
         return self._limit - self._used
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:

@@ -81,7 +81,7 @@ class LastWrites:
             raise LogDamaged(self._file.path, 0, "the newest writes of its producers are not what was written")
 
     def get(self, producer_id: int) -> LastWrite | None:
-        """Its newest write; None: the log does not know this producer any more."""
+        """Return the producer's newest write; None: the log does not know this producer any more."""
         at = bisect_right(self._firsts, producer_id) - 1
         if at < 0:
             return None

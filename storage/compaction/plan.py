@@ -26,7 +26,7 @@ class PlannedSegment(NamedTuple):
 
 
 class KnownWrite(Protocol):
-    """What a log knows of a producer: the last offset of its newest batch of data (-1: none), and its epoch."""
+    """A producer as the log knows it: the last offset of its newest batch of data (-1: none), and its epoch."""
 
     @property
     def last_offset(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a compaction has to know of its log and no message can hold: producers, and aborts in the growing segment.
+"""Facts that a compaction needs of its log and no message can hold: producers, and aborts in the growing segment.
 
     owner: `save`, beside its loop  →  whoever compacts: `opened`  →  owner: `remove_drafts`
 

@@ -1,4 +1,4 @@
-"""How far a log has been compacted, and when each part of it was compacted first.
+"""Progress of a log's compaction: how far it is compacted, and when each part of it was compacted first.
 
 A tombstone, or a marker that no record needs any more, goes once the pass that first met it is `delete.retention.ms`
 old; until then slow readers may still have to learn of the deletion. Which pass that was follows from the offset, so
@@ -35,7 +35,7 @@ class CompactionProgress:
 
     @property
     def cleaned_to(self) -> int:
-        """Below it, every key stands for itself: only its newest value below is there."""
+        """The offset below which only the newest value of every key is there."""
         return self.passes[-1].end_offset if self.passes else 0
 
     def removable_below(self, now_ms: int, delete_retention_ms: int) -> int:
@@ -43,20 +43,22 @@ class CompactionProgress:
         return max((each.end_offset for each in self.passes if now_ms - each.at_ms > delete_retention_ms), default=0)
 
     def after(self, done: Pass, delete_retention_ms: int) -> CompactionProgress:
-        """With one more pass; of those whose time is over, only the farthest still matters."""
+        """Return the progress after one more pass. Only the farthest of the passes whose time is over still matters."""
         over = self.removable_below(done.at_ms, delete_retention_ms)
         kept = [each for each in self.passes if each.end_offset >= over and each.end_offset < done.end_offset]
         return CompactionProgress((*kept, done)) if done.end_offset > self.cleaned_to else self
 
     def cut(self, log_end_offset: int) -> CompactionProgress:
-        """What is left of it when the log is truncated."""
+        """Return what is left of the progress when the log is truncated."""
         kept = [each for each in self.passes if each.end_offset <= log_end_offset]
         across = [each for each in self.passes if each.end_offset > log_end_offset][:1]
         return CompactionProgress((*kept, *(Pass(log_end_offset, each.at_ms) for each in across)))
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> CompactionProgress:
-        """Without a readable file, everything counts as never compacted: that costs work, and loses nothing."""
+        """Read the progress. Without a readable file, everything counts as never compacted: that costs work, and loses
+        nothing.
+        """
         try:
             body = read_checkpoint(disk, f"{directory}/{FILE_NAME}", _VERSION)
         except FileNotFoundError:
@@ -71,7 +73,7 @@ class CompactionProgress:
 
 
 def cut_progress(directory: PartitionDirectory, log_end_offset: int) -> None:
-    """What is appended from here on has not been compacted, whatever stood at those offsets before."""
+    """Note that what is appended from here on has not been compacted, whatever stood at those offsets before."""
     with directory.progress_lock:
         progress = CompactionProgress.load(directory.disk, directory.path)
         if progress.cleaned_to > log_end_offset:

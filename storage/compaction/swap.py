@@ -30,7 +30,7 @@ SWAP_SUFFIX: Final = ".swap"
 
 
 def draft_suffix(run: str) -> str:
-    """Of the files that the compaction of this name writes."""
+    """Return the suffix of files that the compaction of this name writes."""
     return f".{run}{CLEANED_SUFFIX}"
 
 
@@ -87,7 +87,7 @@ def remove_drafts(directory: PartitionDirectory, suffix: str = CLEANED_SUFFIX) -
 
 
 def finish_swaps(directory: PartitionDirectory) -> None:
-    """At opening: forget what was not committed, finish what was."""
+    """Forget, at opening, what was not committed; finish what was."""
     disk = directory.disk
     names = disk.list_directory(directory.path)
     committed = [

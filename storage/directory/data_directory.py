@@ -40,7 +40,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a blank directory is made a broker's with."""
+    """The facts by which a blank directory is made a broker's."""
 
     directory_id: str  # random
     first_voters: tuple[int, ...] = ()  # of the metadata log that this broker is to form with them; else empty
@@ -48,7 +48,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class DirectoryIdentity:
-    """What a directory says of itself."""
+    """The identity that a directory has on its disk."""
 
     broker: BrokerIdentity
     claim: Claim
@@ -65,7 +65,7 @@ class DataDirectory:
 
     @staticmethod
     def read_identity(path: str, disk: Disk | None = None) -> DirectoryIdentity | None:
-        """Whose directory this is, without opening it; None where it is blank or missing."""
+        """Return whose directory this is, without opening it; None where it is blank or missing."""
         disk = disk or LocalDisk()
         try:
             names = disk.list_directory(path)
@@ -121,11 +121,11 @@ class DataDirectory:
         return target
 
     def set_aside_before(self, topic: str, partition: int) -> list[str]:
-        """Where what was set aside of this replica lies, the oldest first."""
+        """Return where the logs that were set aside of this replica lie, the oldest first."""
         return [path for _, path in set_aside_of(self.disk, self.replica_path(topic, partition))]
 
     def all_set_aside(self) -> list[tuple[SetAsideName, str]]:
-        """Of all replicas: what their names say, and where they lie."""
+        """Return the logs that were set aside of all replicas: what their names say, and where they lie."""
         names = [(parse_name(name), name) for name in self.disk.list_directory(self.path)]
         return [(parsed, f"{self.path}/{name}") for parsed, name in names if parsed is not None]
 

@@ -1,4 +1,4 @@
-"""Why a log is not relied upon before the controller has heard of it (rule 7).
+"""Reasons why a log is not relied upon before the controller has heard of it (rule 7).
 
     REBOOTED    open without fsync when its machine rebooted: its end may be gone
     RESTORED    a person has put a copy that was set aside in its place
@@ -26,7 +26,7 @@ def may_be_elected(doubt: str) -> bool:
 
 
 def doubt_after_restart(reported: str, known: str) -> str:
-    """What is doubted of a log, from what its process says and what was known of the process before.
+    """Return what is doubted of a log, from what its process says and what was known of the process before.
 
     A process forgets a doubt as soon as it has been registered, so the worse of both counts; but one that found another
     directory than its predecessor speaks of that one alone.

@@ -51,7 +51,7 @@ _ALSO_BEFORE_CREATION: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX)
 
 @dataclass(frozen=True)
 class PartitionIdentity:
-    """Which partition of which topic; the id tells a topic from an earlier one of the same name."""
+    """The partition and the topic of a directory; the id tells a topic from an earlier one of the same name."""
 
     cluster_id: str
     topic: str
@@ -64,7 +64,7 @@ class PartitionIdentity:
 
 @dataclass(frozen=True)
 class LogCheckpoint:
-    """What a log knows when it is opened. Everything below the recovery point has been synced."""
+    """The facts that a log knows when it is opened. Everything below the recovery point has been synced."""
 
     boot_id: str
     recovery_point: int = 0
@@ -287,7 +287,7 @@ def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigV
 
 
 def parse_marks(body: Body) -> LogCheckpoint:
-    """What a `log-checkpoint` says."""
+    """Return what a `log-checkpoint` says."""
     restart = body.pop("restart", None)
     return LogCheckpoint(**body, restart=restart and (restart[0], restart[1]))
 

@@ -1,4 +1,4 @@
-"""What is in the logs that were set aside in a broker's directory, and what may become of one: dropped, or restored.
+"""Logs that were set aside in a broker's directory: what is in them, and how one is dropped or restored.
 
 What must stay true:
 - A log is looked into without being changed, and dropped or restored only under its lock.
@@ -66,7 +66,7 @@ class SetAsideLogs:
         return found
 
     def take(self, name: str) -> str:
-        """Where the log of this name lies. SetAsideUnknown."""
+        """Return where the log of this name lies. SetAsideUnknown."""
         path = f"{self._directory.path}/{name}"
         if parse_name(name) is None or not self._disk.exists(path):
             raise SetAsideUnknown(name)

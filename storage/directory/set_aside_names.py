@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)@set-aside-(\d+)(?:-([a-z]+(?
 
 
 class SetAsideName(NamedTuple):
-    """What the name of a directory says. Those of earlier versions do not say why; they were damaged."""
+    """The facts in a directory's name. Names of earlier versions do not say why; those logs were damaged."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ def parse_name(name: str) -> SetAsideName | None:
 
 
 def set_aside_of(disk: Disk, replica_path: str) -> list[tuple[SetAsideName, str]]:
-    """What was set aside of this replica and where it lies, the oldest first."""
+    """Return what was set aside of this replica and where it lies, the oldest first."""
     parent, _, replica = replica_path.rpartition("/")
     names = [name for name in disk.list_directory(parent or "/") if name.startswith(replica + SET_ASIDE)]
     found = [(parsed, f"{parent}/{name}") for name in names if (parsed := parse_name(name)) is not None]
@@ -62,6 +62,6 @@ def set_aside_of(disk: Disk, replica_path: str) -> list[tuple[SetAsideName, str]
 
 
 def new_path(disk: Disk, replica_path: str, why: str, now_ms: int) -> str:
-    """Where to set this replica aside now."""
+    """Return where to set this replica aside now."""
     later = [name.at_ms + 1 for name, _ in set_aside_of(disk, replica_path)]
     return f"{replica_path}{SET_ASIDE}{max([now_ms, *later])}-{why}"

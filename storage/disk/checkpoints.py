@@ -44,7 +44,7 @@ def read_checkpoint(disk: Disk, path: str, known_version: int, parse: Callable[[
 def read_checkpoint(
     disk: Disk, path: str, known_version: int, parse: Callable[[Body], Any] | None = None
 ) -> Any:
-    """What `parse` makes of the body of the file at `path`, or the body. A body it cannot take is damage.
+    """Return what `parse` makes of the body of the file at `path`, or the body. A body it cannot take is damage.
 
     Raises `FileNotFoundError`, `LogDamaged` or `UnsupportedFormat`.
     """

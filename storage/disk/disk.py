@@ -32,7 +32,7 @@ class DiskFile(Protocol):
         """Write all of `data`, or raise with an unknown part of it written."""
 
     def read_at(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
 
     def drop_cached(self, length: int, position: int) -> None:
         """Let the next read of this come from the disk, as far as that is possible. What is not synced stays."""
@@ -40,7 +40,7 @@ class DiskFile(Protocol):
     def size(self) -> int: ...
     def inode(self) -> int: ...
     def links(self) -> int:
-        """How many names the file has: what is written or cut under one of them shows under all."""
+        """Return how many names the file has: what is written or cut under one of them shows under all."""
 
     def truncate(self, length: int) -> None: ...
     def sync(self) -> None:

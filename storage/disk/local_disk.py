@@ -278,7 +278,9 @@ class LocalDisk:
 
 
 def _make_private(path: Path) -> None:
-    """Also its missing parents, for which `mkdir(parents=True)` would take the mode that is usual for the user."""
+    """Make a directory for its owner alone, and its missing parents, to which `mkdir(parents=True)` would give the
+    user's usual mode.
+    """
     if not path.parent.is_dir():
         _make_private(path.parent)
     path.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)

@@ -13,6 +13,6 @@ It only reads, takes no lock, and works on a living replica as on a damaged one.
     events.py     what can be said, as data and as JSON
     text.py       the same as text
 
-Only formats whose modules have been imported are known. From here that is storage's own, the transaction markers; a
+Only formats whose modules have been imported are known. This package brings storage's own, the transaction markers; a
 command line above the folders that register more imports those, and then calls `dump_command`.
 """

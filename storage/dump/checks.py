@@ -63,7 +63,7 @@ class IndexCheck(ABC):
 
     @abstractmethod
     def _key_of(self, batch: FoundBatch) -> int:
-        """What entries name a batch by; it rises from batch to batch."""
+        """Return what entries name a batch by; it rises from batch to batch."""
 
     @abstractmethod
     def _key_after(self, damage: FoundBatch | LostBytes) -> int | None:
@@ -71,14 +71,14 @@ class IndexCheck(ABC):
 
     @abstractmethod
     def _compare(self, at: int, batch: FoundBatch) -> str | None:
-        """What is wrong with an entry that names this batch."""
+        """Return what is wrong with an entry that names this batch."""
 
     @abstractmethod
     def _missed(self, at: int) -> str:
-        """What is wrong with an entry that names no batch."""
+        """Return what is wrong with an entry that names no batch."""
 
     def _note(self, batch: FoundBatch) -> None:
-        """What is to be remembered for the batches after this one."""
+        """Note what the batches after this one are compared with."""
         self._saw_damage |= bool(batch.faults)
 
 

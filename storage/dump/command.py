@@ -108,7 +108,7 @@ def _show_all(events: Iterable[Event], show: Callable[[Event], None]) -> int | N
             show(event)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough. What is still buffered has to go somewhere when the interpreter ends.
+        # The reader has left. What is still buffered has to go somewhere when the interpreter ends.
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return EXIT_CLOSED_PIPE

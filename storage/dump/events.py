@@ -1,4 +1,4 @@
-"""What a dump tells, as data: one small type for each thing it can say, and their form as JSON.
+"""Events of a dump, as data: one small type for each thing it can say, and their form as JSON.
 
 The reading half (`replica.py`) makes these, the printing half (`text.py`, or `as_json` here) turns them into
 lines. In JSON every object has its `kind` and all of its keys, whether there is something to say or not; bytes are
@@ -21,7 +21,7 @@ from raylog.storage.format.record_batch import BatchHeader
 
 @dataclass(frozen=True)
 class Event:
-    """Something about the file or directory at `path`."""
+    """Anything that a dump says about the file or directory at `path`."""
 
     kind: ClassVar[str]
     path: str
@@ -58,7 +58,7 @@ class FileListed(Event):
 
 @dataclass(frozen=True)
 class FileBegun(Event):
-    """What follows, up to the next of these, is in this file."""
+    """The beginning of a file: the events up to the next of these are about it."""
 
     kind = "file"
     bytes: int
@@ -204,7 +204,7 @@ class CheckpointSeen(Event):
 
 @dataclass(frozen=True)
 class Problem(Event):
-    """Something is not as it has to be.
+    """A finding that is not as it has to be.
 
     `position` and `offset` say where, and which offset was expected there; `lost_bytes` how much from there on is no
     batch any more, and `resumes_at` and `resumes_offset` where the next sound one is, if one follows.

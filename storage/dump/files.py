@@ -107,7 +107,7 @@ def segment_file(name: str) -> SegmentFile | None:
 
 
 def what_holds(name: str) -> str | None:
-    """What a file of this name holds; None where it is none of a replica's."""
+    """Return what a file of this name holds; None where it is none of a replica's."""
     segment = segment_file(name)
     if segment is not None:
         return segment.holds
@@ -169,7 +169,7 @@ def _refuse() -> NoReturn:
 
 @dataclass(frozen=True)
 class SealedIndex:
-    """What an index holds whose seal is whole, the bytes of log it says it describes, and those that are there."""
+    """The content of an index whose seal is whole, the bytes of log it says it describes, and those that are there."""
 
     rows: Sequence[tuple[int, ...]]
     covers: int
@@ -244,7 +244,8 @@ class Replica:
         return SealedIndex(rows, covers, self.size(file.beside(LOG_SUFFIX).name))
 
     def seal_covers(self, file: SegmentFile) -> int:
-        """What a sealed file says it describes; whether that can be believed, its checksum has to tell."""
+        """Return how many bytes a sealed file says it describes; its checksum has to tell whether that can be believed.
+        """
         data = self.disk.read_file(self.path(file.name))
         return int(_SEAL_COVERS.unpack_from(data)[0]) if len(data) >= _SEAL_COVERS.size else 0
 
@@ -256,9 +257,9 @@ class Replica:
 
     @cached_property
     def remembered(self) -> dict[str, dict[str, Any]]:
-        """What the sound ones of them said when they were first asked, by their names.
+        """The content of the sound ones, when they were first asked, by their names.
 
-        Of a living replica that has to be before its log is looked at: the log may only have gone on since then.
+        A living replica's have to be read before its log is looked at: the log may only have gone on since then.
         """
         sound = {}
         for name in CHECKPOINTS:

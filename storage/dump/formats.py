@@ -1,4 +1,4 @@
-"""How the dump tells what the records of raylog's own topics say.
+"""Formats by which the dump tells what the records of raylog's own topics say.
 
 A module that writes records into an internal topic adds its reading of them here, under the topic's name:
 
@@ -27,7 +27,7 @@ _UNDECODABLE: Final = (RaylogError, ValueError, LookupError, TypeError, struct.e
 
 
 def describe_record(topic: str | None, key: bytes | None, value: bytes | None) -> str | None:
-    """What the record says; None where its topic has no format."""
+    """Return what the record says; None where its topic has no format."""
     record_format = RECORD_FORMATS.get(topic) if topic is not None else None
     if record_format is None:
         return None

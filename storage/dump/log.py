@@ -1,4 +1,4 @@
-"""What a dump tells of a log file: its batches, their records, and where it is damaged."""
+"""Dump of a log file: its batches, their records, and where it is damaged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAYBE_APPENDING = (
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What of a log is wanted. `max_batches` counts over all files of a run."""
+    """The part of a log that is wanted. `max_batches` counts over all files of a run."""
 
     records: bool = False
     from_offset: int = 0
@@ -90,7 +90,7 @@ class LogDump:
             opened.close()
 
     def _start(self, replica: Replica, file: SegmentFile, opened: DiskFile) -> tuple[int, int]:
-        """Where to begin: near the wanted offset, if the index leads to a batch that is what it says."""
+        """Return where to begin: near the wanted offset, if the index leads to a batch that is what it says."""
         beginning = (0, file.base_offset)
         if self._options.from_offset <= file.base_offset:
             return beginning

@@ -46,7 +46,7 @@ _MISSING = {
 
 @dataclass
 class Counts:
-    """What a run has met so far."""
+    """The counts of a run so far."""
 
     files: int = 0
     batches: int = 0

@@ -1,4 +1,4 @@
-"""What a dump tells of the files beside a log file: indexes, producer snapshots, checkpoints and marker files."""
+"""Dump of the files beside a log file: indexes, producer snapshots, checkpoints and marker files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def believed_index(replica: Replica, file: SegmentFile) -> Generator[Event, None
 
 
 def _why(path: str, error: Exception) -> str:
-    """Without the path, which is said already."""
+    """Return an error's text without the path, which is said already."""
     if isinstance(error, UnsupportedFormat):
         return error.describe()
     return f"The file {str(error).removeprefix(path).strip()}."

@@ -55,7 +55,7 @@ def iso_time(timestamp: int, timespec: str = "milliseconds") -> str:
 
 
 def time_span(milliseconds: int) -> str:
-    """In at most six characters, for spans below a few years."""
+    """Return a span in at most six characters, if it is below a few years."""
     if milliseconds == 0:
         return ""
     if abs(milliseconds) < 1000:
@@ -83,7 +83,7 @@ def shown_bytes(data: bytes | None, *, full: bool = False) -> str:
 
 
 def harmless(text: str) -> str:
-    """With everything escaped that a terminal would take for more than text."""
+    """Return the text with everything escaped that a terminal would take for more than text."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -279,7 +279,7 @@ def _producer_and_flags(batch: BatchSeen) -> str:
 
 
 def _problem_parts(problem: Problem) -> list[str]:
-    """What is wrong; how far it goes; what comes of it."""
+    """Return what is wrong, how far it goes, and what comes of it."""
     where = []
     if problem.position is not None:
         where.append(f"byte {problem.position}")

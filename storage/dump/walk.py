@@ -39,7 +39,7 @@ class FoundBatch:
 
     @property
     def is_readable(self) -> bool:
-        """Its records can be looked at; it may still stand where it does not belong."""
+        """Whether its records can be looked at; it may still stand where it does not belong."""
         return self.crc_ok and self.shape_ok
 
     @property
@@ -186,7 +186,7 @@ class LogWalk:
         return LostBytes(start, self.position, expected, reason, resumes_offset)
 
     def _zeros_before(self, start: int, end: int) -> int:
-        """How many bytes up to `end` are zeros, at most back to `start`."""
+        """Return how many bytes up to `end` are zeros, at most back to `start`."""
         zeros = 0
         while end > start:
             length = min(SCAN_CHUNK, end - start)

@@ -1,4 +1,4 @@
-"""What a leader looks at before it takes a batch in. Nothing is changed here; a refusal leaves the log as it was.
+"""Checks of a leader before it takes a batch in. Nothing is changed here; a refusal leaves the log as it was.
 
 The payload stays closed, but for two questions on compacted topics: is there a record without a key, and may the batch
 be unpacked at all? It may if it unpacks to no more than 16 × `max.message.bytes` (rule 34).
@@ -35,7 +35,7 @@ _UNPACK_FACTOR: Final = 16
 
 
 def unpack_limit(config: TopicConfig) -> int:
-    """How much a broker unpacks of one batch of this topic."""
+    """Return how much a broker unpacks of one batch of this topic."""
     return min(_UNPACK_FACTOR * config.max_message_bytes, DEFAULT_UNPACK_LIMIT)
 
 
@@ -63,7 +63,7 @@ def check_new_batch(
 
 
 def check_payload(header: BatchHeader, batch: Bytes, limit: int) -> None:
-    """What a batch of a compacted topic has to hold. NullKey, PayloadTooLarge, and other errors of batches."""
+    """Check what a batch of a compacted topic has to hold. NullKey, PayloadTooLarge, and other errors of batches."""
     if has_null_key(header, batch, limit):
         raise NullKey("A record has no key, but the topic is compacted.")
 

@@ -189,7 +189,9 @@ class BatchColumns(NamedTuple):
 
 
 def walk_checked(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> BatchColumns:
-    """As `decode_checked`, with nothing made before it is asked for. What is wrong with the batch is found here."""
+    """Do what `decode_checked` does, but make nothing before it is asked for. What is wrong with the batch is found
+    here.
+    """
     if header.magic != MAGIC_COLUMNS or header.record_count == 0:
         decoded = decode_checked(header, batch, unpack_limit)
         columns = (decoded.timestamps, decoded.keys, decoded.values, decoded.headers)

@@ -13,7 +13,7 @@ become positions by one running sum, so whole columns turn into Arrow arrays (`a
 C speed.
 
 What must stay true:
-- `ColumnPayload.parse` trusts nothing. Whoever holds a `ColumnPayload` may slice by its lengths.
+- `ColumnPayload.parse` trusts nothing. The holder of a `ColumnPayload` may slice by its lengths.
 - Nothing is allocated on the word of a count. msgpack makes a list as long as it is declared, a thousand of
   them inside each other if need be, so the outer array is taken apart here, and headers are read without any.
 - What readers would refuse is refused before it is written.

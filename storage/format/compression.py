@@ -293,7 +293,7 @@ def decompress(codec: int, data: Bytes, limit: int = DEFAULT_UNPACK_LIMIT) -> by
 
 
 def declared_size(codec: int, data: Bytes) -> int | None:
-    """How many bytes `data` says that it unpacks to, told without unpacking any; None where it does not say so.
+    """Return how many bytes `data` says that it unpacks to, without unpacking any; None where it does not say so.
 
     It is a claim. A later frame may add to it.
     """

@@ -26,7 +26,7 @@ class MarkerType(IntEnum):
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, and under which coordinator epoch that was decided."""
+    """The end of a transaction, and the coordinator epoch under which it was decided."""
 
     type: MarkerType
     coordinator_epoch: int

@@ -71,7 +71,7 @@ def parse_records(payload: Bytes, header: BatchHeader) -> list[KafkaRecord]:
 
 
 def has_null_key(payload: Bytes, record_count: int) -> bool:
-    """Whether some record has no key. Of each record only what stands before its value is looked at."""
+    """Whether some record has no key. Only what stands before a record's value is looked at."""
     data = bytes(payload)
     position, found = 0, False
     try:

@@ -143,7 +143,8 @@ def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 
 
 def is_transactional(batch: Bytes) -> bool:
-    """What the header of this batch says, without reading the rest of it. Fewer bytes than a header say nothing."""
+    """Return what the header of this batch says, without reading the rest of it. Fewer bytes than a header say nothing.
+    """
     return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT)
 
 

@@ -33,7 +33,7 @@ from raylog.storage.segment.segment import LOG_SUFFIX, Segment
 
 
 class Appended(NamedTuple):
-    """Where a batch stands in the log, and the time its records got there, if they got one.
+    """The place of a batch in the log, and the time its records got there, if they got one.
 
     A duplicate names both as they were when it arrived for the first time.
     """

@@ -42,7 +42,7 @@ def may_have_old_segments(log: LogState, now_ms: int, *, decides: bool = True, s
 def _find_old_segments(
     log: LogState, now_ms: int, at_most: int | None, decides: bool, spared_ms: int
 ) -> list[Expired]:
-    """Those that may go. It rolls the growing segment where that may go too."""
+    """Return the segments that may go. It rolls the growing segment where that may go too."""
     active = log.segments.active
     may_expire = decides and active.size and log.config.deletes_old_segments and now_ms - active.written_ms >= spared_ms
     if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
@@ -110,7 +110,7 @@ class Deletion(Job[list[Expired]]):
         return self._write is not None
 
     def work(self) -> None:
-        """On a full disk the deletion itself makes the room that this needs."""
+        """Write down where the log will start. On a full disk the deletion itself makes the room that this needs."""
         if self._write is not None:
             with suppress(DiskFull):
                 self._write.carry_out()
@@ -221,7 +221,9 @@ def _begin_at(log: LogState, offset: int) -> None:
 
 
 def _retire(log: LogState, segment: Segment) -> list[str]:
-    """On a full disk its indexes pay for this too: the longer names may need one more block for the directory."""
+    """Rename the files of a segment. On a full disk its indexes pay for this too: the longer names may need one more
+    block for the directory.
+    """
     try:
         return segment.retire(DELETED_SUFFIX)
     except DiskFull:

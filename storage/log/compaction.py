@@ -27,7 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def plan_compaction(log: LogState, now_ms: int, *, force: bool = False) -> CompactionPlan | None:
-    """What to compact in `log` now; None where it is not worth while yet (`force`: where there is nothing dirty)."""
+    """Return what to compact in `log` now; None where it is not worth while yet (`force`: where there is nothing
+    dirty).
+    """
     _roll_if_waiting_too_long(log, now_ms)
     cleanable = _cleanable(log, now_ms)
     if not cleanable:
@@ -171,7 +173,9 @@ class Installation(Job["Installation | None"]):
         self._log.disk.sync_directory(self._log.directory.path)
 
     def _save_progress(self) -> None:
-        """Unless a cut or the end has overtaken it; a cut writes down what is left of the progress before it."""
+        """Save the progress, unless a cut or the end has overtaken it; a cut writes down what is left of the progress
+        before it.
+        """
         self._sync_names()
         log, directory = self._log, self._log.directory
         with directory.progress_lock:
@@ -199,6 +203,6 @@ def _tell(log: LogState, report: CompactionReport) -> None:
 
 
 def _segments_between(log: LogState, base_offset: int, end_offset: int) -> list[Segment]:
-    """Those that begin there; never the growing one."""
+    """Return the segments that begin there; never the growing one."""
     found = takewhile(lambda each: each.base_offset < end_offset, log.segments.from_offset(base_offset))
     return [each for each in found if each.base_offset >= base_offset and each is not log.segments.active]

@@ -1,7 +1,7 @@
 """A whole copy of a log, beside it, before its end is cut for a leader that may have lacked what is there (rule 7).
 
 Sealed segments get a second name: nothing changes them any more, so they take no room twice. The growing one is copied,
-for it is about to be cut. Whoever cuts a sealed one gives the log a file of its own first (`Segment.truncate`).
+for it is about to be cut. A cut of a sealed one gives the log a file of its own first (`Segment.truncate`).
 
 What must stay true: the copy has its name only when it is whole and synced. One that a crash has cut short lies under
 another name, and the next one begins with its removal. It opens like the log of a process that was killed.

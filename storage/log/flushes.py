@@ -1,4 +1,4 @@
-"""What a log knows of its flushes: when one is due, what has to be synced, and which files are kept open for them.
+"""State of a log's flushes: when one is due, what has to be synced, and which files are kept open for them.
 
 What must stay true: a segment that has left the log is closed once no flush is under way. A sync of a closed file would
 seem to fail.
@@ -54,7 +54,7 @@ class LogFlushes:
         self._under_way += 1
 
     def proved_nothing(self) -> None:
-        """What the flush was to make safe still waits."""
+        """Note that what the flush was to make safe still waits."""
         self._at_once = True
 
     def is_over(self) -> None:

@@ -55,7 +55,7 @@ class Flush(Job[int]):
         return log.recovery_point
 
     def abandon(self) -> None:
-        """What the flush was to make safe is due again."""
+        """Give the flush up: what it was to make safe is due again."""
         log = self._log
         _log.warning("%s: a flush up to offset %d failed; it is due again.", log.directory.path, self._end_offset)
         log.flushes.proved_nothing()

@@ -18,7 +18,7 @@ from raylog.storage.directory.partition_directory import CheckpointWrite, LogChe
 
 
 class LogMarks:
-    """To be read by anybody; to be moved by the log alone."""
+    """The marks of a log. Anybody may read them; the log alone moves them."""
 
     __slots__ = ("_ahead", "_boot_id", "_directory", "high_watermark", "log_start_offset", "recovery_point", "unproven")
 
@@ -66,7 +66,8 @@ class LogMarks:
         self.log_start_offset = offset
 
     def write_ahead(self, offset: int) -> CheckpointWrite:
-        """For another thread: that the log starts there, before it does. `begin_at` then need not wait for the disk.
+        """Return a job for another thread: it writes that the log starts there, before it does. `begin_at` then need
+        not wait for the disk.
 
         A crash in between has the log start there already, so nothing must hold `offset` back any more. Whatever is
         written behind this takes it back.
@@ -79,7 +80,7 @@ class LogMarks:
         self._write_and_take(replace(self.now(), unproven=""))
 
     def before_cut_to(self, offset: int) -> None:
-        """On disk before anything is cut: what is written there next has not been synced."""
+        """Write the cut down before anything is cut: what is written there next has not been synced."""
         lower = replace(
             self.now(),
             recovery_point=min(self.recovery_point, offset),

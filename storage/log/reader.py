@@ -24,7 +24,7 @@ from raylog.storage.segment.transaction_index import AbortedRange, AbortedTransa
 
 
 class Isolation(Enum):
-    """How far a reader may see."""
+    """The limit up to which a reader may see."""
 
     LOG_END = "log end"  # followers
     HIGH_WATERMARK = "read_uncommitted"
@@ -157,7 +157,7 @@ def read_slice(disk: Disk, piece: FileSlice) -> bytes | None:
 
 
 def take_slice(log: LogState, piece: FileSlice, data: bytes) -> FetchedBatches | None:
-    """What was read of a slice, as `read` would have answered it; None where it is not the chain of this log."""
+    """Return what was read of a slice, as `read` would have answered it; None where it is not the chain of this log."""
     try:
         size, next_offset = walk_chain(data, piece.base_offset, log.epochs)
     except ChainBroken:
@@ -187,7 +187,7 @@ class UnopenedBatch(NamedTuple):
     unpack_limit: int
 
     def first_moment(self) -> TimestampOffset | None:
-        """Its first record of that time or later that is not below the log's start. On any thread."""
+        """Return the first record of that time or later that is not below the log's start. On any thread."""
         header = self.header
         try:
             for moment, offset in moments(header, self.data, self.unpack_limit):

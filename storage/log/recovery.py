@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class OpenedAfter(Enum):
-    """How the log was left the last time."""
+    """The way that the log was left the last time."""
 
     CREATION = BLANK
     CLEAN_CLOSE = "clean close"
@@ -389,8 +389,9 @@ class LogRecovery:
         return opened_after.value if doubtful else ""
 
     def _may_have_dropped_pages(self) -> bool:
-        """With fsync always, since what counts next rests on it. Else where the process before left a note: it would
-        cost up to a segment at each restart, and a reboot raises doubt anyway."""
+        """Whether pages of the log may be missing. With fsync always, since what counts next rests on it. Else where
+        the process before left a note: it would cost up to a segment at each restart, and a reboot raises doubt anyway.
+        """
         return self._config.flush_policy == "fsync" or self._directory.has_failed_disk()
 
     def _write_unsynced_again(self) -> None:

@@ -21,7 +21,7 @@ class Removal(NamedTuple):
 
 
 class Removals:
-    """What is to be removed later."""
+    """The files that are to be removed later."""
 
     def __init__(self) -> None:
         self._waiting: list[Removal] = []
@@ -30,7 +30,7 @@ class Removals:
         self._waiting.append(removal)
 
     def take_due(self, now_ms: int, let_go: Callable[[Segment], None]) -> list[Removal]:
-        """What is due. Its segments are let go first: the last one to close a file frees its blocks."""
+        """Return what is due. Its segments are let go first: the last one to close a file frees its blocks."""
         for at, removal in enumerate(self._waiting):
             if removal.due_ms <= now_ms:
                 for segment in removal.segments:

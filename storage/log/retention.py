@@ -1,4 +1,4 @@
-"""Which old segments may go: by age, by size, and because their records were deleted.
+"""Old segments that may go: by age, by size, and because their records were deleted.
 
 What its leader has just written stays for a while, however old its timestamps are: whoever imports old records can
 read them. That is known of what this process wrote; what it found at its opening has been there for long enough.

@@ -1,4 +1,4 @@
-"""What the parts of one open log share: its segments, its marks, and whether it is online.
+"""State that the parts of one open log share: its segments, its marks, and whether it is online.
 
 `PartitionLog` is this state with the calls that the rest of raylog makes. The other modules here are functions over it.
 
@@ -68,7 +68,7 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction has ended, and its marker is replicated."""
+        """The offset below which every transaction has ended, and its marker is replicated."""
         unstable, marks = self.producers.first_unstable_offset(), self.marks
         if unstable is None:
             return marks.high_watermark
@@ -81,7 +81,10 @@ class LogState:
 
     @property
     def unproven(self) -> str:
-        """Why the controller has to hear of this replica before anybody relies on it, through restarts (rule 7)."""
+        """The reason why nobody may rely on this replica until the controller has heard of it (rule 7).
+
+        It is kept through restarts.
+        """
         return self.marks.unproven
 
     @property

@@ -27,7 +27,7 @@ from raylog.storage.segment.segment_list import SegmentList
 
 
 class Cut(NamedTuple):
-    """Where a log is to end: at `place` of this segment."""
+    """The place where a log is to end: at `place` of this segment."""
 
     last: Segment
     place: Place
@@ -104,11 +104,11 @@ class PreparedCut:
         return ProducerStates(), 0
 
     def producers_for(self, log: LogState, cut: Cut) -> ProducerStates | None:
-        """As they are where the log is cut; None where that is not known."""
+        """Return the producers as they are where the log is cut; None where that is not known."""
         return self._producers if self._is_for(log, cut) else None
 
     def replacement_for(self, log: LogState, cut: Cut) -> str:
-        """What takes the place of a file that a copy of the log has too; empty where it is not made yet."""
+        """Return what takes the place of a file that a copy of the log has too; empty where it is not made yet."""
         return self._replacement if self._is_for(log, cut) else ""
 
     def _is_for(self, log: LogState, cut: Cut) -> bool:
@@ -174,7 +174,7 @@ def restart(log: LogState, base_offset: int, log_start_offset: int) -> None:
 
 
 def find_cut(log: LogState, offset: int) -> Cut | None:
-    """Where to cut for the log to end at `offset` or before; None where nothing that is served would be left."""
+    """Return where to cut for the log to end at `offset` or before; None where nothing that is served would be left."""
     if offset <= log.log_start_offset:
         return None
     last = log.segments.containing(offset - 1)
@@ -223,7 +223,7 @@ def _remove(log: LogState, segment: Segment) -> None:
 
 
 def _forget_after_end(log: LogState, now_ms: int, producers: ProducerStates | None) -> None:
-    """Whatever speaks of offsets that are gone: epochs, snapshots, producers' state, compaction progress."""
+    """Forget whatever speaks of offsets that are gone: epochs, snapshots, producers' state, compaction progress."""
     end = log.log_end_offset
     log.epochs.cut_end(end)
     log.directory.remove_snapshots(keep=log.segments.bases())

@@ -58,7 +58,7 @@ class Broken(NamedTuple):
 
 
 def spot_of(segment: Segment, offset: int, epochs: LeaderEpochs) -> Spot:
-    """Where to look for the batch of `offset`."""
+    """Return where to look for the batch of `offset`."""
     return _spot(segment, segment.indexed_before(offset), offset, epochs)
 
 
@@ -119,7 +119,9 @@ def _believable_end(file: DiskFile, place: Place, file_end: Place) -> int | None
 
 
 def range_of(segment: Segment, broken: Broken) -> DamagedRange:
-    """Without a header to believe, all is given up that lies before the next batch that the index knows."""
+    """Return the range to give up. Without a header to believe, that is all that lies before the next batch that the
+    index knows.
+    """
     position, base_offset = broken.place
     end = _next_indexed(segment, position) if broken.next_offset is None else broken.next_offset
     return DamagedRange(base_offset, max(end, base_offset + 1), segment.path(LOG_SUFFIX), position, broken.reason)
@@ -133,7 +135,7 @@ def _next_indexed(segment: Segment, position: int) -> int:
 
 
 class DamagedRanges:
-    """Of one log; nearly always none."""
+    """The damaged ranges of one log; nearly always none."""
 
     def __init__(self) -> None:
         self._ranges: list[DamagedRange] = []
@@ -155,11 +157,11 @@ class DamagedRanges:
         return next((each for each in self._ranges if each.first_offset <= offset < each.next_offset), None)
 
     def forget_below(self, offset: int) -> None:
-        """What retention, or somebody, has deleted."""
+        """Forget ranges that retention, or somebody, has deleted."""
         self._ranges = [each for each in self._ranges if each.next_offset > offset]
 
     def readable_end(self, offset: int, end: int) -> int:
-        """How far a reader at `offset` may read. LogDamaged where that is within a range."""
+        """Return how far a reader at `offset` may read. LogDamaged where that is within a range."""
         held = self.holding(offset)
         if held is not None:
             raise held.error()

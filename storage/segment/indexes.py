@@ -34,7 +34,7 @@ _I = TypeVar("_I", bound="SparseIndex")
 
 
 class SparseIndex:
-    """What both indexes have in common; each is of the segment that begins at `base_offset`."""
+    """The common part of both indexes; each is of the segment that begins at `base_offset`."""
 
     SUFFIX: ClassVar[str]
     ENTRY: ClassVar[struct.Struct]

@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which part of the log: pairs of (epoch, first offset of that epoch).
+"""Leader epochs of a log's parts: pairs of (epoch, first offset of that epoch).
 
 What must stay true (rule 8): epochs and their starts strictly increase, and a pair is on disk before the first batch of
 its epoch is in the log. Truncation on rejoining the leader goes by this history, never by a high watermark (rules 9 and

@@ -1,4 +1,4 @@
-"""What the log knows of each idempotent or transactional producer (rule 18), rebuilt from the log itself.
+"""State of each idempotent or transactional producer (rule 18), rebuilt from the log itself.
 
     per producer id: epoch, last sequence, the last five batches, the open transaction's first offset, the epoch of the
     coordinator that last ended a transaction
@@ -212,7 +212,7 @@ class ProducerStates:
         return dict(self._open)
 
     def ids(self) -> list[int]:
-        """Of all producers that are known."""
+        """Return the ids of all producers that are known."""
         return list(self._producers)
 
     def last_writes(self, producer_ids: Iterable[int]) -> Iterator[tuple[int, LastWrite]]:

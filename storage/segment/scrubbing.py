@@ -23,7 +23,7 @@ _LOG_FILE: Final = re.compile(r"(\d{20})\.log")
 
 @dataclass(frozen=True, slots=True)
 class ScrubPlace:
-    """How far a segment has been read."""
+    """The place up to which a segment has been read."""
 
     base_offset: int
     position: int = 0
@@ -32,7 +32,7 @@ class ScrubPlace:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """What a piece came to. `place` None: there is no more of the segment. `suspect`: an offset that is not sound."""
+    """The outcome of a piece. `place` None: there is no more of the segment. `suspect`: an offset that is not sound."""
 
     place: ScrubPlace | None
     size: int

@@ -36,14 +36,14 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a batch stands."""
+    """The place of a batch."""
 
     position: int
     base_offset: int
 
 
 class Reindexed(NamedTuple):
-    """How far a segment's batches are sound."""
+    """The extent to which a segment's batches are sound."""
 
     valid_bytes: int
     next_offset: int
@@ -120,7 +120,7 @@ class Segment:
         return f"{self._directory}/{file_name(self.base_offset, kind)}{self._suffix}"
 
     def has_lost_suffix(self) -> None:
-        """Its owner has renamed its files to what they are to be called."""
+        """Note that the owner has renamed the files to what they are to be called."""
         self._suffix = ""
 
     def index_paths(self) -> list[str]:
@@ -310,7 +310,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Of the first batch that has been noted and has one."""
+        """The timestamp of the first batch that has been noted and has one."""
         return self._indexes.first_timestamp
 
     @property
@@ -325,11 +325,12 @@ class Segment:
         return self._indexes.largest_timestamp
 
     def date(self, largest_timestamp: int) -> None:
-        """What `find_largest_timestamp` has found."""
+        """Take in what `find_largest_timestamp` has found."""
         self._indexes.date(largest_timestamp)
 
     def find_largest_timestamp(self) -> int:
-        """Of a sealed segment, from its files alone: it takes a while, and may be done on another thread.
+        """Return the largest timestamp of a sealed segment, from its files alone: it takes a while, and may be done on
+        another thread.
 
         FileNotFoundError: the segment has gone meanwhile. LogDamaged: or it was cut, or it is damaged.
         """
@@ -406,7 +407,7 @@ class Segment:
         return None
 
     def place_after(self, place: Place) -> Place:
-        """Where the batch behind the one at `place` stands, or would stand."""
+        """Return where the batch behind the one at `place` stands, or would stand."""
         header = self._header_at(place)
         return Place(place.position + header.size, header.next_offset)
 

@@ -3,7 +3,7 @@
     growing   both in memory, with an entry every `interval` bytes
     sealed    both on disk, and in memory from when they are asked for until `drop`
 
-Of the sealed segments of a process only the last ones that were loaded stay in memory, whichever log they are of.
+Only the indexes that a process has loaded last stay in memory, whichever logs their segments are of.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SegmentIndexes:
         self.times = TimeIndex.load(disk, time_path, self._base_offset, size)
 
     def may_be_dropped(self) -> None:
-        """They are on disk too: drop them when enough others have been loaded."""
+        """Have them dropped when enough others have been loaded: they are on disk too."""
         _loaded.add(self)
 
     def keep(self, offsets: OffsetIndex, times: TimeIndex) -> None:

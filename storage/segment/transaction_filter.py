@@ -1,4 +1,4 @@
-"""Which batches of a log belong to aborted transactions, and which markers nothing needs any more.
+"""Batches of a log that belong to aborted transactions, and markers that nothing needs any more.
 
 Shown the batches of a log in order, it follows the transactions: data of an aborted one goes at once; a marker goes
 only when a pass has met no data of its transaction, since until then readers need it.
@@ -33,7 +33,7 @@ class TransactionFilter:
         return aborted is not None and header.base_offset <= aborted.last_offset
 
     def ends(self, header: BatchHeader, marker: Marker | None) -> tuple[bool, AbortedTransaction | None]:
-        """For a marker: (whether any data of its transaction was met, what it aborted)."""
+        """Return, for a marker, whether any data of its transaction was met, and what it aborted."""
         self._begin_up_to(header.last_offset)
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)

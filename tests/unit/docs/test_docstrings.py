@@ -25,6 +25,7 @@ HELD: Final = (
     "groups/",
     "raylog/",
     "spark_bridge/",
+    "storage/",
 )
 
 _PRONOUNS: Final = (
