@@ -91,7 +91,7 @@ class Scenario:
         self.watcher.begin()
         chooser = Chooser(cluster, Random(world.seed), plan, self.histories, self._was_lost_from)
         chooser.begin()
-        faults = Faults(cluster, self.random, plan, self._was_lost_from, chooser.last_copy_goes)
+        faults = Faults(cluster, self.random, plan, self._was_lost_from, chooser)
         rot = faults.losses.rot
         self.watcher.is_rotten = rot.is_in
         operator = Operator(cluster, self.random, plan)

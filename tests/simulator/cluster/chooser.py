@@ -3,6 +3,9 @@
 - A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
   or where nobody writes: there one copy may be all that is promised, and a replica that is elected and dies before it
   hears of it comes back blank (seed 50011).
+- Or where the only copy that was ever in sync was taken: a new partition is led without a replica that takes long to
+  start. The faults take one copy at a time where the minimum is two, and one alone has acknowledged nothing. But all
+  replicas are blank then, and a blank one never leads (rule 7).
 - What was acknowledged, and was on some disk when the last copy went, is on some disk at the end: in the log that was
   chosen, or set aside. Choices are often bad ones, so that there is something to set aside.
 - What a choice loses is known before it is made: all from where the chosen copy ends, or differs from what was told.
@@ -15,12 +18,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from raylog.actors.cluster.copies import DOWN, CopyDescription
+from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.errors import BatchError, RaylogError
 from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulator.checks.history import InvariantBroken, PartitionHistory
 from tests.simulator.clients.clients import records_of
-from tests.simulator.cluster.simulated_cluster import SimulatedCluster
+from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedCluster
 from tests.simulator.plan import OTHER_TOPIC, TOPIC, Plan
 from tests.simulator.world.faulty_disk import FaultyDisk
 
@@ -40,15 +44,25 @@ class Chooser:
     histories: list[PartitionHistory]
     lost: Callable[[int, int], None]
     choices: int = 0
-    _struck: set[int] = field(default_factory=set)  # partitions whose last copy was taken away
+    _struck: set[int] = field(default_factory=set)  # partitions whose last or only copy was taken away
     _owed: dict[int, set[bytes]] = field(default_factory=dict)
     _waiting: dict[tuple[str, int], float] = field(default_factory=dict)
+    _ever_in_sync: dict[PartitionId, set[int]] = field(default_factory=dict)
     _is_asking: bool = False
 
     def begin(self) -> None:
         if not self.cluster.is_over:
             self._look()
             self.cluster.world.after(_LOOK_SECONDS, self.begin)
+
+    def copy_goes(self, victim: RunningReplica, take: Callable[[], None]) -> None:
+        """Take one copy of several, as promised. Another one that was ever in sync has to lead without a person."""
+        self._note_in_sync()
+        spec = victim.spec
+        others = self._ever_in_sync.get((spec.topic_id, spec.partition), set()) - {spec.broker_id}
+        if not others and spec.topic == TOPIC:
+            self._struck.add(spec.partition)
+        take()
 
     def last_copy_goes(self, partition: int, take: Callable[[], None]) -> None:
         """Whatever is acknowledged and on a disk once it has gone has to be found in the end.
@@ -84,9 +98,22 @@ class Chooser:
                     found.update(value for _, value in sound_records(disk, path))
         return found
 
+    def _note_in_sync(self) -> None:
+        """Note who is in the ISR and has heard of it: a replica that dies before that comes back blank."""
+        controller = self.cluster.serving()
+        if controller is None:
+            return
+        state = controller.reign.changes.state
+        for running in self.cluster.replicas:
+            log, broker_id = running.log, running.spec.broker_id
+            known = state.partitions.get((running.spec.topic_id, running.spec.partition))
+            if log is not None and not log.unproven and known is not None and broker_id in known.isr:
+                self._ever_in_sync.setdefault(known.id, set()).add(broker_id)
+
     # --- choosing -----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._note_in_sync()
         running = self.cluster.in_office()
         if running is None or running.controller is None or running.process.is_paused:
             return

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulator.cluster.chooser import Chooser
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.faults.hostile_clients import HostileClients
 from tests.simulator.faults.losses import Losses
@@ -46,7 +47,7 @@ class Faults:
     random: Random
     plan: Plan
     lost: Callable[[int, int], None]
-    last_copy_goes: Callable[[int, Callable[[], None]], None]
+    chooser: Chooser
     counts: dict[str, int] = field(default_factory=dict)
     _paused: list[Process] = field(default_factory=list)
     _stopped: bool = False
@@ -54,7 +55,7 @@ class Faults:
     def __post_init__(self) -> None:
         self.network = NetworkFaults(self.cluster, self.random)
         self.races = Races(self.cluster, self.random, self.plan, self.network.heal)
-        self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races, self.last_copy_goes)
+        self.losses = Losses(self.cluster, self.random, self.plan, self.lost, self.races, self.chooser)
         self.hostile = HostileClients(self.cluster, self.random)
         faults: list[tuple[int, Callable[[], bool]]] = [
             (6, self._kill_replica),

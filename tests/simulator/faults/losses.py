@@ -16,6 +16,7 @@ from random import Random
 from raylog.actors.cluster.election.isr_and_elr import LogEnd
 from raylog.errors import BatchError, DiskFailed
 from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
+from tests.simulator.cluster.chooser import Chooser
 from tests.simulator.cluster.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
 from tests.simulator.faults.races import Races, is_proposed, same_partition
 from tests.simulator.faults.rot import Rot
@@ -35,7 +36,7 @@ class Losses:
     plan: Plan
     lost: Callable[[int, int], None]
     races: Races
-    last_copy_goes: Callable[[int, Callable[[], None]], None]
+    chooser: Chooser
     _hit: dict[int, float] = field(default_factory=dict)  # broker: when its copies may be whole again
     _rotten: set[int] = field(default_factory=set)  # brokers with a flipped bit that may not have been found
     _quiet_until: float = 0.0
@@ -242,18 +243,19 @@ class Losses:
         partition = controller.reign.changes.state.partitions.get((leader.spec.topic_id, leader.spec.partition))
         return partition is not None and partition.isr == (leader.spec.broker_id,)
 
-    def _victim(self) -> RunningReplica | None:
-        """One whose data goes while it is down: its broker, and with it the place to come back to, is there."""
+    def _lose_directory(self) -> bool:
+        return self._take_copy(self._take_directory)
+
+    def _flip_bit(self) -> bool:
+        return self._take_copy(self._take_bit)
+
+    def _take_copy(self, take: Callable[[RunningReplica], None]) -> bool:
+        """Of one replica, while its process is down: its broker, and with it the place to come back to, is there."""
         running = [each for each in self.cluster.replicas if each.log is not None]
         if not running or not self._may_hit():
-            return None
-        return self.random.choice(running)
-
-    def _lose_directory(self) -> bool:
-        victim = self._victim()
-        if victim is None:
             return False
-        self._take_directory(victim)
+        victim = self.random.choice(running)
+        self.chooser.copy_goes(victim, lambda: take(victim))
         return True
 
     def _take_directory(self, victim: RunningReplica) -> None:
@@ -357,14 +359,7 @@ class Losses:
         if self.races.is_over or not leader.process.is_alive or not self._is_last(leader):
             return
         take = self.random.choice((self._take_directory, self._take_bit))
-        self.last_copy_goes(leader.spec.partition, lambda: take(leader))
-
-    def _flip_bit(self) -> bool:
-        victim = self._victim()
-        if victim is None:
-            return False
-        self._take_bit(victim)
-        return True
+        self.chooser.last_copy_goes(leader.spec.partition, lambda: take(leader))
 
     def _take_bit(self, victim: RunningReplica) -> None:
         home = self.cluster.homes[victim.spec.broker_id]
