@@ -1,10 +1,10 @@
-"""How many bytes of answers a process holds: being read, or written and not taken by their askers (rule 31).
+"""The count of bytes of answers that a process holds: being read, or written and not taken yet (rule 31).
 
 What must stay true:
-- Before anything large is read for an answer there is room for it, on its stream and in the process. What a client asks
-  costs nothing until then, however long it waits.
-- One answer alone may be larger than the bound of its stream; an answer that is small is not counted.
-- What has left this process is not counted. How much has is looked up where the bound is met, not with each answer.
+- Before anything large is read for an answer there is room for it, on its stream and in the process. Until then a
+  client's request costs nothing, however long it waits.
+- One answer alone may be larger than the bound of its stream. Small answers are not counted.
+- Bytes that have left this process are not counted. How many have left is looked up only when the bound is met.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from raylog.actors.kernel.stream_interface import Stream
 from raylog.config import KIB, MIB
 from raylog.errors import StreamNotOpen, TooManyBytesInFlight
 
-COUNTED_BYTES: Final = 64 * KIB  # an answer below that is none that counts
+COUNTED_BYTES: Final = 64 * KIB  # smaller answers are not counted
 STREAM_BYTES: Final = 64 * MIB
 PROCESS_BYTES: Final = 256 * MIB
 _LOOK_SECONDS: Final = 0.01  # between two looks at all streams
 
 
 class AnswerRoom:
-    """Of one process."""
+    """The count of one process."""
 
     def __init__(self, stream_bytes: int = STREAM_BYTES, process_bytes: int = PROCESS_BYTES) -> None:
         self._stream_bytes = stream_bytes
@@ -40,28 +40,28 @@ class AnswerRoom:
 
     @property
     def held(self) -> int:
-        """As of the last look at each stream."""
+        """Return how many bytes are held, as of the last look at each stream."""
         return self._total
 
     def check(self, size: int) -> None:
-        """TooManyBytesInFlight where so much more is too much for this process."""
+        """Raise TooManyBytesInFlight where this process has no room for so many more bytes."""
         if self._total + size > self._process_bytes:
             self._look()
             if self._total + size > self._process_bytes and self._total:
                 raise TooManyBytesInFlight(size, self._total, self._process_bytes)
 
     def answered(self, asker: Stream) -> None:
-        """An answer that counts was written to this stream."""
+        """Note that an answer that counts was written to this stream."""
         self._note(asker, asker.bytes_unsent)
 
     def ended(self, asker: Stream) -> None:
-        """Its stream has ended."""
+        """Note that this stream has ended."""
         self._note(asker, 0)
         self._queued.pop(asker, None)
 
     @asynccontextmanager
     async def reading(self, asker: Stream, size: int) -> AsyncIterator[None]:
-        """While so much is read for an answer. Waits until the asker reads and has room for it.
+        """Hold room while so much is read for an answer. Waits until the asker reads, and has room.
 
         StreamNotOpen: its stream has ended. TooManyBytesInFlight.
         """
@@ -96,7 +96,7 @@ class AnswerRoom:
         _check_open(asker)
 
     def _wake_next(self, asker: Stream) -> None:
-        """It looks for itself whether there is room, and wakes the next in its turn."""
+        """Wake the next answer of this stream. It looks for room itself, and wakes the one after it."""
         queued = self._queued.get(asker)
         if queued:
             _wake(queued.popleft())
@@ -109,7 +109,7 @@ class AnswerRoom:
             self._unsent[asker] = unsent
 
     def _look(self) -> None:
-        """What has been taken meanwhile."""
+        """Count anew what the streams have not sent, unless that was done a moment ago."""
         now = asyncio.get_running_loop().time()
         if now >= self._looked_at + _LOOK_SECONDS:
             self._looked_at = now
@@ -118,7 +118,7 @@ class AnswerRoom:
 
 
 async def until_it_reads(asker: Stream) -> None:
-    """At once, where the other side takes what it is answered. StreamNotOpen: it has ended."""
+    """Return once the other side reads its answers, which is mostly at once. StreamNotOpen: it has ended."""
     while asker.is_congested:
         _check_open(asker)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

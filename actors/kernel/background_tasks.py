@@ -1,7 +1,7 @@
-"""The tasks that a core runs beside its answers: held on to, and none of them fails unheard.
+"""The tasks that a core runs beside its answers. They are kept from being collected, and no failure is lost.
 
-An error that nobody expected is the end of the core: it has done part of something, and what it holds may be wrong. The
-core's owner ends the process, and a new one begins from what is durable.
+An unexpected error ends the core: something was half done, and the core's state may be wrong. Its owner ends the
+process, and a new one begins from what is durable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class BackgroundTasks:
-    """`on_error` is told what a task died of."""
+    """Tasks of one core. `on_error` is called with the error of a task that failed."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
@@ -28,7 +28,7 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Cancel all, and wait so long for them to end."""
+        """Cancel all tasks, and wait so long for them to end."""
         self._is_closed = True
         others = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in others:

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt at what has failed.
+"""Pauses before the next attempt at what has failed.
 
 What must stay true:
 - The full length of a pause doubles with each failure in a row, from `first` up to `longest`.

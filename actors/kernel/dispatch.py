@@ -1,4 +1,4 @@
-"""Which handler takes which kind of message. A kind that is in no table is refused: MessageUnknown."""
+"""Tables of handlers, by the kinds of message that they take. Other kinds are refused: MessageUnknown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a core may use of the world around it. The shells hand out the real one, the simulator a fake one.
+"""The world around a core, as far as it may use it. Shells pass in a real one, the simulator a simulated one.
 
 Beside this a core uses its event loop: `asyncio` tasks, futures, sleeps, and `loop.time()`, which never goes back.
-Nothing here tells which machine or process the core is in, and nothing a core does may depend on it.
+Nothing here says which machine or process the core is in, and nothing a core does may depend on that.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Environment(Protocol):
     random: Random  # for jitter; never for decisions that two processes have to agree on
 
     def wall_ms(self) -> int:
-        """The time of day, which may jump. For timestamps of records and for ages of files; never for leases."""
+        """Return the time of day, which may jump: for timestamps of records and ages of files, never for leases."""
 
     def off_loop(self, work: Callable[[], _T]) -> Awaitable[_T]:
-        """Do slow work of the disk beside the event loop. Two pieces of work may run at once, in either order."""
+        """Do slow work of the disk in another thread. Two pieces of work may run at once, in either order."""
 
     async def dial(self, endpoint: Endpoint, role: str, handler: Handler) -> Stream:
         """Open a stream. PeerUnreachable or PeerNotAdmitted within the admission time-out."""

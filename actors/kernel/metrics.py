@@ -1,20 +1,20 @@
-"""Every metric that raylog reports: its name, what it counts, and what it is told apart by.
+"""Every metric that raylog reports: its name, what it counts, and its tags.
 
-`on_ray/metrics.py` brings them to Ray, on whose Prometheus endpoint they are called `ray_<name>`, counters
-`ray_<name>_total`. docs/metrics.md lists them for people; a test holds that page and the dashboard against this file.
+`on_ray/metrics.py` passes them to Ray, on whose Prometheus endpoint they are called `ray_<name>`, counters
+`ray_<name>_total`. docs/metrics.md lists them for people; a test compares that page and the dashboard with this file.
 
 To add one: define it here, yield a `Reading` of it from the `readings` of the core that knows the number (a replica's
-process, a broker, the controller, a `CoordinatorCore`), and describe it in docs/metrics.md. A core keeps plain numbers;
-it never calls Ray, and nothing is computed before somebody reads.
+process, a broker, the controller, a `CoordinatorCore`), and describe it in docs/metrics.md. A core keeps plain numbers.
+It never calls Ray, and computes nothing before somebody reads.
 
 What must stay true:
-- A counter's reading is the total since its process began. What is to be added, the shell finds out.
-- A metric always has the same tags. Those of the process, `cluster` and for all but the controller `broker`, are added
-  by the shell and stand first.
-- A counter that is lower than the last time has begun anew, say with another controller in the same process: all of it
-  is new to Ray.
-- A gauge that is not read any more, say of a group that was deleted, becomes 0 once: Ray would repeat its last value as
-  long as the process lives.
+- A counter's reading is the total since its process began. The shell computes what is new.
+- A metric always has the same tags. The shell adds those of the process, which come first: `cluster`, and `broker` for
+  all but the controller.
+- A counter that is lower than the last time has begun anew, for example with another controller in the same process.
+  Its whole value is new to Ray then.
+- A gauge that is not read any more, for example of a deleted group, becomes 0 once. Otherwise Ray would repeat its last
+  value as long as the process lives.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Metric:
 
 
 class Reading(NamedTuple):
-    """`tags`: the values of the metric's own ones, in their order."""
+    """One number of a metric. `tags`: the values of the metric's own tags, in their order."""
 
     metric: Metric
     tags: tuple[str, ...]
@@ -168,7 +168,7 @@ _LABELS: Final = (*map(str, BOUNDS), "+Inf")
 
 
 class LatencyCounts:
-    """How long requests took, as counts by upper bound. An observation is a look-up and two additions: some 0.2 µs."""
+    """Durations of requests, as counts by upper bound. One observation takes about 0.2 µs."""
 
     __slots__ = ("_counts", "_seconds")
 
@@ -192,7 +192,7 @@ _Series: TypeAlias = tuple[Metric, tuple[str, ...]]
 
 
 class MetricChanges:
-    """What has to be told to Ray of the readings of a core: counters as what was added since the last time."""
+    """Finds out what is new in the readings of a core, for Ray: of a counter what was added since the last time."""
 
     def __init__(self) -> None:
         self._totals: dict[_Series, float] = {}

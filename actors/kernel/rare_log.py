@@ -1,4 +1,4 @@
-"""A log of what strangers cause, which they could otherwise fill: one line a second, and how many were left out."""
+"""A log that outsiders could otherwise fill: at most one line a second, with the number of lines left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS: Final = 1.0
 
 
 class RareLog:
-    """`clock` is monotonic."""
+    """Passes on one warning a second. `clock` is monotonic."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

@@ -1,7 +1,7 @@
-"""What the rest of raylog sees of a stream: requests, answers, and the `Stream` they go over.
+"""The face of a stream for the rest of raylog: requests, answers, and the `Stream` that they go over.
 
-Nothing here knows of sockets. `machine/stream_server.py` makes real ones; the simulator puts its fake network behind
-the same protocol.
+Nothing here knows of sockets. `machine/stream_server.py` makes real streams; the simulator puts its network behind the
+same protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raylog.storage.format.record_batch import Bytes, MutableBytes
 
 @dataclass(slots=True)
 class Request:
-    """A message that has arrived. `payload` is the taker's own: it may be written to and kept."""
+    """A message that has arrived. `payload` belongs to the handler, which may change and keep it."""
 
     message: Message
     payload: MutableBytes
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """An answer, on either side. A payload that is sent stays as it is until it is with the kernel."""
+    """An answer, on either side. A payload that is sent must not change until the kernel has it."""
 
     message: Message
     payload: Bytes = b""
@@ -62,7 +62,7 @@ AnswerTaker: TypeAlias = Callable[[Response | Exception], None]
 
 
 class LaterAnswer:
-    """An answer that a handler owes. It goes out in the very moment in which it is given, which no task could do."""
+    """An answer that a handler gives later. It is sent in the moment in which it is given, without a task."""
 
     __slots__ = ("_answer", "_cancelled", "_error", "_is_over", "_taken")
 
@@ -74,7 +74,7 @@ class LaterAnswer:
         self._cancelled: Callable[[], None] | None = None
 
     def done(self) -> bool:
-        """It has been given, or nobody waits for it any more."""
+        """Return whether it has been given, or is not waited for any more."""
         return self._is_over
 
     def give(self, answer: Answer) -> None:
@@ -84,17 +84,17 @@ class LaterAnswer:
         self._end(None, error)
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Note that it is not waited for any more."""
         self._is_over, self._taken = True, None
         if self._cancelled is not None:
             self._cancelled()
 
     def when_cancelled(self, cancelled: Callable[[], None]) -> None:
-        """Call this when nobody waits for it any more, so that what it keeps goes too."""
+        """Call this when it is not waited for any more, so that what it keeps can be released."""
         self._cancelled = cancelled
 
     def when_over(self, taken: Callable[[Answer, BaseException | None], None]) -> None:
-        """Call `taken` with the answer, or what became of it. At once, if it is there already."""
+        """Call `taken` with the answer or the error. At once, if it is there already."""
         if self._is_over:
             taken(self._answer, self._error)
         else:
@@ -122,7 +122,7 @@ class LaterAnswer:
 
 
 def pass_on(answer: Answer | LaterAnswer, owed: LaterAnswer) -> None:
-    """Give what one call has answered, or will, as the answer that is owed."""
+    """Give the answer of one call, now or when it comes, as the answer that is owed."""
 
     def over(given: Answer, error: BaseException | None) -> None:
         if owed.done():
@@ -138,42 +138,42 @@ def pass_on(answer: Answer | LaterAnswer, owed: LaterAnswer) -> None:
         over(answer, None)
 
 
-# A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine, as an
-# `async def` does by itself, a future, or quicker, a `LaterAnswer`. None answers with Done. What it raises goes back as
-# the answer.
+# A handler that can answer at once returns the answer, which costs no task. One that cannot returns a coroutine (as an
+# `async def` does), a future, or a `LaterAnswer`, which is quickest. None stands for Done. What a handler raises goes
+# back as the answer.
 Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 
 
 class Stream(Protocol):
     """A connection with another process, over which both sides ask and answer."""
 
-    closed: asyncio.Future[None]  # done when the stream has ended, for whatever reason
+    closed: asyncio.Future[None]  # done when the stream has ended, whatever the reason
 
     @property
     def peer(self) -> str:
-        """Who is on the other side, for people."""
+        """Return a name of the other side, for people."""
 
     @property
     def is_internal(self) -> bool:
-        """Whether the other side is a process of the cluster, as it has proved; otherwise a client (rule 33)."""
+        """Return whether the other side has proved to be a process of the cluster; else it is a client (rule 33)."""
 
     @property
     def is_congested(self) -> bool:
-        """Whether the other side does not take what it is answered: nothing large is to be read for it now."""
+        """Return whether the other side does not read its answers. Nothing large is to be read for it then."""
 
     @property
     def bytes_unsent(self) -> int:
-        """What was written and has not left this process."""
+        """Return how many bytes were written and have not left this process."""
 
     def when_it_reads(self, call: Callable[[], None]) -> None:
-        """Call this once it is not congested any more; never, where it ends before that."""
+        """Call this once it is not congested any more. It is not called where the stream ends before that."""
 
     @property
     def bytes_in_flight(self) -> int:
-        """What the other side has not answered."""
+        """Return how many bytes of requests the other side has not answered."""
 
     def take_frames_of(self, size: int) -> None:
-        """Let a client send frames as large as this, where that is more than it may send anyway."""
+        """Let a client send frames as large as this, where that is more than the usual limit."""
 
     def request(
         self,
@@ -185,11 +185,11 @@ class Stream(Protocol):
         timeout: float | None = None,
         wait: bool = True,
     ) -> asyncio.Future[Response]:
-        """Ask. The payload stays as it is until the answer has come.
+        """Send a request, and return its answer. The payload must not change until the answer has come.
 
-        Where too much is in flight already this waits, within the time-out, or with `wait=False` fails at once; both
-        end in TooManyBytesInFlight, and nothing was sent. RequestTimedOut and StreamClosed say nothing about the
-        outcome (rules 27 and 30). An error of the other side comes as RemoteFailed.
+        TooManyBytesInFlight: too many bytes are in flight, for the whole time-out or with `wait=False` right now, and
+        nothing was sent. RequestTimedOut, StreamClosed: the outcome is unknown (rules 27 and 30). RemoteFailed: the
+        other side answered with an error.
         """
 
     def request_then(
@@ -202,15 +202,15 @@ class Stream(Protocol):
         partition: int = NO_PARTITION,
         timeout: float | None = None,
     ) -> None:
-        """As `request`, where a turn of the loop counts: `taken` is called in the moment in which the answer arrives.
+        """Ask as `request` does, without losing a turn of the loop: `taken` is called in the moment of the answer.
 
-        Of an error it hears a turn later.
+        It is called with an error one turn later.
         """
 
     def send(
         self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
     ) -> None:
-        """Say, and expect no answer. TooManyBytesInFlight where the other side does not read."""
+        """Send a message that is not answered. TooManyBytesInFlight: the other side does not read."""
 
     async def close(self, timeout: float = 5.0) -> None:
         """Wait for the handlers so long, then end the stream. What is in flight from here fails with StreamClosed."""

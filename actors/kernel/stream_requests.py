@@ -5,13 +5,13 @@ A request that was made:
     state     what ends it
     waiting   room: sent, in flight · time-out: TooManyBytesInFlight · the stream closes: StreamNotOpen
     in flight its answer · time-out: RequestTimedOut, given up · the stream closes: StreamClosed
-    given up  its answer, which nobody sees any more · the stream closes
+    given up  its answer, which is dropped · the stream closes
 
 What must stay true of requests that were made:
-- A request counts from when it is sent until it is answered, also when its requester has given it up, for so long
-  the other side holds it (rule 31).
-- What was never sent ends in an error that says so; what was sent and not answered, in one that says that the outcome
-  is unknown (rule 27).
+- A request counts from when it is sent until it is answered, also after its requester has given it up: for so long the
+  other side holds it (rule 31).
+- A request that was never sent ends in an error that says so. One that was sent and not answered ends in an error that
+  says that the outcome is unknown (rule 27).
 - Requests that wait for room are sent in the order in which they were made.
 
 What must stay true of requests that have arrived:
@@ -19,12 +19,12 @@ What must stay true of requests that have arrived:
 - A client that sends many requests at once begins some of them in each turn of the loop (rule 34).
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run.
-- What only processes of the cluster may ask gets no further than here on a client's stream (rule 33).
-- What waits for an answer ends with its stream. A handler that is at work goes on: what it does may be half done.
-- No handler's error is lost: each goes to `answer`, and so does the loss of a handler that was cancelled.
+- A request that only processes of the cluster may send is refused here on a client's stream (rule 33).
+- A request that only waits ends with its stream. A handler that is running goes on, since its work may be half done.
+- No handler's error is lost: each goes to `answer`. A cancelled handler counts as failed.
 
 The time-outs of all requests in flight share one timer of the event loop, set for the earliest. Nearly every request
-is answered long before: a timer of its own would be set and cancelled for nothing, on a wheel too.
+is answered long before that, and a timer of its own would be set and cancelled for nothing.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ Reply: TypeAlias = "asyncio.Future[Response]"
 
 
 class AnswerCall:
-    """A reply without a future: `taken` hears the answer in the very moment in which it arrives.
+    """A reply without a future: `taken` is called in the moment in which the answer arrives.
 
-    It hears of an error a turn of the loop later, for a stream may end in the middle of anything.
+    It is called with an error one turn of the loop later, since a stream may end while other code is running.
     """
 
     __slots__ = ("_loop", "_taken", "is_over")
@@ -110,7 +110,7 @@ class _Waiting:
 
 
 def fail(reply: Reply | AnswerCall, error: Exception) -> None:
-    """End a request in an error. Whoever has dropped the future is not told, and neither is the log."""
+    """End a request in an error. Nothing is logged where the future was dropped."""
     if not reply.done():
         reply.set_exception(error)
         if isinstance(reply, asyncio.Future):
@@ -118,7 +118,7 @@ def fail(reply: Reply | AnswerCall, error: Exception) -> None:
 
 
 class RequestsInFlight:
-    """The book of one stream. `write` puts the parts of a frame on the wire."""
+    """The requests of one stream. `write` sends the parts of a frame."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limit_bytes: int, write: Callable[[Sequence[Bytes]], None]
@@ -136,7 +136,7 @@ class RequestsInFlight:
         self._timer_at = inf
 
     def __len__(self) -> int:
-        """Requests in flight, given up ones too."""
+        """Return how many requests are in flight, with those that were given up."""
         return len(self._in_flight)
 
     def start(
@@ -148,7 +148,7 @@ class RequestsInFlight:
         timeout: float,
         wait: bool = True,
     ) -> None:
-        """Send a request, or let it wait for room."""
+        """Send a request, or make it wait for room."""
         size += OVERHEAD_BYTES
         if not self._waiting and self._has_room(size):
             self._send(correlation_id, parts, _InFlight(reply, size, self._loop.time() + timeout, timeout))
@@ -161,7 +161,7 @@ class RequestsInFlight:
             fail(reply, self._refusal(size))
 
     def answered(self, correlation_id: int) -> Reply | AnswerCall | None:
-        """The reply of the request that this is the answer to, which may be done; None: there is no such request."""
+        """Return the reply of the request that was answered. It may be done already. None: there is no such request."""
         entry = self._in_flight.pop(correlation_id, None)
         if entry is None:
             return None
@@ -171,7 +171,7 @@ class RequestsInFlight:
         return entry.reply
 
     def send_waiting(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send waiting requests, as far as there is room."""
         while self._waiting:
             first = self._waiting[0]
             is_over = first.in_flight.reply.done()
@@ -182,7 +182,7 @@ class RequestsInFlight:
                 self._send(first.correlation_id, first.parts, first.in_flight)
 
     def fail_all(self, reason: str) -> None:
-        """The stream has ended (rule 30)."""
+        """End all requests, since the stream has ended (rule 30)."""
         waiting, self._waiting = self._waiting, deque()
         in_flight, self._in_flight = self._in_flight, {}
         self.bytes_in_flight = 0
@@ -227,7 +227,7 @@ class RequestsInFlight:
             self._look_at(next_deadline)
 
     def _refuse_late(self, now: float) -> float:
-        """Those that found no room in their time. The next deadline of those that wait on."""
+        """Fail requests that found no room in time. Return the next deadline of those that go on waiting."""
         next_deadline = inf
         for waiting in self._waiting:
             entry = waiting.in_flight
@@ -246,12 +246,12 @@ class RequestsInFlight:
 
 
 def refuse_all(request: Request) -> Answer:
-    """The handler of a side that takes no requests."""
+    """Refuse a request: the handler of a side that takes none."""
     raise unknown(request.message)
 
 
 class RequestsHeld:
-    """`answer` takes (correlation id, answer, failure); `read_on` stops or resumes the reading of the socket."""
+    """Requests of one stream. `answer` takes (correlation id, answer, failure); `read_on` resumes or stops reading."""
 
     def __init__(
         self,
@@ -261,11 +261,11 @@ class RequestsHeld:
         read_on: Callable[[bool], None],
     ) -> None:
         self.bytes_held = 0
-        self.is_internal = False  # what the other side has proved to be; until then it asks nothing
+        self.is_internal = False  # set once the other side has proved what it is; before that it may ask nothing
         self.peer = ""
         self.is_congested = False  # the peer does not read its answers
         self.most_bytes = limits.held_bytes
-        self.begun_in_turn = 0  # the stream sets it to 0 when it begins to hand over what has arrived
+        self.begun_in_turn = 0  # the stream sets it to 0 when it begins to pass on what has arrived
         self._goes_on = False  # in the next turn
         self._handler = handler
         self._limits = limits
@@ -279,7 +279,7 @@ class RequestsHeld:
         self._nothing_owed: asyncio.Future[None] | None = None
 
     def take(self, request: Request) -> None:
-        """Handle a request, now or when its turn comes."""
+        """Handle a request now, or when its turn comes."""
         if not self.is_internal and not is_for_clients(type(request.message)):
             refused = InternalOnly(type(request.message).__name__, self.peer)
             _of_clients.warning("A request is refused: %s", refused)
@@ -305,11 +305,11 @@ class RequestsHeld:
         """See `Stream.when_it_reads`."""
         if self.is_congested:
             self._waiting_for_reads.append(call)
-        else:  # that so much is unwritten shows before the transport has said so
+        else:  # the caller has counted unwritten bytes, before the transport has said that it is congested
             asyncio.get_running_loop().call_soon(call)
 
     def handle_queued(self) -> None:
-        """The peer reads its answers again, or a handler is done."""
+        """Begin queued requests: the peer reads its answers again, or a handler is done."""
         while self._waiting_for_reads and not self.is_congested:
             self._waiting_for_reads.popleft()()
         while self._queued and not self._is_busy() and not self._is_turn_over():
@@ -317,13 +317,13 @@ class RequestsHeld:
             self._handle(self._queued.popleft())
 
     def forget_queued(self) -> None:
-        """The stream has ended: nobody waits for what has not begun."""
+        """Drop requests that have not begun, since the stream has ended."""
         for request in self._queued:
             self.bytes_held -= request.size
         self._queued.clear()
 
     def stream_ended(self) -> None:
-        """Nobody waits for anything any more: what only waits is cancelled, what is being done goes on (rule 31)."""
+        """Cancel requests that only wait, since the stream has ended. Running handlers go on (rule 31)."""
         self.forget_queued()
         self._waiting_for_reads.clear()
         for owed in list(self._owed):
@@ -334,7 +334,7 @@ class RequestsHeld:
                 running.cancel()
 
     async def end(self, timeout: float) -> None:
-        """Wait so long for the handlers that run, cancel those that are not done, and let them end."""
+        """Wait so long for running handlers, then cancel those that are not done and let them end."""
         self.forget_queued()
         me = asyncio.current_task()
         for seconds in (timeout, _CANCEL_SECONDS):
@@ -351,7 +351,7 @@ class RequestsHeld:
                     self._given(owed, None, self._cancelled())
 
     def _is_turn_over(self) -> bool:
-        """Whether a client has had enough of this turn of the loop; then it goes on in the next."""
+        """Return whether a client has used up its share of this turn of the loop. It goes on in the next one."""
         if self.begun_in_turn < _PER_TURN or self.is_internal:
             return False
         if not self._goes_on:
@@ -386,7 +386,7 @@ class RequestsHeld:
 
     def _given(self, owed: LaterAnswer, answer: Answer, failure: BaseException | None) -> None:
         self._finish(self._owed.pop(owed), answer, failure)
-        if self._queued:  # whoever has given this answer is in the middle of something
+        if self._queued:  # not now: the code that gave this answer may be in the middle of something
             asyncio.get_running_loop().call_soon(self.handle_queued)
         if self._nothing_owed is not None and not self._owed and not self._nothing_owed.done():
             self._nothing_owed.set_result(None)

@@ -1,33 +1,33 @@
 """The timers of a process: a hierarchical timing wheel, turned by its event loop; and `SilenceWatch`, which uses it.
 
-The wheel takes any number of timers, with O(1) to set and O(1) to cancel. It holds what comes with each request,
-member, transaction or watched process: there may be thousands, and nearly all are cancelled before their time. Examples
-are appends and fetches that wait, heartbeats that are held, commits, sessions of members, deadlines of transactions
-and leases. For all of these the loop holds one timer, for the moment when the wheel has to move next.
+Setting and cancelling a timer takes O(1), however many there are. The wheel holds the timers that come with each
+request, member, transaction or watched process. There may be thousands, and nearly all are cancelled before their time:
+appends and fetches that wait, held heartbeats, commits, sessions of members, deadlines of transactions, leases. For all
+of them the loop holds one timer, for the moment when the wheel has to move next.
 
-What the loop holds few of is not on the wheel, which would only be one step more:
-- of a stream: how long admission and a frame may take, and one timer for the time-outs of all its requests, which costs
-  a request nothing as long as it is answered in time (`stream_requests.py`);
-- of a task: its pause until the next round, and the bound of the one answer that it waits for (`asyncio.sleep`,
+Timers of which there are few are not on the wheel, where they would cost one step more:
+- of a stream: the limits of admission and of a frame, and one timer for the time-outs of all its requests, which costs
+  nothing for a request that is answered in time (`stream_requests.py`);
+- of a task: its pause until the next round, and the time-out of the one answer that it waits for (`asyncio.sleep`,
   `asyncio.wait`); of a coordinator's log, its next claim;
-- of a client: what each partition of a producer and each member of a group waits for (`api/`), one at a time.
+- of a client: one for each partition of a producer and each member of a group (`api/`).
 
 The wheel reads no clock: time is a number of milliseconds that its owner passes in. Level 0 has a slot for each of the
-next 64 ms, level 1 one for each of the next 64 times 64 ms, and so on. A timer waits in the level where its distance
-fits and moves down as its time comes near, at most once a level. A bit mask a level says which slots are in use, so
-empty time is skipped and not walked.
+next 64 ms, level 1 a slot for each of the next 64 times 64 ms, and so on. A timer waits in the level that its distance
+fits, and moves down as its time comes near, at most once a level. A bit mask a level says which slots are in use, so
+that empty slots are skipped.
 
 What must stay true: a timer in a slot of level n is due at least one and at most 64 slots of that level from now. So
-the slot that `now` itself is in has been emptied, and a timer found there is a full turn away. Where slots of several
-levels begin in one moment, all of them are emptied in it: one left behind would be taken for a full turn away.
+the slot that `now` lies in is empty, and a timer found there is a full turn away. Where slots of several levels begin
+at the same time, all of them are emptied then; a timer left in one would wait for a full turn.
 
-`SilenceWatch` tells what has been silent for too long (rule 29): a broker watches its replicas so, the controller the
-leases of brokers. A sign of life costs a dictionary entry and no timer. Each key that is watched has one timer, which
-on going off looks when the last sign came, and either waits for the rest or tells.
+`SilenceWatch` finds out what has been silent for too long (rule 29). A broker watches its replicas with it, the
+controller the leases of brokers. A sign of life costs one dictionary look-up and no timer. Each watched key has one
+timer. When that goes off, it looks when the last sign came, and either waits for the rest of the time or reports the
+key as silent.
 
-What must stay true: nothing is found silent because the watcher itself did not run. A watcher that was stopped, or too
-busy to look, wakes with all timers over and all signs still unread. So after a timer that goes off late there is time
-for two more signs.
+What must stay true: no key counts as silent because the watcher itself did not run. A watcher that was stopped or busy
+wakes with all timers over and all signs unread. So after a timer that goes off late there is time for two more signs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Timer(Generic[_T]):
-    """One timer that was set; good for cancelling it."""
+    """One timer that was set. It is what `cancel` takes."""
 
     __slots__ = ("_number", "action", "deadline_ms", "slot")
 
@@ -66,14 +66,14 @@ class Timer(Generic[_T]):
 
 
 class _Level(Generic[_T]):
-    """64 slots. A slot is a dictionary by timer number: in order of setting, and quick to take one out of."""
+    """64 slots. A slot is a dictionary by timer number: it keeps their order, and removes one in O(1)."""
 
     def __init__(self) -> None:
         self.slots: list[dict[int, Timer[_T]]] = [{} for _ in range(_SLOTS)]
-        self.used = 0  # one bit a slot; a slot that cancelling has emptied may still have its bit
+        self.used = 0  # one bit a slot; a slot that was emptied by cancelling may still have its bit
 
     def distance(self, now: int) -> int:
-        """How many slots after the one of `now` the next used one comes, 1 to 64; 0 if there is none."""
+        """Return how many slots after that of `now` the next used one comes, 1 to 64; 0: there is none."""
         if not self.used:
             return 0
         turn = (now & _MASK) + 1
@@ -82,7 +82,7 @@ class _Level(Generic[_T]):
 
 
 class TimingWheel(Generic[_T]):
-    """Timers with an action each; what an action is, is the owner's business."""
+    """Timers with an action each. The owner says what an action is."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -92,11 +92,11 @@ class TimingWheel(Generic[_T]):
         self._numbers = 0
 
     def __len__(self) -> int:
-        """Timers that are set and have not gone off."""
+        """Return how many timers are set and have not gone off."""
         return self._count
 
     def set(self, deadline_ms: int, action: _T) -> Timer[_T]:
-        """Let `action` go off at `deadline_ms`; one that is past goes off at the next `advance`."""
+        """Let `action` go off at `deadline_ms`. One whose deadline is over goes off at the next `advance`."""
         self._numbers += 1
         timer = Timer(deadline_ms, action, self._numbers)
         self._count += 1
@@ -104,7 +104,7 @@ class TimingWheel(Generic[_T]):
         return timer
 
     def cancel(self, timer: Timer[_T]) -> bool:
-        """Whether the timer had not gone off and now will not."""
+        """Cancel a timer. Return whether it had not gone off, and now will not."""
         if timer.slot is None:
             return False
         del timer.slot[timer._number]
@@ -113,9 +113,9 @@ class TimingWheel(Generic[_T]):
         return True
 
     def advance(self, now_ms: int) -> list[_T]:
-        """Move on to `now_ms`; the actions that have gone off, by deadline, and of one deadline as they were set.
+        """Move on to `now_ms`. Return the actions that go off, by deadline and then in the order of setting.
 
-        A clock that went backwards changes nothing.
+        A time that lies before the last one changes nothing.
         """
         gone_off = list(self._due.values())
         self._due.clear()
@@ -135,7 +135,7 @@ class TimingWheel(Generic[_T]):
         return [timer.action for timer in gone_off]
 
     def wake_at(self) -> int | None:
-        """When to call `advance` next: no later than the first deadline, sometimes a little before. None: never."""
+        """Return when to call `advance` next: at the first deadline, or a little before. None: there is no timer."""
         if self._due:
             return self.now_ms
         return self._next_beginning()
@@ -156,7 +156,7 @@ class TimingWheel(Generic[_T]):
         timer.slot = slot
 
     def _next_beginning(self) -> int | None:
-        """When the next used slot of any level begins."""
+        """Return when the next used slot of any level begins."""
         earliest: int | None = None
         for number, level in enumerate(self._levels):
             shift = number * _BITS
@@ -172,7 +172,7 @@ class TimingWheel(Generic[_T]):
         return earliest
 
     def _take_slot(self, number: int) -> dict[int, Timer[_T]]:
-        """Empty the slot of `now` in this level."""
+        """Empty the slot of `now` in this level, and return what was in it."""
         level = self._levels[number]
         index = (self.now_ms >> (number * _BITS)) & _MASK
         slot, level.slots[index] = level.slots[index], {}
@@ -185,7 +185,7 @@ TimerHandle: TypeAlias = Timer[Callback]
 
 
 class Timers:
-    """Callbacks at a time, O(1) to set and to cancel. One for each event loop is enough."""
+    """Callbacks at given times. One for each event loop is enough."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -199,17 +199,17 @@ class Timers:
     def after(self, delay_ms: float, callback: Callback) -> TimerHandle:
         """Call `callback` on the loop in `delay_ms` or up to a millisecond later, never before."""
         timer = self._wheel.set(math.ceil(self._loop.time() * 1000 + delay_ms), callback)
-        # What is set now cannot need the wheel before its deadline; a wake-up that is earlier sets the next itself.
+        # A new timer does not need the wheel to move before its deadline; an earlier wake-up sets the next one itself.
         if self._wake is None or timer.deadline_ms < self._wake_ms:
             self._wake_for(timer.deadline_ms)
         return timer
 
     def cancel(self, timer: TimerHandle) -> bool:
-        """Whether the timer had not gone off and now will not. One that went off in this very turn is still called."""
+        """Cancel a timer. Return whether it had not gone off. One that went off in this very turn is still called."""
         return self._wheel.cancel(timer)
 
     def close(self) -> None:
-        """No timer goes off any more."""
+        """Drop all timers."""
         if self._wake is not None:
             self._wake.cancel()
         self._wheel = TimingWheel(self._now_ms())
@@ -225,7 +225,7 @@ class Timers:
         self._wake = self._loop.call_at(at_ms / 1000, self._turn)
 
     def _turn(self) -> None:
-        """A callback that raises loses nobody else's timer: each runs in a turn of the loop of its own."""
+        """Run callbacks that are due, each as a call of the loop of its own: one that raises stops no other."""
         self._wake = None
         for callback in self._wheel.advance(max(self._now_ms(), self._wake_ms)):
             self._loop.call_soon(callback)
@@ -234,7 +234,7 @@ class Timers:
 
 
 class _Watched:
-    """One period of one key."""
+    """One watched period of one key."""
 
     __slots__ = ("heard_at", "looked_for_at", "timer")
 
@@ -246,7 +246,7 @@ class _Watched:
 
 
 class SilenceWatch(Generic[_K]):
-    """`on_silent` is called once for each key that was silent so long, and it is not watched any more."""
+    """Calls `on_silent` once for each key that was silent for `seconds`, and watches it no more."""
 
     def __init__(self, timers: Timers, on_silent: Callable[[_K], None], seconds: float = SILENCE_SECONDS) -> None:
         self._timers = timers
@@ -259,12 +259,12 @@ class SilenceWatch(Generic[_K]):
         return key in self._watched
 
     def watch(self, key: _K) -> None:
-        """Begin, or begin anew, with a full period."""
+        """Watch this key for a full period from now on."""
         self.forget(key)
         self._look_after(key, self._loop.time(), self._seconds)
 
     def heard(self, key: _K) -> None:
-        """A sign of life; of somebody who is not watched it means nothing."""
+        """Note a sign of life. It does nothing for a key that is not watched."""
         watched = self._watched.get(key)
         if watched is not None:
             watched.heard_at = self._loop.time()

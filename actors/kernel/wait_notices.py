@@ -1,11 +1,11 @@
-"""Telling people what a client waits for, and why, while an error that may pass by itself keeps it waiting.
+"""Telling people what a client waits for and why, while errors that may pass by themselves keep it waiting.
 
     a wait lasts for 3 s ──► one line in the log ──10 s──► one line ──► … until it is over
 
 Programs find the lines in their log; a command shows its log on stderr. All waits of one client share one line, which
-names the wait that lasts longest.
+names the longest wait.
 
-What must stay true: nothing is made and no timer runs where nothing has failed.
+What must stay true: as long as nothing fails, no object is made and no timer runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class WaitNotices:
-    """The waits of one client, each under the name of what is waited for. `now` is monotonic."""
+    """The waits of one client, by the name of what is waited for. `now` is monotonic."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -34,7 +34,7 @@ class WaitNotices:
         self._told_at = -math.inf
 
     def waits(self, what: str, why: RaylogError | str, since: float | None = None) -> None:
-        """It waits, or still waits. `since`: when that began; None: now."""
+        """Note that this is waited for, or still is. `since`: when that began; None: now."""
         began = self._waits[what][0] if what in self._waits else self._now() if since is None else since
         self._waits[what] = began, reason_of(why)
 
@@ -42,14 +42,14 @@ class WaitNotices:
         self._waits.pop(what, None)
 
     def only(self, waits: Mapping[str, str]) -> None:
-        """These are all waits there are, with their reasons."""
+        """Note that these are all waits there are, with their reasons."""
         for what in self._waits.keys() - waits.keys():
             self.over(what)
         for what, why in waits.items():
             self.waits(what, why)
 
     def seconds_left(self) -> float | None:
-        """Until a line is due; None: nothing is waited for."""
+        """Return the seconds until a line is due; None: nothing is waited for."""
         if not self._waits:
             return None
         due = max(min(self._waits.values())[0] + FIRST_SECONDS, self._told_at + AGAIN_SECONDS)
@@ -65,7 +65,7 @@ class WaitNotices:
 
 
 class LoopNotices(WaitNotices):
-    """The same on an event loop, where a timer runs while something is waited for."""
+    """Waits on an event loop, where a timer runs while something is waited for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class LoopNotices(WaitNotices):
             self.close()
 
     def close(self) -> None:
-        """All waits are over."""
+        """End all waits."""
         self._waits.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -107,7 +107,7 @@ class Wait:
         self._notices: LoopNotices | None = None
 
     def failed(self, error: RaylogError | str) -> None:
-        """It was asked once more, and goes on to wait."""
+        """Note that an attempt has failed and that it goes on waiting."""
         if self._notices is None:
             self._notices = LoopNotices()
         self._notices.waits(self._what, error, self._began)
@@ -121,7 +121,7 @@ class Wait:
 
 
 def reason_of(why: RaylogError | str) -> str:
-    """In one line."""
+    """Return why something waits, in one line."""
     text = why if isinstance(why, str) else why.describe()
     if isinstance(why, RaylogError) and not type(why).__name__.startswith("_"):  # those are no names for people
         text = f"{type(why).__name__}: {text}"
