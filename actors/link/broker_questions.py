@@ -1,19 +1,19 @@
-"""What a client asks of brokers: a question that the first of them to answer settles, and the one that waits for news.
+"""Questions of a client that any broker may answer, and the one that waits for news.
 
-News is new metadata. A question for it is kept open at up to three brokers at once. So this client hears of a new
-leader from whichever broker hears of it first, within milliseconds; one that is stopped or cut off cannot keep it from
-knowing. Broker by broker:
+News is new metadata. A question for it is kept open at up to three brokers at once. So this client learns of a new
+leader within milliseconds, from the broker that learns of it first. A broker that is stopped or cut off does not delay
+that. For each broker:
 
     chosen ──question──► asked ──answer──► asked again
                            └── no stream, no answer, or nothing new while others know more ──► another is chosen
 
 What must stay true:
-- One broker that is stopped or cut off delays an answer by a fraction of a second, not by a time-out: the next is asked
-  while the first is silent. So only questions that may be asked twice go this way.
-- The addresses that a client was given first are never forgotten: all brokers may come back under other ones than
-  metadata told last.
-- The topics that news is asked for change as they become known. The version that is waited on belongs to the topics of
-  the last question; a question for other topics is answered at once.
+- A broker that is stopped or cut off delays an answer by a fraction of a second, not by a time-out: the next one is
+  asked while the first is silent. So only questions that may be asked twice go this way.
+- The addresses that a client was given first are never forgotten: all brokers may come back under other addresses than
+  those in the last metadata.
+- The topics of the question for news change over time, and the version that it waits on belongs to the topics of the
+  last question. So a question for other topics is sent without a version, and answered at once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
 
 
 class Brokers:
-    """Where to ask, the nearest first, and beyond that in an order of this client's own, which spreads the load.
+    """The brokers' addresses. The nearest comes first; the others are in random order, to spread the load.
 
-    `find` asks somebody else where brokers are now, when none of those that are known answers.
+    `find` finds brokers anew when none of the known ones answers.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Brokers:
         self._find = find
         self._found_at = -math.inf
         self._known: tuple[BrokerMetadata, ...] = ()
-        self._racks: dict[int, str] = {}  # also of those that are fenced for a while
+        self._racks: dict[int, str] = {}  # also of brokers that are fenced for a while
         self._order: list[Endpoints] = [(each,) for each in bootstrap]
         random.shuffle(self._order)
         self._order.sort(key=lambda each: not each[0].is_unix)
 
     def learn(self, brokers: tuple[BrokerMetadata, ...]) -> bool:
-        """These are all that are not fenced, by the newest metadata. Whether that is news."""
+        """Take over all brokers that are not fenced, by the newest metadata. Return whether any of that is new."""
         if brokers == self._known or not brokers:
             return False
         self._known = brokers
@@ -101,11 +101,11 @@ class Brokers:
         return list(self._order)
 
     def rack_of(self, broker: int) -> str:
-        """Where metadata has told it last; empty: nowhere."""
+        """Return its rack by the last metadata that named it; empty: none."""
         return self._racks.get(broker, "")
 
     async def find_again(self) -> None:
-        """None of them answers. Not more often than every few seconds somebody else is asked where they are."""
+        """Find brokers anew, since none of the known ones answers; at most every few seconds."""
         now = asyncio.get_running_loop().time()
         if self._find is None or now < self._found_at + _FIND_SECONDS:
             return
@@ -113,7 +113,7 @@ class Brokers:
         try:
             found = await asyncio.wait_for(self._find(), _FIND_SECONDS)
         except (RaylogError, asyncio.TimeoutError) as error:
-            _log.info("Where brokers are is not known either: %s", error)
+            _log.info("No brokers were found: %s", error)
             return
         new = [each for each in found if each not in self._bootstrap]
         self._bootstrap += new
@@ -163,7 +163,7 @@ class BrokerQuestions:
     async def _round(
         self, message: Message, expect: type[_Answer], deadline: float
     ) -> tuple[_Answer | None, list[RaylogError]]:
-        """Ask all of them, one after the other, until one answers."""
+        """Ask brokers one after the other until one answers. None: none did; their errors."""
         waiting = self._in_turn()
         running: list[asyncio.Task[_Answer]] = []
         errors: list[RaylogError] = []
@@ -188,7 +188,7 @@ class BrokerQuestions:
                 task.cancel()
 
     def _in_turn(self) -> deque[Endpoints]:
-        """Each question begins at another broker, those in a pause come last."""
+        """Return the brokers to ask. Each question begins at another one; those in a pause come last."""
         brokers = self._brokers.all()
         first = self._asked % max(len(brokers), 1)
         self._asked += 1
@@ -218,9 +218,10 @@ class BrokerQuestions:
 
 
 class MetadataWatch:
-    """`topics` names those to ask for, none: all. `learn` takes each answer with the topics it was asked for.
+    """Asks for newer metadata until it is cancelled.
 
-    `version` tells the newest metadata version that is known here.
+    `topics` returns the topics to ask for; empty: all. `learn` takes each answer with the topics of its question.
+    `version` returns the newest metadata version that is known here.
     """
 
     def __init__(
@@ -241,18 +242,18 @@ class MetadataWatch:
         self._begun_at = math.inf
 
     def begin(self, tasks: BackgroundTasks) -> None:
-        """A second call changes nothing."""
+        """Begin to ask. A second call changes nothing."""
         if self._begun_at == math.inf:
             self._begun_at = self._loop.time()
             for _ in range(_AT_ONCE):
                 tasks.start(self._keep_asking())
 
     def seconds(self) -> float:
-        """For how long it has asked."""
+        """Return for how long it has asked."""
         return max(0.0, self._loop.time() - self._begun_at)
 
     def asked(self) -> set[Endpoints]:
-        """The brokers with an open question."""
+        """Return the brokers with an open question."""
         return set(self._asked)
 
     async def _keep_asking(self) -> None:
@@ -272,12 +273,12 @@ class MetadataWatch:
                 self._pool.failed(broker, error)
 
     def _choose(self) -> Endpoints | None:
-        """The first broker that nobody asks."""
+        """Return the first broker without an open question."""
         free = (each for each in self._brokers.all() if each not in self._asked and not self._pool.is_paused(each))
         return next(free, None)
 
     async def _ask_at(self, broker: Endpoints) -> RaylogError | None:
-        """Until it fails, and in what; None: it is no broker to ask any more."""
+        """Ask this broker until that fails, and return the error. None: it is no longer one of the brokers."""
         try:
             return await self._ask_over(await self._pool.get(broker, _DIAL_SECONDS), broker)
         except RaylogError as error:

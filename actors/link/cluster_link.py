@@ -5,8 +5,8 @@
     find_topic(), refresh(), producer_id() ──► broker_questions ──► any broker
 
 What must stay true:
-- Whatever waits here ends within its time-out, in an answer or in one typed error that says what to do.
-- An error that nobody expected ends the link: whoever uses it from then on is told that error.
+- Every wait here ends within its time-out, in an answer or in one typed error that says what to do.
+- An unexpected error ends the link: every later use of it raises that error.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 
 class ClusterLink:
-    """Made on its event loop. `node_id`: the Ray node of this process where it may read files of replicas, else empty.
+    """A link to one cluster, made on its event loop.
 
-    `find_brokers` tells addresses anew where none that is known answers: after a restart brokers may have others.
+    `node_id`: the Ray node of this process where it may read files of replicas, else empty. `find_brokers` finds
+    addresses anew where no known one answers: after a restart brokers may have others.
 
     Its errors, beside those of the request itself: ClusterUnreachable, UnknownTopic, PeerNotAdmitted.
     """
@@ -72,7 +73,7 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(self._broke)
         self._cache = TopicCache(node_id)
-        self._topics: tuple[str, ...] = ()  # that somebody has asked for, sorted
+        self._topics: tuple[str, ...] = ()  # those that were asked for, sorted
         self._follows_all = False
         self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
         self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
@@ -94,21 +95,22 @@ class ClusterLink:
 
     @property
     def broker_count(self) -> int:
-        """Of brokers that are not fenced; 0: no metadata have come yet."""
+        """Return how many brokers are not fenced; 0: no metadata have come yet."""
         return self._brokers.count
 
     def topic(self, name: str) -> TopicView | None:
-        """What is known, without waiting."""
+        """Return what is known of a topic, without waiting. None: it is unknown."""
         return self._cache.topic(name)
 
     def leader(self, topic: str, partition: int) -> PartitionLeader | None:
-        """What is known, without waiting. None: the topic or the partition is unknown."""
+        """Return who leads a partition, without waiting. None: the topic or the partition is unknown."""
         return self._cache.leader(topic, partition)
 
     async def find_topic(self, name: str, timeout: float) -> TopicView:
-        """UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted.
+        """Return what is known of a topic, and ask brokers where that is nothing.
 
-        A broker that knows less than this client has heard of is believed in what there is, not in what there is not.
+        UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted. A broker whose
+        metadata are older than this client's can show that a topic exists, but not that it does not.
         """
         deadline = self._loop.time() + timeout
         grace = self._loop.time() + min(_GRACE_SECONDS, timeout)
@@ -130,17 +132,17 @@ class ClusterLink:
         return view
 
     async def is_deleted(self, topic_id: bytes, timeout: float) -> bool:
-        """Whether a topic that was there once is gone for good, by the controller's word. Not for clients.
+        """Return whether a topic that existed is deleted for good, as the controller says. Not for clients.
 
-        ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: nobody can say.
+        ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: that is unknown.
         """
         self._check()
         return not (await self._questions.ask(FindTopicById(topic_id), TopicFoundById, timeout)).name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
-        """Who serves the ids of this hash. The internal topic is made where it is not there yet.
+        """Return the coordinator that serves the ids of this hash. The internal topic is made if it is missing.
 
-        CoordinatorNotReady: nobody served in that time. ClusterUnreachable, PeerNotAdmitted.
+        CoordinatorNotReady: none served in that time. ClusterUnreachable, PeerNotAdmitted.
         """
         deadline = self._loop.time() + timeout
         self._check()
@@ -158,9 +160,9 @@ class ClusterLink:
             await self.changed(min(_LOOK_AGAIN_SECONDS, left))
 
     async def list_topics(self, timeout: float) -> tuple[TopicView, ...]:
-        """All there are now, by name, as of no older a version than this client has heard of.
+        """Return all topics by name, as of a metadata version at least as new as this client has seen.
 
-        ClusterUnreachable, also where only brokers answer that know less; PeerNotAdmitted.
+        ClusterUnreachable, also where only brokers with older metadata answer; PeerNotAdmitted.
         """
         self._check()
         answer = await self._up_to_date((), timeout)
@@ -168,35 +170,35 @@ class ClusterLink:
         return tuple(self._cache.view_of(topic) for topic in answer.topics)
 
     async def hear_others(self) -> None:
-        """Return when several brokers had a moment to say what they know. One alone may be cut off from the rest."""
+        """Return when several brokers had time to answer. A single one may be cut off from the others."""
         self._check()
         self._watch.begin(self._tasks)
         await asyncio.sleep(max(0.0, _GRACE_SECONDS - self._watch.seconds()))
         self._check()
 
     async def follow_all(self, timeout: float) -> None:
-        """Know all topics from now on, also those that come later: `topics()`. ClusterUnreachable, PeerNotAdmitted."""
+        """Keep all topics up to date from now on, for `topics()`. ClusterUnreachable, PeerNotAdmitted."""
         self._check()
         self._follows_all = True
         self._watch.begin(self._tasks)
         self._learn(await self._up_to_date((), timeout), ())
 
     def topics(self) -> tuple[int, Iterable[TopicView]]:
-        """Of who has asked to `follow_all`: as of this metadata version."""
+        """Return (metadata version, all topics as of it). Only valid after `follow_all`."""
         return self._cache.complete_version, self._cache.topics()
 
     def rack_of(self, broker: int) -> str:
-        """Empty: it has none, or is not known (any more)."""
+        """Return the rack of a broker; empty: it has none, or is not known."""
         return self._brokers.rack_of(broker)
 
     async def refresh(self, timeout: float) -> None:
-        """Ask a broker what it knows now; many calls at once are one. ClusterUnreachable, PeerNotAdmitted."""
+        """Fetch newer metadata; calls at the same time share one question. ClusterUnreachable, PeerNotAdmitted."""
         self._check()
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._loop.create_task(self._ask_and_learn(timeout))
             self._refreshing.add_done_callback(_was_seen)
         refreshing = self._refreshing  # by the time it is over the next one may have begun
-        # It is not cancelled with whoever waits for it: there may be others.
+        # It is not cancelled with this call: others may wait for it.
         await asyncio.wait([refreshing], timeout=timeout)
         if refreshing.done():
             refreshing.result()
@@ -204,7 +206,7 @@ class ClusterLink:
             raise self._questions.unreachable(timeout)
 
     async def changed(self, timeout: float) -> bool:
-        """Wait for a newer metadata version; False: there was none in that time."""
+        """Wait for a newer metadata version. Return whether there was one in that time."""
         self._check()
         self._watch.begin(self._tasks)
         await asyncio.wait([news := self._is_news], timeout=timeout)
@@ -212,7 +214,7 @@ class ClusterLink:
         return news.done()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call it, on the loop, after each change of what is known of topics. Returns what unsubscribes it."""
+        """Call `callback`, on the loop, after each change of what is known of topics. Return what ends that."""
         self._check()
         self._watch.begin(self._tasks)
         key = object()
@@ -256,27 +258,28 @@ class ClusterLink:
         return response
 
     async def connect(self, leader: PartitionLeader, timeout: float) -> None:
-        """Have a stream to that leader. PeerUnreachable, StreamNotOpen."""
+        """Open a stream to that leader, if there is none. PeerUnreachable, StreamNotOpen."""
         if self._pool.open(leader.endpoints) is None:
             await self._stream(leader, timeout)
 
     def say(self, leader: PartitionLeader, message: Message, payload: Bytes = b"") -> None:
-        """One-way, for acks=0. StreamNotOpen: there is no stream to it (`connect`, `ask`); TooManyBytesInFlight."""
+        """Send without an answer, for acks=0. StreamNotOpen: call `connect` or `ask` first. TooManyBytesInFlight."""
         stream = self._pool.open(leader.endpoints)
         if stream is None or stream.closed.done():
             raise StreamNotOpen(f"the leader of {leader.topic}-{leader.partition}", "there is none")
         stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
 
     async def producer_id(self, timeout: float) -> int:
-        """One that is never given to anybody else (rule 18). ClusterUnreachable, PeerNotAdmitted, ControlError.
+        """Return a producer id that was never given out before (rule 18).
 
-        Where an answer is lost another broker is asked, and one id is never used.
+        ClusterUnreachable, PeerNotAdmitted, ControlError. Where an answer is lost another broker is asked, and one id
+        is never used.
         """
         self._check()
         return (await self._questions.ask(AllocateProducerIds(1), ProducerIdsAllocated, timeout)).first
 
     async def close(self) -> None:
-        """What is in flight ends in StreamClosed."""
+        """Close the link. Requests in flight end in StreamClosed."""
         if self._broken is None:
             self._broken = StreamNotOpen("the cluster", "this client was closed")
         self._callbacks.clear()
@@ -296,18 +299,18 @@ class ClusterLink:
         try:
             stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
         except PeerNotAdmitted as error:
-            # Brokers admit this client, and name the leader: it has just died, or its port is another process's by now.
+            # Brokers admit this client. So the leader has just died, or its port belongs to another process by now.
             raise PeerUnreachable(error.peer, error.reason) from error
         return stream
 
     def _want(self, topic: str) -> None:
-        """Hear of its leaders from now on."""
+        """Keep the leaders of this topic up to date from now on."""
         if topic not in self._topics:
             self._topics = tuple(sorted((*self._topics, topic)))
         self._watch.begin(self._tasks)
 
     def _followed(self) -> tuple[str, ...]:
-        """None: all."""
+        """Return the topics to ask for; empty: all."""
         return () if self._follows_all else self._topics
 
     async def _ask_and_learn(self, timeout: float) -> Metadata:
@@ -317,11 +320,11 @@ class ClusterLink:
         return answer
 
     async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
-        """What one broker tells."""
+        """Return the metadata of one broker."""
         return await self._questions.ask(GetMetadata(topics, -1, 0), Metadata, timeout)
 
     async def _up_to_date(self, topics: tuple[str, ...], timeout: float) -> Metadata:
-        """What a broker tells that knows no less than this client has heard of, from any of them."""
+        """Return metadata that are at least as new as those that this client has seen."""
         deadline = self._loop.time() + timeout
         newest = self._cache.version
         question = GetMetadata(topics, newest - 1, round(1000 * _LOOK_AGAIN_SECONDS))
@@ -363,7 +366,7 @@ class ClusterLink:
 
 
 def _was_seen(task: asyncio.Task[Metadata]) -> None:
-    """Everybody who waited may have gone: then its failure is nobody's, and nothing for the log."""
+    """Look at its failure, so that asyncio does not log it where all callers have gone."""
     if not task.cancelled():
         task.exception()
 

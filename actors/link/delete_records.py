@@ -1,4 +1,4 @@
-"""Delete-records for whoever administers a cluster: the leaders are asked, each for its own partition."""
+"""Deleting records for administrators: each leader is asked for its own partition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_deletable(topic: str, config: TopicConfig) -> None:
-    """InternalTopic, PolicyViolation: what compaction alone may remove would be missed by whoever counts on it."""
+    """Raise InternalTopic or PolicyViolation where records must not be deleted: only compaction may remove them."""
     _check_not_internal(topic)
     if not config.deletes_old_segments:
         raise PolicyViolation(topic, config.cleanup_policy)
@@ -57,9 +57,11 @@ def _check_not_internal(topic: str) -> None:
 async def delete_records(
     env: Environment, brokers: Sequence[Endpoint], before: Mapping[Partition, int], node_id: str, timeout: float
 ) -> dict[Partition, int]:
-    """Where each partition begins now. `brokers`: any of the cluster; `node_id`: the Ray node of the caller.
+    """Delete records below an offset of each partition, and return where each partition begins now.
 
-    InternalTopic, before anybody is asked. PolicyViolation, UnknownTopic, UnknownPartition, OffsetOutOfRange,
+    `brokers`: any of the cluster; `node_id`: the Ray node of the caller.
+
+    InternalTopic, before anything is deleted. PolicyViolation, UnknownTopic, UnknownPartition, OffsetOutOfRange,
     EligibleLeadersNotAvailable, AppendTimedOut, StreamError.
     """
     for topic, _ in before:
@@ -73,7 +75,7 @@ async def delete_records(
 async def _delete(
     env: Environment, brokers: Sequence[Endpoint], partition: Partition, offset: int, node_id: str, timeout: float
 ) -> int:
-    """Until it is done or the time is over: to do it twice is the same as to do it once."""
+    """Delete, and try again until the time is over: doing it twice is the same as doing it once."""
     return await until_answered(
         partial(_delete_once, env, brokers, partition, offset, node_id),
         Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS, env.random),
@@ -103,7 +105,7 @@ async def _delete_once(
 async def _leader_of(
     env: Environment, brokers: Sequence[Endpoint], topic: str, number: int, timeout: float
 ) -> tuple[bytes, PartitionMetadata]:
-    """By the newest word of any broker: one that is cut off may not have heard of the topic, or of its leader."""
+    """Return the topic id and the leader by the newest metadata of any broker: one may be cut off and outdated."""
     told = await asyncio.gather(*(_metadata(env, each, topic, min(timeout, _LOOK_SECONDS)) for each in brokers))
     answers = [each for each in told if each is not None]
     if not answers:
@@ -120,7 +122,7 @@ async def _metadata(env: Environment, broker: Endpoint, topic: str, timeout: flo
     try:
         return await asyncio.wait_for(_ask(env, broker, GetMetadata((topic,), -1, 0), Metadata, timeout), timeout)
     except (StreamError, MetadataNotReady, asyncio.TimeoutError):
-        return None  # another one may live, and know
+        return None  # another broker may answer
 
 
 async def _ask(

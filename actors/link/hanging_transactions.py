@@ -1,7 +1,7 @@
-"""Ending a transaction that hangs, where it hangs: what its coordinator would say, if it had one.
+"""Ending a hanging transaction at its partition, with the message that its coordinator would send if it had one.
 
-Only processes of the cluster may say it (rule 33), so whoever administers a cluster asks its controller to.
-What must stay true: it is repeated until it is taken, since to say it twice is the same as to say it once.
+Only processes of the cluster may send it (rule 33), so an administrator asks the controller to.
+What must stay true: the message is repeated until it is taken; sending it twice is the same as sending it once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Hanging:
-    """Where it hangs, and under which identity. `is_staged`: with the coordinator of groups of that partition."""
+    """The place of a hanging transaction, and its identity. `is_staged`: its offsets hang with a group coordinator."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Hanging:
 
 
 async def end_hanging(env: Environment, brokers: Sequence[Endpoint], hanging: Hanging, timeout: float) -> None:
-    """Over a link of its own. What `end_over` raises."""
+    """End it over a link of its own. Raises what `end_over` raises."""
     link = ClusterLink(env, brokers)
     try:
         await end_over(link, hanging, timeout)
@@ -62,7 +62,7 @@ async def end_hanging(env: Environment, brokers: Sequence[Endpoint], hanging: Ha
 
 
 async def end_over(link: ClusterLink, hanging: Hanging, timeout: float) -> None:
-    """A marker at its partition alone, or a word to that group coordinator.
+    """Have a marker written to its partition alone, or its staged offsets dropped by that group coordinator.
 
     UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted, ProducerFenced, CoordinatorFenced; or, when the
     time is over, what came last.

@@ -1,14 +1,14 @@
-"""A client's streams, one for each process it speaks to, dialled when needed; and what it has under way to leaders.
+"""A client's streams, one for each process that it asks, dialled when needed; and its requests to leaders.
 
     none ──get──► dialling ──► open ──ended, dropped──► none
       ▲               │
-      └── paused ◄────┘ nobody answers there: for a growing pause `get` fails at once
+      └── paused ◄────┘ nothing answers there: for a growing pause `get` fails at once
 
 What must stay true:
-- Whoever asks while a stream is being dialled waits for that one, and all go on in the order in which they asked.
-- A dial that nobody waits for any more still ends, and its stream is not lost.
-- A request that was sent ends in its answer, or in an error that says that its outcome is unknown. It is not waited for
-  once a newer leader epoch is known, for then the answer may never come (rule 27).
+- Calls of `get` while a stream is being dialled wait for that stream, and go on in their order.
+- A dial that is not waited for any more still ends, and its stream is kept.
+- A request that was sent ends in its answer, or in an error that says that its outcome is unknown. It is given up once
+  a newer leader epoch is known, for then the answer may never come (rule 27).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Peer:
     def __init__(self, endpoints: Endpoints, backoff: Backoff) -> None:
         self.endpoints = endpoints
         self.stream: Stream | None = None
-        self.is_busy = False  # dialling, or those who waited have not all gone on yet
+        self.is_busy = False  # it is being dialled, or some of those that waited have not gone on yet
         self.is_pinged = False
         self.waiting: deque[asyncio.Future[Stream]] = deque()
         self.error: RaylogError | None = None  # what the last attempt ended in
@@ -51,12 +51,12 @@ class _Peer:
 
 
 class StreamPool:
-    """Made on its event loop."""
+    """The streams of one client, made on its event loop."""
 
     def __init__(
         self, env: Environment, tasks: BackgroundTasks, find_again: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`find_again` asks for newer secrets, where those that this process holds are not valid any more."""
+        """`find_again` fetches newer secrets, for when those of this process are not valid any more."""
         self._env = env
         self._find_again = find_again
         self._tasks = tasks
@@ -66,14 +66,14 @@ class StreamPool:
         self._is_closed = False
 
     def open(self, endpoints: Endpoints) -> Stream | None:
-        """The stream to that process, where there is one and nobody waits for it."""
+        """Return the stream to that process. None: there is none, or others wait for it."""
         peer = self._peers.get(endpoints)
         return None if peer is None or peer.is_busy else peer.stream
 
     def get(self, endpoints: Endpoints, timeout: float) -> asyncio.Future[Stream]:
-        """A stream to that process. PeerUnreachable, PeerNotAdmitted, also at once in a pause; StreamNotOpen: closed.
+        """Return a stream to that process, and dial it if there is none. Nothing was sent where this fails.
 
-        Nothing can have been asked over it yet.
+        PeerUnreachable, PeerNotAdmitted, in a pause at once; StreamNotOpen: closed.
         """
         future: asyncio.Future[Stream] = self._loop.create_future()
         name = ", ".join(map(str, endpoints)) or "the leader"
@@ -103,21 +103,21 @@ class StreamPool:
         return peer is not None and self._loop.time() < peer.paused_until
 
     def failed(self, endpoints: Endpoints, error: RaylogError) -> None:
-        """What was asked there did not work: have a new stream, and not at once."""
+        """Give up the stream to that process, since a request failed there; dial again after a pause."""
         peer = self._peers.get(endpoints)
         if peer is not None and not peer.is_busy:
             self._let_go(peer)
             self._pause(peer, error)
 
     def check(self, endpoints: Endpoints) -> None:
-        """An answer is overdue. Where the other side's transport is silent too, the stream is given up."""
+        """Ping that process, since an answer is overdue. The stream is given up where the ping fails too."""
         peer = self._peers.get(endpoints)
         if peer is not None and peer.stream is not None and not peer.is_pinged:
             peer.is_pinged = True
             self._tasks.start(self._ping(peer, peer.stream))
 
     def retain(self, wanted: Container[Endpoints]) -> None:
-        """Close all other streams that are open. What is in flight on them ends in StreamClosed."""
+        """Close all other open streams. Requests in flight on them end in StreamClosed."""
         for endpoints, peer in list(self._peers.items()):
             if endpoints not in wanted and not peer.is_busy:
                 del self._peers[endpoints]
@@ -172,7 +172,7 @@ class StreamPool:
         self._hand_out(peer)
 
     def _hand_out(self, peer: _Peer) -> None:
-        """To all who wait, in their order; who comes before they have gone on waits behind them."""
+        """Give the stream to those that wait, in order. Calls that come before they have resumed queue behind them."""
         waiting, peer.waiting = peer.waiting, deque()
         for future in waiting:
             if not future.done():
@@ -216,14 +216,14 @@ class StreamPool:
 
 
 def _fail(future: asyncio.Future[Any], error: RaylogError) -> None:
-    """Whoever has dropped the future is not told, and neither is the log. Each gets an error of its own to raise."""
+    """Fail a future with an error of its own. Nothing is logged where it was dropped."""
     if not future.done():
         future.set_exception(type(error)(*error.args))
         future.exception()
 
 
 class LeaderRequests:
-    """What this client has under way to leaders, so that it ends when a leader is replaced."""
+    """Requests and dials of this client to leaders, given up when a leader is replaced."""
 
     def __init__(self) -> None:
         self._sent: dict[asyncio.Future[Any], PartitionLeader] = {}
@@ -249,7 +249,7 @@ class LeaderRequests:
             del self._dialling[future]
 
     def give_up(self, is_outdated: Callable[[PartitionLeader], bool]) -> None:
-        """What was asked of such leaders."""
+        """End what was asked of such leaders."""
         for future, leader in self._dialling.items():
             if is_outdated(leader):
                 _fail(future, replaced(leader))
@@ -259,7 +259,7 @@ class LeaderRequests:
 
 
 def replaced(leader: PartitionLeader) -> StreamNotOpen:
-    """Nothing was sent, and nothing should be."""
+    """Return the error for a leader that was replaced before anything was sent to it."""
     return StreamNotOpen(_name(leader), "it does not lead any more")
 
 

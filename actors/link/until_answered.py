@@ -4,8 +4,8 @@
       ▲ └──error──► final, or the time is over: raised
       └───pause─────┘ otherwise
 
-Whoever asks says what is final, since that depends on the question: a leader that does not know a topic is asked again
-by a coordinator, which waits for it, and not by a consumer, whose user may have misspelt it.
+The caller says which errors are final, since that depends on the question. A coordinator, for example, asks again for
+a topic that is unknown, because it waits for its own; a consumer does not, because its user may have misspelt the name.
 
 What must stay true:
 - Only questions that may be asked twice go this way.
@@ -58,7 +58,6 @@ async def until_answered(
 
 
 def may_pass(error: RaylogError) -> bool:
-    """Whether an error may pass by itself, by what it says of itself. All of a stream do but those of secrets and
-    versions."""
+    """Return whether an error may pass by itself. Errors of streams do, but for those of secrets and versions."""
     never = isinstance(error, (AnswerUnexpected, MessageUnknown, PeerNotAdmitted))
     return error.retriable or (isinstance(error, StreamError) and not never)

@@ -1,1 +1,1 @@
-"""What a link knows of the cluster, and what it does with news. Pure."""
+"""Knowledge of a link about the cluster, and how news change it. Pure."""

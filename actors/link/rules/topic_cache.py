@@ -1,9 +1,9 @@
-"""What metadata has told of topics: who leads which partition, since when, and where; and where coordinators serve.
+"""Known topics and coordinators, by metadata: who leads which partition, in which epoch, and where.
 
 What must stay true:
-- What is known of a topic only moves forward, to a newer metadata version; of a partition never to a lower leader
-  epoch, unless the topic was made anew since (another topic id). So a broker that lags behind changes nothing.
-- Of coordinators the newest metadata version counts as a whole.
+- What is known of a topic only moves forward, to a newer metadata version. The leader epoch of a partition never falls,
+  unless the topic was made anew (it has another topic id). So a broker that lags behind changes nothing.
+- What is known of coordinators is that of the newest metadata version, as a whole.
 - Partitions of a topic are numbered from 0 without a gap.
 """
 
@@ -19,20 +19,20 @@ from raylog.actors.protocol.messages import NO_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeader:
-    """Who leads a partition, by the newest word of any broker."""
+    """The leader of a partition, by the newest metadata of any broker."""
 
     topic: str
     topic_id: bytes
     partition: int
-    broker: int  # -1: nobody leads now
+    broker: int  # -1: there is no leader now
     epoch: int  # leader epoch
-    endpoints: tuple[Endpoint, ...]  # nearest first; empty where nobody leads
+    endpoints: tuple[Endpoint, ...]  # nearest first; empty where there is no leader
     node_id: str  # the leader's Ray node
     replicas: tuple[int, ...] = ()  # brokers
 
 
 class CoordinatorAddress(PartitionLeader):
-    """The coordinator of a partition of an internal topic, asked in the same way. `epoch` is its own."""
+    """The coordinator of a partition of an internal topic, which is asked as a leader is. `epoch` is its own."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class TopicView:
 
 
 class TopicCache:
-    """`node_id`: the Ray node of this process, or empty where it is on none or does not know."""
+    """The knowledge of one client. `node_id`: the Ray node of this process; empty: none, or unknown."""
 
     def __init__(self, node_id: str) -> None:
         self.version = -1  # the newest that any answer had
@@ -64,11 +64,11 @@ class TopicCache:
         return view.partitions[partition] if view is not None and 0 <= partition < len(view.partitions) else None
 
     def coordinator(self, topic: str, partition: int) -> CoordinatorAddress | None:
-        """Without endpoints: it does not serve just now."""
+        """Return the coordinator of a partition. One without endpoints does not serve just now."""
         return self._coordinators.get((topic, partition))
 
     def is_outdated(self, leader: PartitionLeader) -> bool:
-        """Whether somebody else, or the same one under a higher epoch, is known to have taken over, or nobody."""
+        """Return whether this leadership is over: there is another leader, a higher epoch, or no leader."""
         if isinstance(leader, CoordinatorAddress):
             return leader != self.coordinator(leader.topic, leader.partition)
         known = self.leader(leader.topic, leader.partition)
@@ -77,13 +77,13 @@ class TopicCache:
         return known.topic_id != leader.topic_id or known.epoch > leader.epoch
 
     def endpoints(self) -> set[tuple[Endpoint, ...]]:
-        """Of all that lead something, or coordinate."""
+        """Return the endpoints of all leaders and coordinators."""
         leading = {each.endpoints for view in self._topics.values() for each in view.partitions}
         coordinating = {each.endpoints for each in self._coordinators.values()}
         return (leading | coordinating) - {()}
 
     def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
-        """Take over what is new in an answer to a question for these topics. Whether that changed what is known."""
+        """Take over what is new in an answer to a question for these topics. Return whether anything changed."""
         found = {topic.name: topic for topic in answer.topics}
         is_change = False
         for name in asked:
@@ -95,7 +95,7 @@ class TopicCache:
         return is_change
 
     def learn_all(self, answer: Metadata) -> bool:
-        """Of an answer about all topics: those that it does not name are not there."""
+        """Take over an answer about all topics: those that it does not name do not exist. Return as `learn`."""
         self.complete_version = max(self.complete_version, answer.version)
         return self.learn(answer, {*self._topics, *(topic.name for topic in answer.topics)})
 
@@ -103,7 +103,7 @@ class TopicCache:
         return self._topics.values()
 
     def view_of(self, topic: TopicMetadata) -> TopicView:
-        """As it would be known if nothing were known before."""
+        """Return what this answer alone says of the topic."""
         by_number = sorted(topic.partitions)
         return TopicView(topic.name, topic.topic_id, tuple(self._leader(topic, each) for each in by_number))
 
@@ -143,7 +143,7 @@ class TopicCache:
 
 
 def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:
-    """Those that a process on `from_node` can use: unix sockets from the same node only, where that is known."""
+    """Return the endpoints that a process on `from_node` can use, the nearest first: unix sockets on its node only."""
     parsed = tuple(map(Endpoint.parse, endpoints))
     if from_node and from_node != of_node:
         parsed = tuple(each for each in parsed if not each.is_unix)
