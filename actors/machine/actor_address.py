@@ -1,4 +1,4 @@
-"""What actors tell each other through Ray about where their streams are taken."""
+"""The addresses of streams that actors tell each other through Ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Address:
     endpoints: tuple[str, ...]
 
     def nearest_to(self, node_id: str) -> Endpoint:
-        """The unix socket for processes of the same Ray node, TCP for all others."""
+        """Return the endpoints for a process on that node: the unix socket on the same Ray node, else TCP."""
         same_node = node_id == self.node_id
         for endpoint in map(Endpoint.parse, self.endpoints):
             if endpoint.is_unix == same_node:

@@ -1,6 +1,6 @@
-"""How two processes prove to each other that they hold a secret of the cluster, before anything else is read (rule 30).
+"""The handshake by which two processes prove that they hold a secret of the cluster, before all else (rule 30).
 
-    who connects (Dialer)                          who accepts (Acceptor)
+    the side that connects (Dialer)                the side that accepts (Acceptor)
     ── Hello: role, endpoint, its nonce ─────────►  the endpoint must be one of its own
     ◄───────────────── Challenge: role, its nonce ──
     ── Proof: HMAC(secret, DIALER, transcript) ──►  compared with each key it has; else the stream ends without a word
@@ -15,18 +15,18 @@
     PROVING   (Dialer) Proof      ADMITTED
 
 HMAC is SHA-256; the transcript is the key's standing, version, both roles, the endpoint and both nonces, each with its
-length before it. The dialler has one key, the acceptor all that are valid: what the stream may be used for is what the
-key stands for that both have proved to hold (rule 33).
+length before it. The dialler has one key, the acceptor all valid keys. The key that both have proved to hold decides
+what the stream may be used for (rule 33).
 
 What must stay true:
-- A proof is good for one connection: each side has put a fresh nonce of 32 bytes into it. A replay fails.
+- A proof is good for one connection: it contains a fresh nonce of 32 bytes from each side. A replay fails.
 - A proof is good in one direction: its first field says which side made it. A reflection fails, and so does a peer that
   repeats our nonce as its own.
-- A proof is good for one endpoint: whoever relays a handshake to another process than the dialer meant fails there.
-  (Against somebody who sits on the wire itself, and stays, only TLS helps.)
-- A stranger who connects gets to see a random number, and nothing that depends on a secret. Every message out of
-  turn, and any wrong field, ends it in the same way.
-- A role is printable text, so that what a stranger says of itself is one word in a log and not a line of it.
+- A proof is good for one endpoint: relaying a handshake to another process than the dialler meant fails there. (Only
+  TLS helps against an attacker who stays on the wire.)
+- A stranger sees a random number and nothing that depends on a secret. Every message out of turn, and every wrong
+  field, ends the handshake in the same way.
+- A role is printable text, so that a stranger's role is one word in a log and cannot forge a line of it.
 """
 
 from __future__ import annotations
@@ -62,28 +62,28 @@ class _State(Enum):
 
 
 class Admission(Protocol):
-    """One side of the handshake. It ends admitted, or in PeerNotAdmitted, which it raises ever after.
+    """One side of the handshake. It ends admitted, or in PeerNotAdmitted, which it raises from then on.
 
-    PeerUnreachable: it was turned away before its proof was looked at, and may come again.
+    PeerUnreachable: it was turned away before its proof was checked, and may try again.
     """
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the peer has proved itself."""
+        """Return whether the peer has proved that it holds a key."""
 
     @property
     def peer_role(self) -> str:
-        """Who the peer says it is; to be believed once it is admitted."""
+        """Return the role that the peer claims; it is proved only once the peer is admitted."""
 
     @property
     def key(self) -> Key | None:
-        """What both have proved to hold; None before."""
+        """Return the key that both sides have proved to hold; None before."""
 
     def opening(self) -> Message | None:
-        """What to say before the other side has said anything."""
+        """Return the first message of this side; None: it waits for the other side's."""
 
     def step(self, message: Message) -> Message | None:
-        """Take the peer's next message; what to answer."""
+        """Take the peer's next message, and return what to answer."""
 
 
 def _digest(key: Key, side: bytes, hello: Hello, challenge: Challenge) -> bytes:
@@ -102,7 +102,7 @@ def _digest(key: Key, side: bytes, hello: Hello, challenge: Challenge) -> bytes:
 
 
 def check_secret(secret: bytes) -> bytes:
-    """The secret, if it is one; the empty key would admit everybody."""
+    """Return the secret, if it is long enough: an empty key would admit any peer."""
     if len(secret) < MIN_SECRET_BYTES:
         raise InvalidConfig("secret", f"{len(secret)} bytes", f"at least {MIN_SECRET_BYTES} random bytes")
     return secret
@@ -119,7 +119,7 @@ def _is_role(role: str) -> bool:
 
 
 class _Side:
-    """What both sides share: their keys, and that one wrong step ends it for good."""
+    """The common part of both sides: their keys, and that one wrong step ends the handshake for good."""
 
     def __init__(self, keys: Collection[Key], role: str, nonce: bytes, peer: str) -> None:
         if len(nonce) != NONCE_BYTES:
@@ -146,7 +146,7 @@ class _Side:
         return _digest(key, side, self._hello, self._challenge)
 
     def _check_proof(self, message: Message, side: bytes) -> Key:
-        """The key that the peer has proved to hold."""
+        """Return the key that the peer has proved to hold."""
         if isinstance(message, Proof):
             for key in self._keys:
                 if hmac.compare_digest(message.digest, self._proof_of(key, side)):
@@ -167,7 +167,7 @@ class _Side:
 
 
 class Dialer(_Side):
-    """The side that connects; `endpoint` is the one it means to reach."""
+    """The side that connects. `endpoint` is the one that it means to reach."""
 
     def __init__(self, key: Key, role: str, endpoint: str, nonce: bytes) -> None:
         super().__init__((key,), role, nonce, endpoint)
@@ -184,7 +184,7 @@ class Dialer(_Side):
     def step(self, message: Message) -> Message | None:
         if self._state in (_State.WAITING, _State.PROVING) and isinstance(message, DoorFull):
             self._state = _State.REFUSED
-            raise PeerUnreachable(self._peer, "too many who have not proved themselves wait there")
+            raise PeerUnreachable(self._peer, "too many peers that have not proved themselves wait there")
         if self._state is _State.WAITING and isinstance(message, Challenge):
             self._check_introduction(message.role, message.nonce)
             self._challenge = message
@@ -198,7 +198,7 @@ class Dialer(_Side):
 
 
 class Acceptor(_Side):
-    """The side that was connected to; `endpoints` are all under which it can be meant."""
+    """The side that accepts. `endpoints` are all endpoints under which others may dial it."""
 
     def __init__(
         self, keys: Collection[Key], role: str, endpoints: Collection[str], nonce: bytes, peer: str

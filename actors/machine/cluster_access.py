@@ -1,4 +1,4 @@
-"""What a client needs to speak to a cluster's processes. It may be pickled and used where there is no Ray."""
+"""The means of a client to reach a cluster's processes. They can be pickled, and used without Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """It holds the clients' secret: whoever has it may read and write all topics, and end any group or transaction."""
+    """Addresses and the clients' secret. With it one may read and write all topics, and end groups and transactions."""
 
     cluster_id: str
     secrets: ClusterSecrets

@@ -1,13 +1,15 @@
 """Makes frames out of the bytes of a stream, whatever pieces they arrive in.
 
-Whoever reads the socket asks for a buffer, reads into it, says how much came, and takes the frames that are whole.
-Small frames are read many at a time into one receive buffer. When a frame's header says that more than a little of it
-is still to come, its body gets memory of its own, and the rest is read straight into that.
+The reader of the socket asks for a buffer, reads into it, says how much came, and takes the frames that are whole.
+Small frames are read many at a time into one receive buffer. Where a large part of a frame is still to come, its body
+gets memory of its own, and the rest is read straight into that.
 
-What must stay true: the bytes of a payload are copied at most once between socket and taker, and the payload is the
-taker's own, writable, so that a leader stamps its batches in place. `message` of a frame lies in memory that the
-next read overwrites: it has to be unpacked before. No memory is set aside for a frame before its header has passed
-every check of `read_header`. That memory is not cleared, and nobody sees it before it has been filled.
+What must stay true:
+- The bytes of a payload are copied at most once between socket and handler. The payload belongs to the handler and is
+  writable, so that a leader stamps its batches in place.
+- `message` of a frame lies in memory that the next read overwrites: it has to be unpacked before.
+- No memory is set aside for a frame before its header has passed every check of `read_header`. That memory is not
+  cleared, and is not passed on before it has been filled.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class FrameReader:
         self.is_midway = False  # bytes have arrived that no frame has taken
 
     def widen(self, max_frame_bytes: int, buffer_bytes: int) -> None:
-        """Take larger frames from here on: the peer has been admitted. Between two frames only."""
+        """Take larger frames from now on, since the peer has been admitted. To be called between two frames only."""
         rest = self._buffer[self._start : self._end]
         self._buffer_bytes = max(buffer_bytes, len(rest))
         self._buffer = memoryview(bytearray(self._buffer_bytes))
@@ -50,13 +52,13 @@ class FrameReader:
         self.max_frame_bytes = max_frame_bytes
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 (the loop's guess; this knows better)
-        """Where the next bytes go. Never empty once `next_frame` has said None."""
+        """Return the memory for the next bytes. It is never empty once `next_frame` has returned None."""
         if self._header is not None:
             return self._body[self._filled :]
         return self._buffer[self._end : self._end + self._window]
 
     def received(self, count: int) -> None:
-        """So many bytes have been read into what `get_buffer` gave."""
+        """Note that so many bytes have been read into the memory of `get_buffer`."""
         self.is_midway = True
         if self._header is not None:
             self._filled += count
@@ -64,7 +66,7 @@ class FrameReader:
             self._end += count
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame; None until more bytes have come. Raises FrameInvalid where they are no frame."""
+        """Return the next whole frame; None until more bytes have come. FrameInvalid: they are no frame."""
         if self._header is not None:
             return self._take_body(self._header) if self._filled == len(self._body) else None
         start = self._start
@@ -96,7 +98,7 @@ class FrameReader:
             self._make_room(size)
 
     def _make_room(self, size: int) -> None:
-        """Let `size` bytes from `_start` on fit into the receive buffer."""
+        """Make room for `size` bytes from `_start` on in the receive buffer."""
         if self._start + size > self._buffer_bytes:
             rest = self._end - self._start
             self._buffer[:rest] = self._buffer[self._start : self._end]

@@ -35,15 +35,15 @@ class CoreThread:
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, _T], when_over: Callable[[asyncio.Task[_T]], None]) -> None:
-        """Let `work` run on the loop; `when_over` is called there with how it ended."""
+        """Run `work` on the loop, and call `when_over` there with its task when it is over."""
         asyncio.run_coroutine_threadsafe(self._watched(work, when_over), self._loop).result()
 
     async def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """From another loop: do this on the core's, and wait for it."""
+        """Run this on the core's loop, called from another loop, and wait for it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def do(self, work: Coroutine[Any, Any, _T], timeout: float) -> _T:
-        """From a plain thread: do this on the core's loop, and wait for it."""
+        """Run this on the core's loop, called from a plain thread, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
     def _turn(self) -> None:

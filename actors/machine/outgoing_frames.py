@@ -1,4 +1,4 @@
-"""What one side of a stream writes: messages as frames, and frames onto the transport.
+"""The writing half of a stream: messages as frames, and frames onto the transport.
 
 The first frame in a turn of the event loop goes out at once, since somebody may wait for it. What follows in the same
 turn goes out together, and so do the answers to a burst of requests. Only small payloads are ever copied.
@@ -50,7 +50,7 @@ class OutgoingFrames:
 
     @property
     def bytes_unsent(self) -> int:
-        """What waits here and in the transport."""
+        """Return how many bytes wait here and in the transport."""
         return self._bytes_waiting + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def encode(
@@ -62,7 +62,7 @@ class OutgoingFrames:
         topic_id: bytes = NO_TOPIC,
         partition: int = NO_PARTITION,
     ) -> tuple[list[Bytes], int]:
-        """(the parts of the frame, its size). What cannot be sent fails here, before a byte of it is written."""
+        """Return (the parts of the frame, its size). What cannot be sent fails here, before any byte is written."""
         kind, version, packed = messages.pack(message)
         if type(payload) is memoryview:
             payload = payload.cast("B")

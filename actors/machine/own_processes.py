@@ -1,8 +1,8 @@
 """Telling raylog's own processes from all others, and ending one of them (rule 26).
 
-A process id says little: the process it meant may be gone, and its number another's by now. So each of our processes
-has a thread that bears our name, which anybody on the machine can read; and whoever is about to kill opens a handle of
-the process first, then looks at the name, then signals the handle, which never comes to mean another process.
+A process id alone is not enough: its process may be gone, and the number may belong to another one by now. So each of
+our processes has a thread with a name of ours, which every process on the machine can read. Before a kill, a handle of
+the process is opened, then the name is checked, and then the handle is signalled; a handle never means another process.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _log = logging.getLogger(__name__)
 
 
 def mark_thread(cluster_id: str) -> None:
-    """Let the calling thread bear the name of this cluster's processes."""
+    """Give the calling thread the name that marks this cluster's processes."""
     Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(_mark(cluster_id))
 
 
 def is_own(pid: int, cluster_id: str) -> bool:
-    """Whether that is a living process of this cluster."""
+    """Return whether that is a living process of this cluster."""
     mark = _mark(cluster_id)
     try:
         threads = Path(f"/proc/{pid}/task").iterdir()
@@ -35,7 +35,7 @@ def is_own(pid: int, cluster_id: str) -> bool:
 
 
 def kill_own(pid: int, cluster_id: str) -> None:
-    """SIGKILL, if it is a living process of this cluster, and not this one."""
+    """Send SIGKILL, if that is a living process of this cluster and not this one."""
     if pid == os.getpid():
         return
     try:
@@ -53,10 +53,10 @@ def kill_own(pid: int, cluster_id: str) -> None:
 
 
 def outlive_others() -> None:
-    """Let the kernel, when it runs out of memory, prefer Ray's other workers (1000) to us, and us to the raylet (0)."""
+    """Make the kernel, out of memory, kill Ray's other workers (1000) before us, and us before the raylet (0)."""
     try:
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
-    except OSError as error:  # a container may forbid it; then we are as likely a victim as any worker
+    except OSError as error:  # a container may forbid it; then this process is as likely to be killed as any worker
         _log.info("The kernel's memory killer makes no difference between this process and others: %s", error)
 
 

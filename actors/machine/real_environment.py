@@ -1,4 +1,4 @@
-"""The world as it is, for a core that runs in a process of its own (`environment.py`)."""
+"""The real `Environment` of a core that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process of a cluster runs, and what it needs to speak to the others. Handed out through Ray only."""
+    """The place of a process in its cluster, and its means to reach the others. Passed on through Ray only."""
 
     cluster_id: str
     secrets: ClusterSecrets  # as of when it was told; a later set counts more, wherever it is met
@@ -40,7 +40,7 @@ class Place:
 
 
 class RealEnvironment:
-    """An `Environment`. One for each event loop."""
+    """The `Environment` of one event loop."""
 
     def __init__(self, place: Place, tls: RayTls | None) -> None:
         self.disk: Disk = LocalDisk()
@@ -92,7 +92,7 @@ class RealEnvironment:
         return _Servers([local, remote], self._servers), (local.endpoint, remote.endpoint)
 
     def _keys_changed(self) -> None:
-        """Streams of a secret that is not valid any more end, not all of them at once: they are dialled again."""
+        """End the streams of a secret that is not valid any more, one after the other, since they are dialled again."""
         loop = asyncio.get_running_loop()
         for server in self._servers:
             loop.call_later(_DROP_WITHIN_SECONDS * self.random.random(), server.drop_outdated)
@@ -102,7 +102,7 @@ class RealEnvironment:
 
 
 class _Servers:
-    """All endpoints of one listener."""
+    """The servers at all endpoints of one listener."""
 
     def __init__(self, servers: list[StreamServer], open_ones: set[StreamServer]) -> None:
         self._servers = servers

@@ -1,4 +1,4 @@
-"""The secrets of a cluster as they lie in the directory of each broker.
+"""The file in each broker's directory that keeps the secrets of its cluster.
 
     <broker's directory>/cluster-secret    readable by its owner only
         raylog secrets 2
@@ -7,8 +7,8 @@
         internal <hex> [<hex>]          the newest first, then what is still valid
         client <hex> [<hex>]
 
-The file of raylog 1 held one secret in hexadecimal, which every client knew: it is read as no secret at all, and the
-next start draws both.
+The file of raylog 1 held one secret in hexadecimal, which every client knew. It counts as no secret, and the next start
+draws both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEADING: Final = "raylog secrets 2"
 
 
 def read_secrets(directory: str) -> ClusterSecrets | None:
-    """Those that lie in a data directory; None where there are none (yet), or the one of raylog 1."""
+    """Return the secrets in a data directory; None: there are none yet, or only the one of raylog 1."""
     path = Path(directory) / SECRET_FILE
     try:
         text = path.read_text()
@@ -64,7 +64,7 @@ def _parsed(text: str) -> ClusterSecrets:
 
 
 def keep_secrets(directory: str, held: ClusterSecrets) -> None:
-    """Let them lie in a data directory, readable by its owner only from the first byte on (rule 15)."""
+    """Write the secrets to a data directory, readable only by its owner from the first byte on (rule 15)."""
     path = Path(directory) / SECRET_FILE
     temporary = path.with_name(SECRET_FILE + ".tmp")
     try:

@@ -1,15 +1,15 @@
-"""Where the unix sockets of a cluster's processes on this machine are.
+"""The directory of the unix sockets of a cluster's processes on this machine.
 
 A socket's path has room for 107 bytes, so it cannot be below the data directory. The directory is named after the user,
-the cluster's id and the host, and only its owner can enter it (`private_directory`). A listener's name gives the
-same path in every process of a cluster: so replicas find the next process of their broker where they found the one
-before. Whoever is not to be found by name, as the controller, has a run of its own in its socket's name.
+the cluster's id and the host, and only its owner can enter it (`private_directory`). A listener's name gives the same
+path in every process of a cluster. So replicas find the next process of their broker where they found the last one. A
+process that is not to be found by name, such as the controller, has a run of its own in its socket's name.
 
 What must stay true:
-- A socket of another host is never dialled, though two hosts may share a file system, and a network between them that
-  is cut would not keep it from answering.
+- A socket of another host is never dialled. Two hosts may share a file system, and then the socket would answer even
+  where the network between them is cut.
 - The name under which a cluster runs is part of the path: a start under a second name takes no socket from the first.
-- A socket at which somebody listens is never removed or replaced. A socket gets its name once it is listened at, so one
+- A socket that a process listens at is never removed or replaced. A socket gets its name once it is listened at, so one
   that refuses connections under its name is dead.
 - Every process holds a shared lock of its cluster's directory for as long as it lives. A directory is removed, by
   another cluster of the same user, under the exclusive lock only: when no process has it any more.
@@ -37,7 +37,7 @@ _MAX_NAME: Final = 28  # with the tag of the cluster's name: 37; with base and d
 _BACKLOG: Final = 100
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _UNNAMED: Final = "."  # how the files of sockets begin that are not listened at yet
-_UNNAMED_SECONDS: Final = 60.0  # after which whoever made one will not come to listen at it
+_UNNAMED_SECONDS: Final = 60.0  # an older socket without its name was left behind by a process that died
 _AS_IT_IS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEPT_SECONDS: Final = 0.01  # what another process needs to sweep a directory
 _MOST_LOOKS: Final = 50
@@ -46,7 +46,7 @@ _held: dict[str, int] = {}  # by path: a descriptor with a shared lock, which is
 
 
 def private_directory(path: str) -> str:
-    """Make the directory for unix sockets, or make sure that nobody else can enter the one that is there."""
+    """Make the directory for unix sockets, or check that only its owner can enter an existing one."""
     with contextlib.suppress(FileExistsError):  # what is there is looked at below; it may be gone again, too
         os.makedirs(path, mode=0o700)
     found = os.lstat(path)
@@ -56,7 +56,7 @@ def private_directory(path: str) -> str:
 
 
 def socket_directory(cluster_id: str, host: str) -> str:
-    """The directory, made if it was missing; `host` is the address of the Ray node. DirectoryNotOurs."""
+    """Return the directory, and make it if it is missing. `host`: the address of the Ray node. DirectoryNotOurs."""
     user = os.geteuid()
     tag = hashlib.blake2s(f"{cluster_id} {host}".encode(), digest_size=5).hexdigest()
     path = f"{_base_directory(user)}/raylog-{user}-{tag}"
@@ -65,14 +65,14 @@ def socket_directory(cluster_id: str, host: str) -> str:
 
 
 def socket_path(directory: str, name: str, cluster: str = "") -> str:
-    """The path of the socket of the listener of this name, of the cluster that runs under that name."""
+    """Return the path of a listener's socket, in the cluster that runs under that name."""
     if len(name) > _MAX_NAME or not _PLAIN.fullmatch(name):
         name = hashlib.blake2s(name.encode(), digest_size=10).hexdigest()
     return f"{directory}/{name}-{hashlib.blake2s(cluster.encode(), digest_size=4).hexdigest()}"
 
 
 def listening_socket(path: str) -> socket.socket:
-    """A socket that is listened at under this path. SocketInUse: another process is, and keeps it."""
+    """Return a socket that listens under this path. SocketInUse: another process listens there, and keeps it."""
     made = socket.socket(socket.AF_UNIX)
     unnamed = f"{os.path.dirname(path)}/{_UNNAMED}{secrets.token_hex(8)}"
     try:
@@ -98,7 +98,7 @@ def _name(unnamed: str, path: str) -> None:
 
 
 def is_dead(path: str) -> bool:
-    """Whether nobody listens at this socket any more."""
+    """Return whether no process listens at this socket any more."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # one that is stopped, and whose backlog is full, would hold us for ever
         try:
@@ -111,12 +111,12 @@ def is_dead(path: str) -> bool:
 
 
 def is_of_this_host(path: str, directory: str) -> bool:
-    """Whether a socket's path is one of the host of this directory. (The folder around it follows the environment.)"""
+    """Return whether a socket's path belongs to the host of this directory. The folder around it may differ."""
     return Path(path).parent.name == Path(directory).name
 
 
 def remove_dead_sockets(directory: str) -> None:
-    """Remove what killed processes have left behind: sockets at which nobody listens any more."""
+    """Remove sockets that killed processes have left behind: those that no process listens at."""
     for path in Path(directory).iterdir():
         if path.is_socket() and is_dead(str(path)) and not _may_be_named_yet(path):
             path.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def remove_dead_sockets(directory: str) -> None:
 
 
 def sweep_beside(directory: str) -> None:
-    """Remove the directories of other clusters of this user, where no process has them any more."""
+    """Remove directories of other clusters of this user that no process holds any more."""
     mine = Path(directory)
     name = re.compile(rf"raylog-{os.geteuid()}-[0-9a-f]{{10}}")
     for each in mine.parent.iterdir():
@@ -172,7 +172,7 @@ def _hold(path: str) -> None:
 
 
 def _is_still(path: str, fd: int) -> bool:
-    """Whether that is the directory of this path: it may have been removed, and made anew."""
+    """Return whether this is still the directory of that path: it may have been removed and made anew."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(fd))
     except FileNotFoundError:

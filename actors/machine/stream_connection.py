@@ -7,12 +7,12 @@
     CLOSED     none                                       –
 
 What must stay true:
-- Nothing of a stranger reaches a handler (rule 30). After a malformed frame nothing more is read from that stream.
+- Nothing that a stranger sends reaches a handler (rule 30). After a malformed frame nothing more is read.
 - However a stream ends, each of its requests ends, with what is known about the outcome (`stream_requests.py`).
-- Memory has a bound in both directions (rule 31). Out: what is in flight. In: what handlers hold; past that the socket
-  is not read. While the peer does not read its answers, none of its requests is begun; but answers to our own requests
-  are still taken, or two sides that both cannot get rid of answers would wait for each other for ever.
-- No handler's error is lost: it goes back as the answer, or where nobody waits for one, to the log.
+- Memory has a bound in both directions (rule 31). Outgoing: requests in flight. Incoming: requests that handlers hold;
+  past that the socket is not read. While the peer does not read its answers, none of its requests is begun. Answers to
+  our own requests are still taken; otherwise two sides with unread answers would wait for each other for ever.
+- No handler's error is lost: it goes back as the answer, or to the log where no answer is awaited.
 
 `outgoing_frames.py` says when what is written goes out.
 """
@@ -95,7 +95,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         on_connected: Callable[[StreamConnection, str], None] | None = None,
         room: AnswerRoom | None = None,
     ) -> None:
-        """`on_connected` hears of the peer's address: empty at a unix socket. `room`: where its answers count."""
+        """`on_connected` takes the peer's address: empty at a unix socket. `room` counts its answers."""
         self._loop = asyncio.get_running_loop()
         self._admission = admission
         self._limits = limits
@@ -124,7 +124,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """What a stranger says of itself is not in it."""
+        """See `Stream.peer`. Claims of a peer that is not admitted are not in it."""
         role = self._admission.peer_role if self._admission.is_admitted else ""
         return f"{role} at {self._address}" if role else self._address
 
@@ -149,17 +149,17 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     @property
     def key(self) -> Key | None:
-        """What both sides have proved to hold."""
+        """Return the key that both sides have proved to hold."""
         return self._admission.key
 
     @property
     def held_bytes(self) -> int:
-        """What the requests hold that have arrived and are not answered."""
+        """Return how many bytes the requests hold that have arrived and are not answered."""
         return self._held.bytes_held
 
     @property
     def bytes_in_flight(self) -> int:
-        """What the peer has not answered."""
+        """See `Stream.bytes_in_flight`."""
         return self._asked.bytes_in_flight
 
     # --- asking ---------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._say(self._admission.opening())
 
     def _take_address(self, transport: asyncio.BaseTransport) -> str:
-        """The peer's; empty at a unix socket."""
+        """Return the peer's address; empty at a unix socket."""
         name = transport.get_extra_info("peername")
         if not isinstance(name, tuple):
             return ""
@@ -289,7 +289,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         return str(name[0])
 
     def turn_away(self) -> None:
-        """It has not proved itself, and others want to: let it come again."""
+        """Turn away a peer that has not proved itself yet, to make room for others. It may try again."""
         self._is_turned_away = True
         if self.state is not State.ADMITTING or self._transport is None:  # then it is told with the first word
             return
@@ -396,7 +396,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._on_admitted(self)
 
     def _widen(self) -> None:
-        """The peer is admitted: what it is decides how much it may send (rule 34)."""
+        """Set the limits of an admitted peer: a client may send less than a process of the cluster (rule 34)."""
         limits = self._limits
         if self._held.is_internal:
             self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
@@ -429,7 +429,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             if bool(header.flags & ERROR) != isinstance(message, Failure):
                 raise FrameInvalid(f"Message kind {header.kind} came with flags {header.flags}.")
         except (FrameInvalid, MessageUnknown) as error:
-            fail(reply, StreamClosed(self.peer, str(error)))  # it was carried out, who knows how
+            fail(reply, StreamClosed(self.peer, str(error)))  # it may have been carried out
             raise FrameInvalid(f"An answer cannot be read. {error}") from error
         if isinstance(message, Failure):
             fail(reply, remote_failed(self.peer, message))

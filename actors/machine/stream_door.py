@@ -1,9 +1,9 @@
-"""Who waits at the door of a server: connections that have not proved themselves yet. A decision; it touches nothing.
+"""The choice of new connections that have to make room for others, before they have proved themselves. Pure.
 
-What must stay true: so many of them that files or memory run out are never there, and nobody is locked out by others
-who only wait. So the one that came first makes room: an honest peer proves itself within milliseconds, and whoever is
-still there after all the others have come has had its time. One address has a part of the room only. Peers of a unix
-socket are all at one address, and have all of it: nobody but the owner's processes gets that far.
+What must stay true: there are never so many of them that files or memory run out, and connections that only wait keep
+no honest peer out. So the oldest one makes room: an honest peer proves itself within milliseconds, long before as many
+others have come. One address has a part of the room only. Peers of a unix socket count as no address: only processes of
+the same user can connect there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _C = TypeVar("_C")
 
 
 class Door(Generic[_C]):
-    """Of one server."""
+    """The connections of one server that have not proved themselves yet."""
 
     def __init__(self) -> None:
         self._waiting: dict[_C, str] = {}  # in the order in which they came; the address, once it is known
@@ -32,12 +32,12 @@ class Door(Generic[_C]):
         return list(self._waiting)
 
     def came(self, connection: _C) -> _C | None:
-        """Who has to make room for it."""
+        """Note a new connection. Return the one that has to make room for it; None: there is room."""
         self._waiting[connection] = ""
         return next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
 
     def has_address(self, connection: _C, address: str) -> _C | None:
-        """Who has to make room for it, of those at the same address. An empty one is no address."""
+        """Note its address, which may be empty. Return the one of the same address that has to make room for it."""
         if connection not in self._waiting or not address:
             return None
         self._waiting[connection] = address
@@ -47,5 +47,5 @@ class Door(Generic[_C]):
         return same[0] if len(same) > MAX_WAITING_OF_ADDRESS else None
 
     def left(self, connection: _C) -> None:
-        """It has proved itself, or is gone."""
+        """Note that a connection has proved itself, or has ended."""
         self._waiting.pop(connection, None)

@@ -1,10 +1,11 @@
-"""Opening streams: the server that accepts them, and `connect`. What one is, `stream_interface.py` says.
+"""Opening streams: the server that accepts them, and `connect`. `stream_interface.py` says what a stream is.
 
 Unix sockets for peers on the same node, in a directory that only its owner can enter; TCP for the rest, with TLS where
-a context is given. Either way both sides prove first that they hold a secret of the cluster (`admission.py`, rule 30),
-and which one they have proved is what the stream may be used for (rule 33).
-One stream per pair of processes is enough, both sides ask over it. Connecting again after a stream has
-ended is up to the caller, who has to find out first what became of its requests (rule 27).
+a context is given. Either way both sides first prove that they hold a secret of the cluster (`admission.py`, rule 30).
+That secret decides what the stream may be used for (rule 33).
+
+One stream for each pair of processes is enough, since both sides ask over it. After a stream has ended its caller
+connects again, and finds out first what became of its requests (rule 27).
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ class StreamServer:
         on_stream: Callable[[StreamConnection], None] | None = None,
         room: AnswerRoom | None = None,
     ) -> StreamServer:
-        """Listen. Port 0 lets the system choose; `endpoint` says what it chose.
+        """Listen. With port 0 the system chooses a port, and `endpoint` names it.
 
-        `keys` is asked at each connection: they change (`cluster_secrets.py`). `advertised` are the endpoints, beside
-        this one, under which others are told to connect. `on_stream` is called with each stream that has been admitted,
-        so that this side can ask over it too. `room`: where the answers of all of them count.
+        `keys` is called for each connection, since keys change (`cluster_secrets.py`). `advertised` are further
+        endpoints under which others connect to this one. `on_stream` is called with each admitted stream, so that this
+        side can ask over it too. `room` counts the answers of all streams.
         """
         server = cls(handler, keys, role, limits, on_stream, room)
         await server._listen(listen, tls)
@@ -83,18 +84,18 @@ class StreamServer:
 
     @property
     def streams(self) -> list[StreamConnection]:
-        """Those that have been admitted and have not ended."""
+        """Return the streams that have been admitted and have not ended."""
         return [each for each in self._connections if each not in self._door]
 
     def drop_outdated(self) -> None:
-        """End the streams of those who proved to hold what is no secret of the cluster any more."""
+        """End streams whose key is not valid any more."""
         valid = self._keys()
         for stream in self.streams:
             if stream.key not in valid:
                 stream.abort(StreamNotOpen(stream.peer, "the secret that it was opened with is not valid any more"))
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Accept no more, wait so long for the handlers, end all streams."""
+        """Accept no more streams, wait so long for handlers, and end all streams."""
         if self._server is None:
             return
         self._server.close()
@@ -159,7 +160,7 @@ class StreamServer:
         self._door.left(connection)
 
     def _remove_socket_file(self) -> None:
-        """Remove our file, and not that of a successor which has taken its name meanwhile."""
+        """Remove our socket file, but not that of a successor under the same name."""
         if self._socket_file is None:
             return
         path, inode = self._socket_file
@@ -179,7 +180,7 @@ async def connect(
     tls: SSLContext | None = None,
     limits: StreamLimits = _DEFAULT_LIMITS,
 ) -> StreamConnection:
-    """A stream on which both sides have proved themselves. `handler` takes what the other side asks over it."""
+    """Return a stream whose sides have proved themselves to each other. `handler` takes the other side's requests."""
     admission = Dialer(key, role, str(endpoint), secrets.token_bytes(NONCE_BYTES))
     stream = StreamConnection(admission, handler, limits, str(endpoint))
     try:

@@ -16,7 +16,7 @@ from raylog.errors import InvalidConfig
 
 @dataclass(frozen=True)
 class RayTls:
-    """Paths of PEM files."""
+    """Paths of the PEM files that Ray uses."""
 
     certificate: str
     key: str
@@ -24,7 +24,7 @@ class RayTls:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> RayTls | None:
-        """None where Ray's TLS is off."""
+        """Return the paths that Ray uses; None: its TLS is off."""
         if environment.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
             return None
         names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
@@ -34,12 +34,12 @@ class RayTls:
         return cls(*(environment[name] for name in names))
 
     def accepting(self) -> ssl.SSLContext:
-        """For the side that is connected to."""
+        """Return the context of the side that accepts."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         return self._loaded(context)
 
     def dialling(self) -> ssl.SSLContext:
-        """For the side that connects."""
+        """Return the context of the side that connects."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         return self._loaded(context)
