@@ -1,4 +1,4 @@
-"""What raylog's actors are called in Ray. Two clusters with different names never meet: each has its own namespace."""
+"""Names of raylog's actors in Ray. Each cluster has its own namespace, so two clusters never meet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COORDINATOR: Final = "coordinator-"
 
 
 def namespace(cluster: str) -> str:
-    """The Ray namespace of the cluster of this name. InvalidConfig where it cannot be a name."""
+    """Return the Ray namespace of the cluster of this name. InvalidConfig: it cannot be a name."""
     if ":" in cluster:
         raise InvalidConfig("cluster", cluster, "the name of a cluster and no address: brokers are found through Ray")
     if not _CLUSTER_NAME.fullmatch(cluster):
@@ -35,18 +35,18 @@ def housekeeper_name(broker_id: int) -> str:
 
 
 def broker_id_of(actor_name: str) -> int | None:
-    """The id of the broker whose actor has this name; None where it is none's."""
+    """Return the id of the broker whose actor has this name; None: no broker's."""
     match = _BROKER.fullmatch(actor_name)
     return int(match[1]) if match else None
 
 
 def replica_name(topic: str, partition: int, broker_id: int, incarnation: int) -> str:
-    """A new name for each incarnation: an actor that is being killed may hold on to its own for a while."""
+    """Return a name for one incarnation: an actor that is being killed may keep its own name for a while."""
     return f"{_REPLICA}{topic}-{partition}-{broker_id}-{incarnation:x}"
 
 
 def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -> str:
-    """A new name for each placement."""
+    """Return a name for one placement of a coordinator."""
     return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
 
 

@@ -1,14 +1,14 @@
-"""The secrets of a cluster, which whoever opens a stream has to prove to hold (`admission.py`), and their files.
+"""The secrets of a cluster. Both sides of a new stream prove that they hold one of them (`admission.py`).
 
     internal    brokers, replicas, housekeepers, coordinators, the controller
     client      producers, consumers, Spark's workers; and all of the former, to admit them
 
-Both are drawn when the cluster is formed, and again when somebody asks for it (`secret_rotation.py`): from then on the
-new ones are dialled with, and for a while both are taken. A set has a version, and of two sets the one with the higher
-version counts, wherever they meet: in a process, on disk, in what a new process is told.
+Both are drawn when the cluster is formed, and again by `secret_rotation.py`. From then on new streams are dialled with
+the new ones, and for a while the old ones are accepted too. A set has a version. Of two sets the one with the higher
+version counts: in a process, on disk, and in what a new process is told.
 
-Over the network secrets go through Ray, and over streams that have proved to be internal.
-Nothing prints them: the `repr` of a set, and so every log line and traceback that shows one, is empty of them.
+Over the network secrets go through Ray, and over streams that have proved to be internal. Nothing prints them: the
+`repr` of a set does not contain them, and so no log line and no traceback does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SECRET_BYTES: Final = 32
 
 
 class Standing(Enum):
-    """What a holder of a key is to the cluster (rule 33)."""
+    """The rights of the holder of a key (rule 33)."""
 
     INTERNAL = b"internal"  # a process of it: broker, replica, housekeeper, coordinator, controller
     CLIENT = b"client"
 
 
 class Key(NamedTuple):
-    """A secret, and what its holders are."""
+    """A secret, and what its holders may do."""
 
     standing: Standing
     secret: bytes
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ClusterSecrets:
-    """A set. The newest of each kind stands first; a client's set has no internal ones."""
+    """One set of secrets. The newest of each kind stands first; a client's set has no internal ones."""
 
     version: int
     internal: tuple[bytes, ...]
@@ -57,7 +57,7 @@ class ClusterSecrets:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """All that are valid."""
+        """Return all keys that are valid."""
         return (
             *(Key(Standing.INTERNAL, each) for each in self.internal),
             *(Key(Standing.CLIENT, each) for each in self.client),
@@ -65,7 +65,7 @@ class ClusterSecrets:
 
     @property
     def own_keys(self) -> tuple[Key, ...]:
-        """What its holder dials with, the newest first."""
+        """Return the keys that its holder dials with, the newest first."""
         if self.internal:
             return tuple(Key(Standing.INTERNAL, each) for each in self.internal)
         return tuple(Key(Standing.CLIENT, each) for each in self.client)
@@ -75,7 +75,7 @@ class ClusterSecrets:
         return len(self.internal) > 1 or len(self.client) > 1
 
     def rotated(self, until_ms: int) -> ClusterSecrets:
-        """New ones, and until then the newest of these beside them."""
+        """Return a set of new secrets. The newest of this set stay valid beside them until then."""
         return ClusterSecrets(
             self.version + 1, (_draw(), *self.internal[:1]), (_draw(), *self.client[:1]), until_ms
         )
@@ -84,7 +84,7 @@ class ClusterSecrets:
         return ClusterSecrets(self.version + 1, self.internal[:1], self.client[:1])
 
     def for_clients(self) -> ClusterSecrets:
-        """What a client may hold."""
+        """Return the part of this set that clients may hold."""
         return ClusterSecrets(self.version, (), self.client, self.previous_until_ms)
 
 
@@ -93,7 +93,7 @@ def _draw() -> bytes:
 
 
 class KeyRing:
-    """What a process holds just now. `on_change` is called when that becomes another set."""
+    """The set that a process holds. `on_change` is called when it becomes another one."""
 
     def __init__(self, held: ClusterSecrets, on_change: Callable[[], None] = lambda: None) -> None:
         self._held = held
@@ -107,7 +107,7 @@ class KeyRing:
         return self._held.keys
 
     def adopt(self, found: ClusterSecrets) -> bool:
-        """Take over a later set. Whether it is one."""
+        """Take over a set, if it is later than the held one. Return whether it is."""
         if found.version <= self._held.version:
             return False
         self._held = found

@@ -1,4 +1,4 @@
-"""What replicas, brokers and the controller tell each other. Kinds 40 to 69.
+"""Messages between replicas, brokers and the controller. Kinds 40 to 69.
 
 A replica dials its broker, a broker the controller; both sides ask over the same stream.
 """
@@ -21,7 +21,7 @@ Setting: TypeAlias = tuple[str, str]  # name, value
 
 
 class ReplicaAddress(NamedTuple):
-    """Where one replica of a partition runs."""
+    """The process of one replica of a partition."""
 
     broker_id: int
     incarnation: int  # −1: it never ran
@@ -34,7 +34,7 @@ class ReplicaAddress(NamedTuple):
 @message(kind=40)
 @dataclass(frozen=True, slots=True)
 class ReplicaHello(Message):
-    """From a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows later."""
+    """Sent by a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows."""
 
     topic_id: bytes
     partition: int
@@ -49,7 +49,7 @@ class ReplicaHello(Message):
 @message(kind=41, version=2)
 @dataclass(frozen=True, slots=True)
 class ReplicaHeartbeat(Message):
-    """One-way, every 0.3 s."""
+    """Sent by a replica to its broker, one-way, every 0.3 s."""
 
     role: str  # leader, follower, waiting
     leader_epoch: int
@@ -63,7 +63,7 @@ class ReplicaHeartbeat(Message):
 @message(kind=42)
 @dataclass(frozen=True, slots=True)
 class ReplicaFailed(Message):
-    """One-way: its log is offline or damaged, and the process is about to end."""
+    """Sent by a replica to its broker, one-way: its log is offline or damaged, and the process is about to end."""
 
     error: str
     text: str
@@ -73,7 +73,7 @@ class ReplicaFailed(Message):
 @message(kind=43, version=3)
 @dataclass(frozen=True, slots=True)
 class Assign(Message):
-    """From the broker: what the controller has decided for this partition, as of a metadata version.
+    """Sent by the broker: what the controller has decided for this partition, as of a metadata version.
 
     A replica obeys the highest (leader epoch, partition epoch, metadata version) it has heard of. `replicas` are all
     that the partition has, with their present incarnations and endpoints; −1 is the incarnation of one that never ran.
@@ -100,7 +100,7 @@ class Assign(Message):
 @message(kind=44)
 @dataclass(frozen=True, slots=True)
 class ProposeIsr(Message):
-    """From a leader, passed on by its broker (rule 4). Answered with Done once it is durable."""
+    """Sent by a leader, passed on by its broker (rule 4). Answered with Done once it is durable."""
 
     topic_id: bytes
     partition: int
@@ -113,13 +113,13 @@ class ProposeIsr(Message):
 @message(kind=45)
 @dataclass(frozen=True, slots=True)
 class StopReplica(Message):
-    """From the broker: close the log and end. `delete`: and remove it, the topic or this replica is no more."""
+    """Sent by the broker: close the log and end. `delete`: also remove it, since this replica is not wanted."""
 
     delete: bool
 
 
 class SetAside(NamedTuple):
-    """A log that is set aside. What is not known of it is −1, or empty."""
+    """A log that is set aside. Unknown fields are −1, or empty."""
 
     name: str
     topic: str
@@ -137,7 +137,7 @@ class SetAside(NamedTuple):
 @message(kind=46)
 @dataclass(frozen=True, slots=True)
 class ListSetAside(Message):
-    """From the controller: which logs are set aside here, of one partition or of all ("", −1)?"""
+    """Sent by the controller: which logs are set aside here, of one partition or of all ("", −1)?"""
 
     topic: str
     partition: int
@@ -154,7 +154,7 @@ class SetAsideListed(Message):
 @message(kind=48)
 @dataclass(frozen=True, slots=True)
 class DropSetAside(Message):
-    """From the controller, by a person's word: this log is not needed any more. Answered with Done."""
+    """Sent by the controller, for a person: this log is not needed any more. Answered with Done."""
 
     name: str
 
@@ -162,7 +162,7 @@ class DropSetAside(Message):
 @message(kind=49)
 @dataclass(frozen=True, slots=True)
 class RestoreSetAside(Message):
-    """From the controller, by a person's word: put this log in the replica's place. Answered with Done."""
+    """Sent by the controller, for a person: put this log in the replica's place. Answered with Done."""
 
     topic: str
     topic_id: bytes
@@ -173,7 +173,7 @@ class RestoreSetAside(Message):
 @message(kind=58)
 @dataclass(frozen=True, slots=True)
 class StandDown(Message):
-    """From a replica, passed on by its broker: I should not lead. Answered with Done once that is durable.
+    """Sent by a replica, passed on by its broker: I should not lead. Answered with Done once that is durable.
 
     Damaged: its copy is, and it leaves the ISR too (rule 14). Else its disk stays full: another one is to lead.
     EligibleLeadersNotAvailable: nobody else could; nothing has changed.
@@ -204,7 +204,7 @@ class ReplicaReport(NamedTuple):
 
 
 class ReplicaMarks(NamedTuple):
-    """How far a replica's log reached at its last heartbeat."""
+    """The reach of a replica's log at its last heartbeat."""
 
     topic_id: bytes
     partition: int
@@ -248,7 +248,7 @@ class RegisterBroker(Message):
 @message(kind=51)
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered(Message):
-    """`broker_epoch` goes with every later message of this broker."""
+    """The answer to RegisterBroker. `broker_epoch` goes with every later message of this broker."""
 
     controller_epoch: int
     broker_epoch: int
@@ -257,7 +257,7 @@ class BrokerRegistered(Message):
 @message(kind=52, version=2)
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Message):
-    """Every 0.3 s, and at once when a replica has come or gone. Answered with Done.
+    """Sent by a broker to the controller, every 0.3 s, and at once when a replica has come or gone. Answered with Done.
 
     `started` and `lost` are repeated until a heartbeat that named them has been answered.
     """
@@ -275,7 +275,7 @@ class BrokerHeartbeat(Message):
 @message(kind=53)
 @dataclass(frozen=True, slots=True)
 class PrepareReplica(Message):
-    """From the controller: make sure that no older process of this replica lives, and make room for a new one.
+    """Sent by the controller: make sure that no older process of this replica lives, and make room for a new one.
 
     Answered with Done when its directory is free (rule 26); a quarantined one has been set aside.
     """
@@ -289,7 +289,7 @@ class PrepareReplica(Message):
 @message(kind=54)
 @dataclass(frozen=True, slots=True)
 class RemoveReplica(Message):
-    """From the controller: stop this replica, if it runs, and delete its directory. Answered with Done."""
+    """Sent by the controller: stop this replica, if it runs, and delete its directory. Answered with Done."""
 
     topic: str
     topic_id: bytes
@@ -299,13 +299,13 @@ class RemoveReplica(Message):
 @message(kind=55)
 @dataclass(frozen=True, slots=True)
 class StopBroker(Message):
-    """From the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
+    """Sent by the controller: the whole cluster stops. Answered with Done once all replicas have closed their logs."""
 
 
 @message(kind=56, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(Message):
-    """From a client to any broker, which has a block of them; from a broker to the controller for the next block."""
+    """Sent by a client to any broker, which has a block of ids; from a broker to the controller for the next block."""
 
     count: int
 
@@ -313,7 +313,7 @@ class AllocateProducerIds(Message):
 @message(kind=57)
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated(Message):
-    """The ids from `first` up to, not including, `end`: nobody else is ever given one of them (rule 18)."""
+    """The answer to AllocateProducerIds: ids from `first` to before `end`. None is given out twice (rule 18)."""
 
     first: int
     end: int
@@ -325,7 +325,7 @@ class ProducerIdsAllocated(Message):
 @message(kind=69)
 @dataclass(frozen=True, slots=True)
 class MarkDirectory(Message):
-    """From a broker to the controller: its directory has this mark on disk. Done once that is in the metadata log."""
+    """Sent by a broker to the controller: this mark is on its disk. Done once that is in the metadata log."""
 
     broker_id: int
     directory_id: str
@@ -335,7 +335,7 @@ class MarkDirectory(Message):
 @message(kind=60)
 @dataclass(frozen=True, slots=True)
 class Promise(Message):
-    """From a controller that begins: obey nobody with a lower epoch from now on (rule 17)."""
+    """Sent by a controller that begins: obey nobody with a lower epoch from now on (rule 17)."""
 
     controller_epoch: int
     controller: str  # for people: who asks
@@ -344,7 +344,7 @@ class Promise(Message):
 @message(kind=61, version=2)
 @dataclass(frozen=True, slots=True)
 class Promised(Message):
-    """Durably promised, or `promised_epoch` is higher than what was asked, and it was not.
+    """The answer to Promise: durably granted, or refused since `promised_epoch` is higher than what was asked.
 
     Its log holds [start, end), the last record from `last_epoch`; before `start` a snapshot stands in. `voters` are
     those its log names at its end; empty: it has never heard of any. `directory_id`: which of them it is, if any.
@@ -363,7 +363,7 @@ class Promised(Message):
 @message(kind=62)
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Message):
-    """From a controller with a promise: your log from `offset` on, or your snapshot (`offset` −1)."""
+    """Sent by a controller with a promise: your log from `offset` on, or your snapshot (`offset` −1)."""
 
     controller_epoch: int
     offset: int
@@ -373,7 +373,7 @@ class ReadMetadata(Message):
 @message(kind=63)
 @dataclass(frozen=True, slots=True)
 class MetadataRead(Message):
-    """Batches; or for a snapshot its bytes, the offset it stands for, and the epoch of the last record in it."""
+    """The answer to ReadMetadata: batches, or a snapshot with its offset and the epoch of its last record."""
 
     offset: int
     epoch: int
@@ -382,7 +382,7 @@ class MetadataRead(Message):
 @message(kind=64)
 @dataclass(frozen=True, slots=True)
 class AppendMetadata(Message):
-    """From the controller to every broker: batches that join on to `base_offset`, behind one of `previous_epoch`.
+    """Sent by the controller to every broker: batches that join on to `base_offset`, behind one of `previous_epoch`.
 
     Everything below `commit_offset` is committed. Without a payload: only that.
     """
@@ -396,7 +396,7 @@ class AppendMetadata(Message):
 @message(kind=65)
 @dataclass(frozen=True, slots=True)
 class MetadataAppended(Message):
-    """Synced up to `end_offset`. Not accepted: it did not join on, and (`last_epoch`, `end_offset`) tell where to try.
+    """The answer: synced up to `end_offset`. Not accepted: try again from (`last_epoch`, `end_offset`) on.
 
     `last_epoch` is the largest epoch of its log that is not above the one asked for, `end_offset` where that ends.
     """
@@ -410,7 +410,7 @@ class MetadataAppended(Message):
 @message(kind=66)
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot(Message):
-    """From the controller: the payload is the state at `offset`; forget the log before it, and one that disagrees."""
+    """Sent by the controller: the state at `offset`, as payload; forget the log before it, and one that disagrees."""
 
     controller_epoch: int
     offset: int
@@ -423,7 +423,7 @@ class InstallSnapshot(Message):
 @message(kind=67, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class GetMetadata(Message):
-    """Topics by name; empty: all. `newer_than`: wait up to `max_wait_ms` for a metadata version above it."""
+    """Sent by a client: these topics; empty: all. `newer_than`: wait up to `max_wait_ms` for newer metadata."""
 
     topics: tuple[str, ...]
     newer_than: int
@@ -472,7 +472,7 @@ class CoordinatorMetadata(NamedTuple):
 @message(kind=68)
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """Topics that do not exist are left out. Coordinators: of all topics that have some."""
+    """The answer to GetMetadata, without topics that do not exist. It has the coordinators of all topics."""
 
     version: int
     cluster_id: str

@@ -1,6 +1,6 @@
-"""What coordinators, clients and the controller say to each other about coordinators. Kinds 76 to 79, and 98.
+"""Messages of coordinators, clients and the controller about coordinators. Kinds 76 to 79, and 98.
 
-What clients ask of the coordinators themselves belongs to each kind of them.
+Requests of clients to coordinators are declared with each kind of coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raylog.actors.protocol.messages import Message, message
 @message(kind=76)
 @dataclass(frozen=True, slots=True)
 class CoordinatorHeartbeat(Message):
-    """From a coordinator to the controller: its process runs, and if `is_serving`, it has replayed its partition."""
+    """Sent by a coordinator to the controller: its process runs, and if `is_serving`, it has replayed its partition."""
 
     topic_id: bytes
     partition: int
@@ -26,7 +26,7 @@ class CoordinatorHeartbeat(Message):
 @message(kind=77, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EnsureCoordinators(Message):
-    """From a client to any broker, and on to the controller: let this internal topic exist, and so its coordinators."""
+    """Sent by a client by way of any broker to the controller: make this internal topic, and so its coordinators."""
 
     topic: str
 
@@ -34,7 +34,7 @@ class EnsureCoordinators(Message):
 @message(kind=78)
 @dataclass(frozen=True, slots=True)
 class FindTopicById(Message):
-    """From a coordinator to any broker, and on to the controller, which knows of every topic that there ever was."""
+    """Sent by a coordinator by way of any broker to the controller, which knows every topic that ever existed."""
 
     topic_id: bytes
 
@@ -42,7 +42,7 @@ class FindTopicById(Message):
 @message(kind=79)
 @dataclass(frozen=True, slots=True)
 class TopicFoundById(Message):
-    """Its name; empty: the topic of this id was deleted. An id that somebody has heard of is never used again."""
+    """The answer to FindTopicById: its name; empty: that topic was deleted. Ids are never used again."""
 
     name: str
 
@@ -50,4 +50,4 @@ class TopicFoundById(Message):
 @message(kind=98)
 @dataclass(frozen=True, slots=True)
 class StopCoordinator(Message):
-    """From the controller, over the stream of the heartbeats: the cluster is being shut down, so end."""
+    """Sent by the controller, over the stream of the heartbeats: end, since the cluster is being shut down."""

@@ -1,20 +1,20 @@
-"""What coordinators write into their topics: messages as keys and values of records, and the claim before them.
+"""Records of coordinators in their topics: messages as keys and values of records, and the claim before them.
 
 A message in a record is its kind (1 byte), its version (1 byte), and its fields as a msgpack array. A coordinator's
 first batch in its partition is its claim: it says that this coordinator may write there (rule 25).
 
     a batch for an internal topic                 is
     ----------------------------------------------+------------------------------------------------------------
-    of a producer id and epoch that wrote before  | looked at as any other: sequences, and older epochs are fenced
+    of a producer id and epoch that wrote before  | checked as any other: sequences, and older epochs are fenced
     of an unknown producer id, or a newer epoch   | taken if it is a claim: one record with that key, at sequence 0
     of no producer id                             | refused
 
 What must stay true:
-- A writer that has not claimed a partition of an internal topic adds nothing to it. An ordinary producer never does, by
-  whatever way its batch has come; what it left there would meet every later coordinator on replay.
-- What another program may have left there is told from what a later raylog has written. Only the first is no loss:
-  no request was ever answered for it. Neither text nor plain numbers, such as keys mostly are, are taken for the
-  second: that has a kind from `first_kind` on, and a whole msgpack array behind it.
+- Only a coordinator that has claimed a partition of an internal topic adds to it. An ordinary producer cannot, however
+  its batch arrives. Otherwise every later coordinator would find that batch on replay.
+- Bytes of another program are told from records of a later raylog. Leaving out the former loses nothing, since no
+  coordinator has ever acknowledged them. Text and plain numbers, as most keys are, never look like the latter: those
+  have a kind from `first_kind` on, and a whole msgpack array behind it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def claim_entry(epoch: int) -> Entry:
 
 
 def check_claimed(topic: str, batch: Bytes, producers: ProducerStates) -> None:
-    """InternalTopic where this batch is none of a coordinator; CorruptBatch, InvalidBatch where that cannot be told."""
+    """Raise InternalTopic where this batch is not a coordinator's; CorruptBatch, InvalidBatch: it is unreadable."""
     if len(batch) < HEADER_BYTES:
         return  # the log says what is wrong with it
     header = read_header(batch)
@@ -51,7 +51,7 @@ def check_claimed(topic: str, batch: Bytes, producers: ProducerStates) -> None:
 
 
 def _may_be_claim(header: BatchHeader, batch: Bytes) -> bool:
-    """By its header and size: what cannot be one is not unpacked, and a claim is not compressed (rule 34)."""
+    """Return whether header and size allow a claim, which is never compressed. Others are not unpacked (rule 34)."""
     is_first = header.has_producer and header.base_sequence == 0
     return is_first and header.record_count == 1 and header.codec == 0 and len(batch) <= _MOST_BYTES
 
@@ -62,7 +62,7 @@ def stored(part: Message) -> bytes:
 
 
 def read_stored(data: bytes, first_kind: int) -> Message:
-    """FrameInvalid where no raylog wrote these bytes, MessageUnknown where a later one did."""
+    """Return the message. FrameInvalid: raylog did not write these bytes. MessageUnknown: a later version did."""
     if len(data) < 2:
         raise FrameInvalid(f"A record of a coordinator begins with a kind and a version; here are {len(data)} bytes.")
     if data[0] < first_kind:

@@ -1,4 +1,4 @@
-"""What a coordinator process is told at its start."""
+"""The arguments of a coordinator process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSpec:
-    """What a coordinator process is told at its start. A later one of the same partition has another epoch, or id."""
+    """One placement of a coordinator. A later one of the same partition has another epoch, or producer id."""
 
     cluster_id: str
     topic: str

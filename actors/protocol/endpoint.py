@@ -1,4 +1,4 @@
-"""Where a process takes streams, and the bounds of one stream."""
+"""Addresses at which processes accept streams, and the bounds of one stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_SOCKET_PATH: Final = 107
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a process takes streams: a unix socket, or host and port. `str()` of it is its name in metadata."""
+    """The address of a process's streams: a unix socket, or host and port. `str()` gives its form in metadata."""
 
     path: str = ""
     host: str = ""
@@ -30,7 +30,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """The endpoint whose `str()` is `text`."""
+        """Return the endpoint whose `str()` is `text`."""
         scheme, _, rest = text.partition(":")
         host, _, port = rest.rpartition(":")
         if scheme == "unix":

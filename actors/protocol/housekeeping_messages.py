@@ -1,7 +1,7 @@
-"""What replicas, their broker and its housekeeping process tell each other. Kinds 70 to 79.
+"""Messages between replicas, their broker and its housekeeping process. Kinds 70 to 79.
 
-The housekeeping process dials its broker and says where it is; replicas ask the broker for it, and then send it their
-plans themselves. What it finds damaged in their files gets to them by way of the broker.
+The housekeeping process dials its broker and tells its address. Replicas ask the broker for that, and then send their
+plans to the process itself. Damage that it finds in their files is reported to them by way of the broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SegmentSpan: TypeAlias = tuple[int, int, int]  # base offset, next offset, size
 @message(kind=70)
 @dataclass(frozen=True, slots=True)
 class HousekeeperHello(Message):
-    """From the housekeeping process to its broker. Answered with Done; what said hello before it is killed."""
+    """Sent by the housekeeping process to its broker. Answered with Done; an earlier process is killed."""
 
     pid: int
     endpoints: tuple[str, ...]
@@ -26,19 +26,19 @@ class HousekeeperHello(Message):
 @message(kind=71)
 @dataclass(frozen=True, slots=True)
 class StopHousekeeper(Message):
-    """From the broker, one-way: end."""
+    """Sent by the broker, one-way: end."""
 
 
 @message(kind=72)
 @dataclass(frozen=True, slots=True)
 class FindHousekeeper(Message):
-    """From a replica to its broker."""
+    """Sent by a replica to its broker: where is the housekeeping process?"""
 
 
 @message(kind=73)
 @dataclass(frozen=True, slots=True)
 class HousekeeperFound(Message):
-    """The nearest endpoint first. None: there is no such process just now."""
+    """The answer to FindHousekeeper, the nearest endpoint first. None: there is no such process just now."""
 
     endpoints: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class HousekeeperFound(Message):
 @message(kind=74, version=2)
 @dataclass(frozen=True, slots=True)
 class CompactLog(Message):
-    """From a replica: carry this plan out (`compaction/plan.py`). Abandoned when the stream ends."""
+    """Sent by a replica: carry this plan out (`compaction/plan.py`). Abandoned when the stream ends."""
 
     directory: str
     segments: tuple[SegmentSpan, ...]
@@ -65,7 +65,7 @@ class CompactLog(Message):
 @message(kind=75)
 @dataclass(frozen=True, slots=True)
 class LogCompacted(Message):
-    """The new segments lie beside the old ones, synced, and may be put in place."""
+    """The answer to CompactLog: the new segments lie beside the old ones, synced, and may be put in place."""
 
     cleaned_to: int
     replaced: tuple[tuple[int, int], ...]
@@ -80,7 +80,7 @@ class LogCompacted(Message):
 @message(kind=59)  # 76 and on are the coordinators'
 @dataclass(frozen=True, slots=True)
 class SuspectReplica(Message):
-    """From the housekeeping process to its broker, for a replica: `SuspectBatch`, and its answers."""
+    """Sent by the housekeeping process to its broker, for a replica: `SuspectBatch`, and its answers."""
 
     topic_id: bytes
     partition: int

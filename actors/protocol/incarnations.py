@@ -14,5 +14,5 @@ def incarnation_of(controller_epoch: int, counter: int) -> int:
 
 
 def epoch_of(incarnation: int) -> int:
-    """Of the controller that asked for the process; −1 for NO_INCARNATION."""
+    """Return the epoch of the controller that asked for the process; −1 for NO_INCARNATION."""
     return incarnation >> _COUNTER_BITS

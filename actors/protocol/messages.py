@@ -1,13 +1,12 @@
-"""What goes over a stream: messages, frozen types with a kind and a version, and the frames that carry them.
+"""Messages, which are frozen types with a kind and a version, and the frames that carry them over streams.
 
-    kinds    whose
-    1–15     the transport's own, here
-    16–      the replica's, the broker's, ... as they come
+    kinds    declared
+    1–15     here: those of the transport itself
+    16–      in the other modules of this package
 
-A message goes over the wire as the msgpack array of its fields, in their order. A field's annotation is what its value
-is checked against on arrival: `int`, `float`, `bool`, `str`, `bytes`, `None`, `object` (any of these, or tuples),
-unions, `tuple[X, ...]`, `tuple[X, Y]`, and subclasses of `NamedTuple`, which travel as plain tuples. So a new message
-is
+A message goes over the wire as the msgpack array of its fields, in their order. A value is checked on arrival against
+its field's annotation: `int`, `float`, `bool`, `str`, `bytes`, `None`, `object` (any of these, or tuples), unions,
+`tuple[X, ...]`, `tuple[X, Y]`, and subclasses of `NamedTuple`, which travel as plain tuples. So a new message is
 
     @message(kind=16)
     @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ no hop encodes again.
 What must stay true:
 - A kind and version mean the same fields for ever (rule 32). Fields are added in a new class with the next version;
   both are registered as long as old peers may send the old one.
-- Whatever a header says is checked before a byte behind it is waited for. A frame that fails these checks ends its
-  stream, for nothing says where the next one would begin (rule 30).
+- The whole header is checked before any byte behind it is waited for. A frame that fails these checks ends its stream,
+  since the start of the next frame is unknown then (rule 30).
 """
 
 from __future__ import annotations
@@ -99,17 +98,17 @@ class FrameHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole frame."""
+        """Return the bytes of the whole frame."""
         return self.length + LENGTH_BYTES
 
     @property
     def body_length(self) -> int:
-        """Bytes of message and payload."""
+        """Return the bytes of message and payload."""
         return self.length + LENGTH_BYTES - HEADER_BYTES
 
 
 class Frame(NamedTuple):
-    """A frame that has arrived whole. `message` is read before the next bytes arrive; `payload` is the taker's own."""
+    """A whole frame. `message` is valid until the next bytes are read; `payload` belongs to the handler."""
 
     header: FrameHeader
     message: memoryview
@@ -126,7 +125,7 @@ def encode_header(
     topic_id: bytes = NO_TOPIC,
     partition: int = NO_PARTITION,
 ) -> bytes:
-    """The 40 bytes that go before message and payload."""
+    """Return the 40 bytes that go before message and payload."""
     return HEADER.pack(
         HEADER_BYTES - LENGTH_BYTES + message_length + payload_length,
         FRAME_VERSION,
@@ -143,7 +142,7 @@ def encode_header(
 def check_outgoing(
     message_length: int, payload_length: int, max_frame_bytes: int, max_message_bytes: int = MAX_MESSAGE_BYTES
 ) -> int:
-    """The size of the frame, if the other side will take it."""
+    """Return the size of the frame. FrameTooLarge: the other side would not take it."""
     size = HEADER_BYTES + message_length + payload_length
     if size > max_frame_bytes:
         raise FrameTooLarge(size, max_frame_bytes)
@@ -153,7 +152,7 @@ def check_outgoing(
 
 
 def read_header(buffer: Bytes, position: int, max_frame_bytes: int) -> FrameHeader:
-    """The header at `position`, checked. The caller has made sure that 40 bytes are there."""
+    """Return the header at `position`, checked. The caller makes sure that 40 bytes are there."""
     header = tuple.__new__(FrameHeader, HEADER.unpack_from(buffer, position))
     length, version, _, _, flags, correlation_id, _, partition, message_length = header
     body_length = length + (LENGTH_BYTES - HEADER_BYTES)
@@ -170,7 +169,7 @@ def read_header(buffer: Bytes, position: int, max_frame_bytes: int) -> FrameHead
 
 
 def _refuse(header: FrameHeader, max_frame_bytes: int) -> NoReturn:
-    """Say which of the checks it was: every frame passes them, so they are made in one go first."""
+    """Raise the error of the check that has failed. `read_header` makes all of them in one expression first."""
     if header.version != FRAME_VERSION:
         raise UnsupportedFrameVersion(header.version, FRAME_VERSION)
     if header.size > max_frame_bytes:
@@ -208,7 +207,7 @@ _PACKER: Final = msgpack.Packer(use_bin_type=True)
 
 
 class _Codec:
-    """How one type of message is packed, unpacked and checked."""
+    """The way in which one type of message is packed, unpacked and checked."""
 
     __slots__ = ("_checks", "cls", "field_types", "fields", "kind", "make", "version")
 
@@ -224,7 +223,7 @@ class _Codec:
         self.field_types = [hints[name] for name in names]
 
     def check(self, values: object) -> None:
-        """Refuse what is not of these types; unions are told from the rest only here."""
+        """Raise FrameInvalid for values of other types. Members of unions are told apart only here."""
         if type(values) is not tuple or len(values) != len(self._checks):
             raise FrameInvalid(f"Message kind {self.kind} is not an array of {len(self._checks)} fields.")
         for place, (check, value) in enumerate(zip(self._checks, values, strict=True)):
@@ -242,8 +241,8 @@ _for_clients: set[type[Message]] = set()
 def message(kind: int, version: int = 1, *, for_clients: bool = False) -> Callable[[type[_M]], type[_M]]:
     """Register a frozen dataclass under its numbers.
 
-    `for_clients`: a client may ask this over its stream (rule 33). What does not say so is refused there, so that a
-    new kind is closed until somebody opens it. Answers need not say so.
+    `for_clients`: a client may ask this over its stream (rule 33). Other kinds are refused there, so that a new kind is
+    closed until it is opened on purpose. Answers need not say so.
     """
 
     def register(cls: type[_M]) -> type[_M]:
@@ -261,7 +260,7 @@ def message(kind: int, version: int = 1, *, for_clients: bool = False) -> Callab
 
 
 def is_for_clients(kind: type[Message]) -> bool:
-    """Whether a client may ask this (rule 33)."""
+    """Return whether a client may ask this (rule 33)."""
     return kind in _for_clients
 
 
@@ -271,23 +270,23 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(kind: type[Message]) -> Numbers:
-    """Under which it travels."""
+    """Return the numbers under which it travels."""
     return Numbers(_by_type[kind].kind, _by_type[kind].version)
 
 
 def all_messages() -> tuple[type[Message], ...]:
-    """Every registered type, by its numbers."""
+    """Return every registered type, ordered by its numbers."""
     return tuple(codec.cls for _, codec in sorted(_by_number.items()))
 
 
 def pack(outgoing: Message) -> tuple[int, int, bytes]:
-    """(kind, version, bytes)."""
+    """Return (kind, version, bytes)."""
     codec = _by_type[type(outgoing)]
     return codec.kind, codec.version, _PACKER.pack(codec.fields(outgoing))
 
 
 def unpack(kind: int, version: int, data: Bytes) -> Message:
-    """The message in `data`; MessageUnknown where the kind is, FrameInvalid where the bytes are not of that kind."""
+    """Return the message in `data`. MessageUnknown: unknown kind or version. FrameInvalid: wrong bytes."""
     codec = _by_number.get((kind, version))
     if codec is None:
         raise MessageUnknown(kind, version)
@@ -301,7 +300,7 @@ def unpack(kind: int, version: int, data: Bytes) -> Message:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value crosses the wire unchanged: scalars, and tuples of them."""
+    """Return whether a value crosses the wire unchanged: scalars do, and tuples of them."""
     if type(value) is tuple:
         return all(map(is_plain, value))
     return type(value) in _SCALARS
@@ -317,7 +316,7 @@ def _fields_getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
 
 
 def _check_for(annotation: Any) -> _Check:
-    """What a value on arrival has to pass. A bool is no int here, whatever Python says."""
+    """Return the check that a value has to pass on arrival. A bool is not an int here, other than in Python."""
     if annotation in _SCALARS:
         return lambda value: type(value) is annotation
     if annotation is object:
@@ -351,7 +350,7 @@ def _tuple_check(arguments: tuple[Any, ...]) -> _Check:
 
 
 def _maker_of(cls: type[Message], makers: list[_Maker | None]) -> Callable[..., Message]:
-    """What makes a message of its unpacked fields: the class itself, unless a field holds named tuples."""
+    """Return what makes a message of its unpacked fields: the class itself, unless a field holds named tuples."""
     if not any(makers):
         return cls
     all_makers = [maker or _unchanged for maker in makers]
@@ -359,7 +358,7 @@ def _maker_of(cls: type[Message], makers: list[_Maker | None]) -> Callable[..., 
 
 
 def _maker_for(annotation: Any) -> _Maker | None:
-    """What turns a checked value into the named tuples of its annotation; None: there are none in it."""
+    """Return what turns a checked value into the named tuples of its annotation; None: it has none."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if _is_named_tuple(annotation):
         return _named_maker(annotation)
@@ -385,7 +384,7 @@ def _each_maker(makers: list[_Maker | None], make: Callable[[Iterable[object]], 
 
 
 def _optional_maker(annotation: Any, choices: tuple[Any, ...]) -> _Maker | None:
-    """For `X | None`. Which other choice a plain tuple was meant for could not be told."""
+    """Return the same for `X | None`. In other unions a plain tuple would be ambiguous."""
     makers = [maker for maker in map(_maker_for, choices) if maker is not None]
     if not makers:
         return None
@@ -408,7 +407,7 @@ def _unchanged(value: object) -> object:
 @message(kind=1)
 @dataclass(frozen=True, slots=True)
 class Hello(Message):
-    """From whoever connects, the first message: who it is, and whom it means to have reached (`admission.py`)."""
+    """Sent by the side that connects, first of all: its role, and the endpoint it means to reach (`admission.py`)."""
 
     role: str
     endpoint: str
@@ -418,7 +417,7 @@ class Hello(Message):
 @message(kind=2)
 @dataclass(frozen=True, slots=True)
 class Challenge(Message):
-    """The answer to a hello: prove that you hold the secret."""
+    """The answer to Hello: prove that you hold the secret."""
 
     role: str
     nonce: bytes
@@ -427,7 +426,7 @@ class Challenge(Message):
 @message(kind=3)
 @dataclass(frozen=True, slots=True)
 class Proof(Message):
-    """What only a holder of the secret can compute, from both sides in turn."""
+    """Sent by both sides in turn: what only a holder of the secret can compute."""
 
     digest: bytes
 
@@ -435,19 +434,19 @@ class Proof(Message):
 @message(kind=4, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Ping(Message):
-    """Answered with Done by the transport itself: the other loop turns."""
+    """Sent by either side. Answered with Done by the transport itself, which shows that the other loop runs."""
 
 
 @message(kind=5)
 @dataclass(frozen=True, slots=True)
 class Done(Message):
-    """The answer where there is nothing to say."""
+    """The answer that only says that something is done."""
 
 
 @message(kind=6)
 @dataclass(frozen=True, slots=True)
 class Failure(Message):
-    """An error as the answer; `arguments` are those of its constructor (`remote_errors.py`)."""
+    """The answer that is an error. `arguments` are those of its constructor (`remote_errors.py`)."""
 
     name: str
     text: str
@@ -457,4 +456,4 @@ class Failure(Message):
 @message(kind=7)
 @dataclass(frozen=True, slots=True)
 class DoorFull(Message):
-    """To somebody who has not proved itself yet, as the last word: too many wait here; come again."""
+    """Sent to a peer that has not proved itself yet, as the last message: too many wait here, so try again."""

@@ -1,11 +1,11 @@
 """The records that the state of the cluster is folded from (`cluster/state.py`). Kinds 102 to 119.
 
-They are what the metadata log and its snapshots hold, so what is said in `messages.py` of kinds and versions is said of
-bytes on disks here. What must stay true:
+The metadata log and its snapshots consist of them. So kinds and versions, as `messages.py` explains them, are bytes on
+disks here. What must stay true:
 
-- A record tells how something *is* from now on, not what to add to it: applied a second time it changes nothing.
-- It holds all that follows from it: applying one decides nothing, so every version of raylog that knows the record
-  folds it into the same state.
+- A record says how something *is* from now on, not what to add to it: applied a second time it changes nothing.
+- A record holds all that follows from it. Applying one decides nothing, so every version of raylog that knows the
+  record folds it into the same state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BrokerRegistration(Message):
 @message(kind=104)
 @dataclass(frozen=True, slots=True)
 class BrokerFenced(Message):
-    """A broker is gone, or silent for a whole lease: nothing counts on it until it registers again."""
+    """A broker is gone, or was silent for a whole lease. It does not count until it registers again."""
 
     broker_id: int
     reason: str
@@ -60,7 +60,7 @@ class BrokerFenced(Message):
 @message(kind=105)
 @dataclass(frozen=True, slots=True)
 class BrokerDraining(Message):
-    """Whether this broker is about to be taken away: it gets no new replicas, and leads only where nobody else can."""
+    """Whether this broker is drained: it gets no new replicas, and leads only where no other replica can."""
 
     broker_id: int
     draining: bool
@@ -69,7 +69,7 @@ class BrokerDraining(Message):
 @message(kind=106)
 @dataclass(frozen=True, slots=True)
 class BrokerRemoved(Message):
-    """This broker will not come back."""
+    """A broker is removed, and will not come back."""
 
     broker_id: int
 
@@ -77,7 +77,7 @@ class BrokerRemoved(Message):
 @message(kind=119)
 @dataclass(frozen=True, slots=True)
 class DirectoryMarked(Message):
-    """A broker's directory has had this mark. One that says less is a copy from before (`directory_marks.py`)."""
+    """The highest mark of a broker's directory. One with a lower mark is an older copy (`directory_marks.py`)."""
 
     broker_id: int
     directory_id: str
@@ -109,7 +109,7 @@ class TopicSettings(Message):
 @message(kind=109)
 @dataclass(frozen=True, slots=True)
 class TopicDeleted(Message):
-    """The topic is no more, its name is free; but its data is still there on `holders`: (partition, broker)."""
+    """A topic is deleted and its name is free, but its data are still on `holders`: (partition, broker)."""
 
     topic_id: bytes
     name: str
@@ -119,7 +119,7 @@ class TopicDeleted(Message):
 @message(kind=110)
 @dataclass(frozen=True, slots=True)
 class TopicRemoved(Message):
-    """The data of a deleted topic is gone too."""
+    """The data of a deleted topic are removed too."""
 
     topic_id: bytes
 
@@ -130,7 +130,7 @@ class TopicRemoved(Message):
 @message(kind=111, version=1)
 @dataclass(frozen=True, slots=True)
 class PartitionChangedV1(Message):
-    """As raylog wrote it before it knew of lost members and unclean epochs. Only read, see `as_of_today`."""
+    """A partition of an earlier version, without lost members and unclean epochs. Only read, see `as_of_today`."""
 
     topic_id: bytes
     partition: int
@@ -149,7 +149,7 @@ class PartitionChangedV1(Message):
 @message(kind=111, version=2)
 @dataclass(frozen=True, slots=True)
 class PartitionChanged(Message):
-    """A whole `PartitionState`, field by field, and why it became so, for people."""
+    """A whole `PartitionState`, field by field, and for people the reason of the change."""
 
     topic_id: bytes
     partition: int
@@ -197,7 +197,7 @@ class ProducerIdBlock(Message):
 @message(kind=115)
 @dataclass(frozen=True, slots=True)
 class BrokerIdsUsed(Message):
-    """All broker ids below `next_id` belong, or belonged, to a directory: no other one ever gets them."""
+    """All broker ids below `next_id` belong, or belonged, to a directory. None is given out again."""
 
     next_id: int
 
@@ -213,7 +213,7 @@ class ClusterSettings(Message):
 @message(kind=114)
 @dataclass(frozen=True, slots=True)
 class ReassignmentThrottle(Message):
-    """Bytes a second that the leader of each partition being reassigned sends to who is not in sync; −1: no limit."""
+    """Bytes a second that each leader sends to replicas of a reassignment that are not in sync; −1: no limit."""
 
     bytes_per_second: int
 
@@ -231,7 +231,7 @@ class CommittedBatch:
 
 
 def as_of_today(record: Message) -> Message:
-    """The record as this version writes it; nothing follows from what an earlier one did not know."""
+    """Return the record in the form of this version. Fields that an earlier version did not have get neutral values."""
     if not isinstance(record, PartitionChangedV1):
         return record
     told = {each.name: getattr(record, each.name) for each in fields(record)}
@@ -246,7 +246,7 @@ NO_RETIRED_ID: Final = -1
 @message(kind=116)
 @dataclass(frozen=True, slots=True)
 class CoordinatorPlaced(Message):
-    """The coordinator of this partition is to run on this broker's node, under this epoch; it does not serve yet.
+    """A coordinator is to run on this broker's node, under this epoch; it does not serve yet.
 
     `producer_id` is reserved for it, and `epoch` is its producer epoch. `retired_id`: the one before it, whose epochs
     have run out. `term` counts all placements of this coordinator, under whatever producer id.
@@ -264,7 +264,7 @@ class CoordinatorPlaced(Message):
 @message(kind=117)
 @dataclass(frozen=True, slots=True)
 class CoordinatorServing(Message):
-    """The coordinator that was placed under this epoch has replayed its partition, and serves here."""
+    """The coordinator of this epoch has replayed its partition, and serves here."""
 
     topic_id: bytes
     partition: int

@@ -1,12 +1,11 @@
-"""Which names topics, groups, families and transactional ids may have, and which topics are raylog's own.
+"""The rules for names of topics, groups, families and transactional ids, and raylog's own topics.
 
-Topics: Kafka's rules. Dots and underscores count as the same when names are compared: a metric's name cannot tell `a.b`
-from `a_b`. Internal topics begin with two underscores. Two of them have coordinators: a group or a transaction belongs
-to the partition that the hash of its name says.
+Topics: Kafka's rules. Two names collide if they differ only in dots and underscores, because `a.b` and `a_b` would have
+the same metrics. Internal topics begin with two underscores. Two of them have coordinators; the hash of its name says
+to which partition a group or a transaction belongs.
 
-Ids, groups and families: no control characters, since one of them stands between a family and the number of its member
-(`rules/family.py`), and none is of use in a name that people read. No halves of surrogate pairs: no text on the wire
-has them.
+Ids, groups and families: no control characters, since one of them separates a family from the number of its member
+(`rules/family.py`). No halves of surrogate pairs, which text on the wire cannot contain.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def check_topic_name(name: str, *, internal: bool = False) -> None:
-    """InvalidTopicName where no topic may be called that; names that start with `__` are raylog's own."""
+    """Raise InvalidTopicName where no topic may have that name. Names that start with `__` are raylog's own."""
     if not name:
         raise InvalidTopicName(name, "it is empty")
     if name in (".", ".."):
@@ -40,7 +39,7 @@ def check_topic_name(name: str, *, internal: bool = False) -> None:
 
 
 def collision_key(name: str) -> str:
-    """The same for names that may not be there together."""
+    """Return a key that is the same for names that may not exist together."""
     return name.replace(".", "_")
 
 
@@ -56,7 +55,7 @@ FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's 
 
 @lru_cache(4096)
 def coordinator_hash(name: str) -> int:
-    """Of a transactional id: the remainder by the number of coordinators says whose it is.
+    """Return the hash of a transactional id. Modulo the number of coordinators it gives its partition.
 
     Of a member of a family only the family counts, so that all of them have one coordinator.
     """
@@ -65,7 +64,7 @@ def coordinator_hash(name: str) -> int:
 
 @lru_cache(4096)
 def group_hash(group: str) -> int:
-    """The same of a group, of whose name all counts. For whoever asks its coordinator, on whichever side."""
+    """Return the hash of a group's whole name, which gives its partition likewise."""
     return _hash(group)
 
 
@@ -80,13 +79,13 @@ _REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def refused_character(name: str) -> str:
-    """The first that no name may have; empty: there is none."""
+    """Return the first character that no name may have; empty: there is none."""
     found = _REFUSED.search(name)
     return "" if found is None else found[0]
 
 
 def check_transactional_id(name: str, maximum: int = MAX_ID_BYTES) -> None:
-    """InvalidTransactionalId."""
+    """Raise InvalidTransactionalId where it cannot be one."""
     size = len(name.encode(errors="replace"))
     refused = refused_character(name)
     if refused or not 0 < size <= maximum:

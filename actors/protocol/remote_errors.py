@@ -1,6 +1,6 @@
-"""How an error travels back in an answer, and becomes an error again.
+"""Packing an error into an answer, and building it again on the other side.
 
-Only the classes of `raylog.errors` are built again, by name, from plain arguments: what arrives can choose among these
+Only classes of `raylog.errors` are built again, by name and from plain arguments. So an answer can choose among these
 constructors and nothing else.
 """
 
@@ -20,7 +20,7 @@ _MAX_FAILURE_BYTES: Final = 16 * 1024
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What tells the other side about `error`. Text is cut, and arguments stay behind, where they are large."""
+    """Return the answer that carries `error`. Long text is cut, and large arguments are left out."""
     name = type(error).__name__
     text = error.describe() if isinstance(error, RaylogError) else repr(error)
     text = text[:_MAX_TEXT].encode(errors="replace").decode()
@@ -35,7 +35,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def remote_failed(peer: str, failure: Failure) -> RemoteFailed:
-    """The error a requester gets."""
+    """Return the error that the requester gets."""
     return RemoteFailed(peer, failure.name, failure.text, _rebuilt(failure))
 
 

@@ -1,6 +1,6 @@
-"""What a replica process is told at its start. Everything else it learns from its broker, and learns anew.
+"""The arguments of a replica process. It learns everything else from its broker.
 
-A spec names one incarnation: the controller makes one for each process that it asks for (rule 26), and none twice.
+A spec names one incarnation. The controller makes a new one for each process that it asks for (rule 26).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What clients and followers ask a replica, and what a leader pushes to its followers. Kinds 16 to 39.
+"""Requests of clients and followers to replicas, and pushes of a leader to its followers. Kinds 16 to 39.
 
-Topic id and partition stand in the frame; record batches are the payload and nothing else is. A refusal is an error of
-`raylog.errors`, so here are only the answers of requests that were carried out.
+Topic id and partition are in the frame; only record batches are a payload. A refused request is answered with an error
+of `raylog.errors`. So the answers here are those of requests that were carried out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AbortedRange: TypeAlias = tuple[int, int]  # producer id, first offset
 @message(kind=16, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Append(Message):
-    """One batch, the payload. `leader_epoch` is the one in the client's metadata (NO_EPOCH: any)."""
+    """Sent by a producer: append the one batch of the payload. `leader_epoch`: from its metadata (NO_EPOCH: any)."""
 
     leader_epoch: int
     acks: int  # 0, 1, or −1 for all
@@ -45,7 +45,7 @@ class Appended(Message):
 @message(kind=18, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
-    """Batches from `offset` on, once there are `min_bytes` or `max_wait_ms` are over."""
+    """Sent by a consumer: batches from `offset` on, once there are `min_bytes` or `max_wait_ms` are over."""
 
     offset: int
     leader_epoch: int
@@ -60,7 +60,7 @@ class Fetch(Message):
 @message(kind=19)
 @dataclass(frozen=True, slots=True)
 class Fetched(Message):
-    """The batches are the payload, or in a file. `diverged`: the client's last epoch did not end where it thinks.
+    """The answer to Fetch: batches, as the payload or in a file. `diverged`: the client's last epoch ended elsewhere.
 
     Whoever reads the file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
     where the first of them begins.
@@ -79,7 +79,7 @@ class Fetched(Message):
 @message(kind=20, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """The first offset at `timestamp` or later, or of LATEST, EARLIEST, MAX_TIMESTAMP."""
+    """Sent by a client: the first offset at `timestamp` or later, or that of LATEST, EARLIEST, MAX_TIMESTAMP."""
 
     timestamp: int
     leader_epoch: int
@@ -89,7 +89,7 @@ class ListOffset(Message):
 @message(kind=21)
 @dataclass(frozen=True, slots=True)
 class ListedOffset(Message):
-    """`offset` −1: there is none."""
+    """The answer to ListOffset. `offset` −1: there is none."""
 
     offset: int
     timestamp: int
@@ -99,7 +99,7 @@ class ListedOffset(Message):
 @message(kind=22)
 @dataclass(frozen=True, slots=True)
 class DeleteRecords(Message):
-    """Let the log begin at `before_offset` (−1: at the high watermark), on every replica."""
+    """Sent by an administrator: begin the log at `before_offset` (−1: at the high watermark), on every replica."""
 
     before_offset: int
     timeout_ms: int
@@ -114,7 +114,7 @@ class RecordsDeleted(Message):
 @message(kind=24)
 @dataclass(frozen=True, slots=True)
 class FindEpochEnd(Message):
-    """Where did this epoch end, or the largest before it (rule 10)?"""
+    """Sent by a replica: where did this epoch end, or the largest before it (rule 10)?"""
 
     leader_epoch: int
     epoch: int
@@ -130,7 +130,7 @@ class EpochEndFound(Message):
 @message(kind=26, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AppendTransactional(Message):
-    """`Append` of a batch that belongs to the open transaction of this transactional id (rule 20).
+    """Sent by a producer: as Append, in the open transaction of this transactional id (rule 20).
 
     `together`, with the first batch in this partition: where else the transaction begins now, for `AddPartition`.
     """
@@ -145,7 +145,7 @@ class AppendTransactional(Message):
 @message(kind=27)
 @dataclass(frozen=True, slots=True)
 class WriteMarker(Message):
-    """From a transaction's coordinator: it ended so. Done once the marker is replicated; a second one changes nothing.
+    """Sent by a transaction's coordinator: how it ended. Done once the marker is replicated; a repeat changes nothing.
 
     `producer_epoch` is above that of the transaction (rule 20); `coordinator_epoch` counts coordinators.
     """
@@ -160,7 +160,7 @@ class WriteMarker(Message):
 @message(kind=28, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListOpenTransactions(Message):
-    """Those that have no marker in this partition yet."""
+    """Sent by an administrator: which transactions have no marker in this partition yet?"""
 
 
 @message(kind=29)
@@ -174,7 +174,7 @@ class OpenTransactions(Message):
 @message(kind=35, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class SuspectBatch(Message):
-    """From whoever met a wrong CRC in the batch of `offset`: look into your own copy (rule 1).
+    """Sent by a reader that found a wrong CRC in the batch of `offset`: check your own copy (rule 1).
 
     Done: it is sound here, so the bytes were damaged on their way. InspectionUnderWay: ask again; another one may lead
     by then. OnlyCopyDamaged: nobody else could lead. NO_EPOCH asks a replica in whatever role.
@@ -208,7 +208,7 @@ class Pull(Message):
 @message(kind=31)
 @dataclass(frozen=True, slots=True)
 class Pulled(Message):
-    """Batches, or where the follower's log leaves the leader's. `pushing`: that is all, and the leader pushes on."""
+    """The answer to Pull: batches, or where the logs diverge. `pushing`: that is all, and now the leader pushes."""
 
     leader_epoch: int
     high_watermark: int
@@ -220,7 +220,7 @@ class Pulled(Message):
 @message(kind=32)
 @dataclass(frozen=True, slots=True)
 class Push(Message):
-    """Batches that join on to `base_offset`, behind one of `previous_epoch` (rule 12). Without a payload: the marks."""
+    """Sent by the leader: batches from `base_offset` on, after one of `previous_epoch` (rule 12); or only the marks."""
 
     leader_epoch: int
     session: int
@@ -233,7 +233,7 @@ class Push(Message):
 @message(kind=33)
 @dataclass(frozen=True, slots=True)
 class Pushed(Message):
-    """The follower holds everything below `log_end_offset`. Not accepted: it did not join on, and it will pull."""
+    """The answer to Push: the follower's log end. Not accepted: the batches did not join on, and it will pull."""
 
     log_end_offset: int
     accepted: bool
@@ -242,7 +242,7 @@ class Pushed(Message):
 @message(kind=34)
 @dataclass(frozen=True, slots=True)
 class PullInstead(Message):
-    """From the leader, one-way: too much is pushed and not answered; pull, once you have dealt with it."""
+    """Sent by the leader, one-way: too many pushes are not answered; pull, once they are dealt with."""
 
     leader_epoch: int
     session: int

@@ -1,4 +1,4 @@
-"""How the cluster's own processes tell each other the secrets (`cluster_secrets.py`). Kind 160."""
+"""The message that spreads secrets among the cluster's own processes (`cluster_secrets.py`). Kind 160."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raylog.actors.protocol.messages import Message, message
 @message(kind=160)
 @dataclass(frozen=True, slots=True, repr=False)
 class KeepSecrets(Message):
-    """From the controller to brokers and coordinators, from a broker to the processes beside it: hold these now.
+    """Sent by the controller to brokers and coordinators, and from a broker to its processes: hold these from now on.
 
     A broker answers with Done once they are on its disk. Nothing prints them.
     """

@@ -1,6 +1,6 @@
-"""What the coordinator of a transaction family is asked, and what it keeps. Kinds 132 to 139.
+"""Requests to the coordinator of a transaction family, and the records that it keeps. Kinds 132 to 139.
 
-`rules/family.py` says what a family is. Its epoch is that of whoever drives it, and goes up with each driver.
+`rules/family.py` says what a family is. Its epoch is that of its driver, and rises with each new driver.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raylog.actors.protocol.messages import Message, message
 @message(kind=132, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class InitFamily(Message):
-    """From a driver: this family is mine now. The same `holder` again is answered as the first time.
+    """Sent by a driver: take over this family. The same `holder` again is answered as the first time.
 
     `timeout_ms`: for how long its members stay open without a word from the driver. `keep_ms`: for how long its last
     batch is remembered once nobody uses it; −1: for ever.
@@ -28,7 +28,7 @@ class InitFamily(Message):
 @message(kind=133)
 @dataclass(frozen=True, slots=True)
 class FamilyInitialised(Message):
-    """What the driver before has left open is aborted. `last_batch`: the newest that was committed; −1: none."""
+    """The answer: what an earlier driver left open is aborted. `last_batch`: the newest committed one; −1: none."""
 
     epoch: int
     last_batch: int
@@ -37,7 +37,7 @@ class FamilyInitialised(Message):
 @message(kind=134, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class JoinFamily(Message):
-    """From whoever writes a part of a batch. Asked twice, it is two members, of which one stays without a use."""
+    """Sent by the writer of a part of a batch. Asked twice, it makes two members, one of which stays unused."""
 
     family: str
     epoch: int
@@ -46,7 +46,7 @@ class JoinFamily(Message):
 @message(kind=135)
 @dataclass(frozen=True, slots=True)
 class FamilyJoined(Message):
-    """A transaction that is open, and nobody else's."""
+    """The answer to JoinFamily: an open transaction of its own."""
 
     transactional_id: str
     producer_id: int
@@ -56,7 +56,7 @@ class FamilyJoined(Message):
 @message(kind=136, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EndFamily(Message):
-    """From the driver: commit `batch` with exactly these members, and abort the rest. `batch` −1: abort all.
+    """Sent by the driver: commit `batch` with exactly these members, and abort the rest. `batch` −1: abort all.
 
     `winners`: (number, producer id, epoch). Answered once every partition has its markers.
     """
@@ -70,7 +70,7 @@ class EndFamily(Message):
 @message(kind=137)
 @dataclass(frozen=True, slots=True)
 class FamilyEnded(Message):
-    """`last_batch`: as of now. If that is older than the batch that was to be committed, a winner had been aborted."""
+    """The answer to EndFamily. `last_batch` older than the batch to be committed: a winner had been aborted."""
 
     last_batch: int
 
@@ -78,7 +78,7 @@ class FamilyEnded(Message):
 @message(kind=138, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class KeepFamily(Message):
-    """From the driver, now and then: it lives, so its members' time is not over."""
+    """Sent by the driver, now and then: it lives, so its members do not time out."""
 
     family: str
     epoch: int
@@ -90,7 +90,7 @@ class KeepFamily(Message):
 @message(kind=139)
 @dataclass(frozen=True, slots=True)
 class FamilyRecord(Message):
-    """All that is known of a family beside its members, which are transactional ids of their own."""
+    """The record of a family, without its members, which are transactional ids of their own."""
 
     family: str
     epoch: int

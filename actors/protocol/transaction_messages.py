@@ -1,4 +1,4 @@
-"""What transaction coordinators are asked, and what they keep. Kinds 120 to 131.
+"""Requests to transaction coordinators, and the records that they keep. Kinds 120 to 131.
 
 (producer id, epoch) is the identity of one transaction of a transactional id; the next one's epoch is higher.
 """
@@ -17,7 +17,7 @@ MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 @message(kind=120, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """From a producer: this transactional id is mine now. `producer_id`, `epoch`: what it had, where it had some."""
+    """Sent by a producer: take over this transactional id. `producer_id`, `epoch`: its former identity, if any."""
 
     transactional_id: str
     timeout_ms: int
@@ -28,7 +28,7 @@ class InitProducer(Message):
 @message(kind=121)
 @dataclass(frozen=True, slots=True)
 class ProducerInitialised(Message):
-    """The identity of its next transaction; whoever had the transactional id before is fenced."""
+    """The answer to InitProducer: the identity of its next transaction. Earlier producers of that id are fenced."""
 
     producer_id: int
     epoch: int
@@ -37,7 +37,7 @@ class ProducerInitialised(Message):
 @message(kind=122)
 @dataclass(frozen=True, slots=True)
 class AddPartition(Message):
-    """From a leader, before it takes the first batch of a transaction (rule 20).
+    """Sent by a leader, before it takes the first batch of a transaction (rule 20).
 
     `together`: where its producer begins at the same time. The leaders of these ask as well, and need not wait then
     for an append of their own.
@@ -55,7 +55,7 @@ class AddPartition(Message):
 @message(kind=123, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AddGroup(Message):
-    """From a producer, before it asks a group's coordinator to stage offsets of this transaction."""
+    """Sent by a producer, before it asks a group's coordinator to stage offsets of this transaction."""
 
     transactional_id: str
     producer_id: int
@@ -66,7 +66,7 @@ class AddGroup(Message):
 @message(kind=124, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Message):
-    """From a producer. Answered with `TransactionEnded` once every partition has its marker."""
+    """Sent by a producer. Answered with `TransactionEnded` once every partition has its marker."""
 
     transactional_id: str
     producer_id: int
@@ -77,7 +77,7 @@ class EndTransaction(Message):
 @message(kind=125)
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """The identity of the next transaction."""
+    """The answer to EndTransaction: the identity of the next transaction."""
 
     producer_id: int
     epoch: int
@@ -86,7 +86,7 @@ class TransactionEnded(Message):
 @message(kind=87)
 @dataclass(frozen=True, slots=True)
 class ResolveStaged(Message):
-    """From a transaction's coordinator: it ended so, in all groups of this offsets partition. Repeated until Done."""
+    """Sent by a transaction's coordinator: how it ended, for all groups of this partition. Repeated until Done."""
 
     producer_id: int
     producer_epoch: int
@@ -97,13 +97,13 @@ class ResolveStaged(Message):
 @message(kind=126, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class ListTransactions(Message):
-    """All transactional ids of this coordinator."""
+    """Sent by an administrator: list all transactional ids of this coordinator."""
 
 
 @message(kind=127)
 @dataclass(frozen=True, slots=True)
 class TransactionsListed(Message):
-    """(transactional id, producer id, epoch, phase, when it began, −1: none is open).
+    """The answer: (transactional id, producer id, epoch, phase, when it began; −1: none is open).
 
     The identity is that of the transaction that is open or being ended; where there is none, of the next.
     """
@@ -114,7 +114,7 @@ class TransactionsListed(Message):
 @message(kind=128, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class DescribeTransaction(Message):
-    """Answered with its `TransactionRecord`."""
+    """Sent by an administrator: describe one transactional id. Answered with its `TransactionRecord`."""
 
     transactional_id: str
 
@@ -122,7 +122,7 @@ class DescribeTransaction(Message):
 @message(kind=129, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class AbortTransaction(Message):
-    """From an operator: end this transaction, and fence its producer. Answered once every partition has its marker."""
+    """Sent by an administrator: abort this transaction, and fence its producer. Done once all markers are written."""
 
     transactional_id: str
     producer_id: int
@@ -135,7 +135,7 @@ class AbortTransaction(Message):
 @message(kind=130)
 @dataclass(frozen=True, slots=True)
 class TransactionRecord(Message):
-    """All that is known of a transactional id. `rules/transaction.py` says what its phases are.
+    """The record of a transactional id. `rules/transaction.py` says what its phases are.
 
     `producer_id`, `epoch`: of the transaction that is open, or of the next. `ended_id`, `ended_epoch`: of the one that
     ended last, if its producer may ask again how. `marker_id`, `marker_epoch`: what its markers carry. `timed_out`: it
