@@ -1,1 +1,1 @@
-"""All of the servers that imports Ray: actors, launching and finding them, data directories on nodes, metrics."""
+"""The part of the servers that imports Ray: actors, their launchers, data directories on nodes, metrics."""

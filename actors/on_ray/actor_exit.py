@@ -1,4 +1,4 @@
-"""How the process of an actor ends by itself."""
+"""Ending the process of an actor from within."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KILL_SECONDS: Final = 2.0
 
 
 def end_process() -> None:
-    """Have Ray end this actor for good. Were it just to exit, Ray would report a crash to every driver.
+    """Have Ray end this actor for good. If its process just exited, Ray would report a crash to every driver.
 
     If Ray does not, say because its control store is gone, the process ends all the same.
     """

@@ -13,13 +13,13 @@ _RESOURCE_PIECE: Final = 0.001
 
 
 def actor_options(cluster: str, name: str, node_id: str, **more: Any) -> dict[str, Any]:
-    """Detached, named, on this node or nowhere, and without a claim on its CPUs."""
+    """Return the options of a detached, named actor on this node only, which takes none of its CPUs."""
     bound = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return {**_common(cluster, name), "scheduling_strategy": bound, **more}
 
 
 def head_actor_options(cluster: str, name: str, **more: Any) -> dict[str, Any]:
-    """The same on Ray's head, whichever node that is.
+    """Return the same for an actor on Ray's head, whichever node that is.
 
     A head that was lost comes back as another node. An actor bound to the id of the former one could never run again.
     """
@@ -27,7 +27,7 @@ def head_actor_options(cluster: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def _common(cluster: str, name: str) -> dict[str, Any]:
-    """`max_task_retries=0` (rule 26): a call that Ray repeats behind our back might be carried out twice."""
+    """Return options without retries by Ray (rule 26): a call that Ray repeats by itself might be carried out twice."""
     return {
         "name": name,
         "namespace": namespace(cluster),

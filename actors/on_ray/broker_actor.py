@@ -2,11 +2,11 @@
 
 What must stay true:
 - It holds a piece of its node's `raylog_broker` resource, where the node has it: an autoscaler leaves the node alone.
-- It is not restarted by Ray: `broker_fleet.py` makes it again, since only there it is known whether its node is still
-  the one that has the directory.
-- A broker that has had a directory runs in no other: a blank one is the mount point of a disk that is not there, or has
+- Ray does not restart it. `broker_fleet.py` makes it again, since only the fleet knows whether its node still has the
+  directory.
+- A broker that has had a directory runs in no other one. A blank directory is the mount point of a missing disk, or has
   forgotten what this broker promised (rule 17).
-- What keeps it from running is told to whoever asks whether it is ready, as the typed error that it was.
+- `ready` raises what keeps the broker from running, as the typed error that it was.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BrokerPost:
-    """What a broker actor is told."""
+    """The arguments of a broker actor."""
 
     cluster: str  # its name
     broker_id: int
@@ -77,17 +77,17 @@ class BrokerActor:
         return f"broker {self._post.broker_id}"
 
     async def ready(self) -> Address:
-        """Where it takes streams. What keeps it from running, where it cannot."""
+        """Return where it accepts streams, or raise what keeps it from running."""
         if self._problem is not None:
             raise self._problem
         return Address(self._post.node_id, tuple(map(str, self._broker.endpoints)))
 
     async def turn(self) -> None:
-        """Answered when both of its event loops turn."""
+        """Answer once both of its event loops run."""
         await self._core.call(asyncio.sleep(0))
 
     async def stop(self) -> None:
-        """Let all its replicas close their logs, and end."""
+        """Have all its replicas close their logs, and end."""
         if self._problem is None:
             await self._core.call(self._broker.close())
 
@@ -120,7 +120,7 @@ async def _until_over(broker: Broker) -> None:
 
 
 def _claim_directory(post: BrokerPost) -> None:
-    """Make the directory this broker's, if it is blank and may be so, and let the cluster's secrets lie in it."""
+    """Make the directory this broker's, if it is blank and may be, and write the cluster's secrets to it."""
     identity = BrokerIdentity(post.place.cluster_id, post.broker_id)
     claim = Claim(secrets.token_hex(16), post.first_voters) if post.may_claim else None
     directory = DataDirectory.open(post.directory, identity, claim=claim)

@@ -3,8 +3,8 @@
     named at the start, found on a node with the resource, or registered before ──► home (`broker_homes.py`)
     home on a living node without an actor of that name ──► actor made, at once; then after growing pauses
 
-Ray's control store says which nodes live and which actors have a name. Nothing here is durable: a new process of the
-controller learns the homes anew, from what it was told at its start, from the nodes, and from the cluster's state.
+Ray's control store says which nodes live and which actors have a name. Nothing here is durable. A new process of the
+controller learns the homes anew: from its start arguments, from the nodes, and from the cluster's state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerFleet:
-    """`later_data_dir`: where nodes with the resource that join later have their directories.
+    """The broker actors of one cluster. `later_data_dir`: the place of directories on nodes that join later.
 
     `first_voters`: of the cluster that is being formed, if it is; told to its brokers until there is a controller.
     """
@@ -87,33 +87,33 @@ class BrokerFleet:
             self._homes.learn(home)
 
     def try_again(self, homes: Iterable[BrokerHome]) -> None:
-        """Somebody waits for their brokers: what kept one from running before may have been mended."""
+        """Try again to start these brokers at once, since what kept them from running may have been mended."""
         for number in {self.broker_at(home) for home in homes} & self.problems.keys():
             del self.problems[number]
             self._backoffs.pop(number, None)
             self._not_before.pop(number, None)
 
     def learn_registered(self, brokers: Iterable[BrokerDescription]) -> None:
-        """The cluster's own word on where they were last: for those that are known from nowhere else."""
+        """Learn from the cluster's state where brokers were last, for those that are known from nowhere else."""
         for each in brokers:
             if not self._homes.knows_broker(each.broker):
                 self._homes.learn(BrokerHome(each.node_id, each.directory, each.broker))
             self._homes.bind(each.broker)
 
     def retire(self, broker_id: int) -> None:
-        """This broker is not to be made again."""
+        """Do not make this broker again."""
         self._homes.retire(broker_id)
 
     def keep(self, broker_id: int) -> None:
-        """This broker is to be made again after all."""
+        """Undo `retire`: make this broker again after all."""
         self._homes.keep(broker_id)
 
     def broker_at(self, home: BrokerHome) -> int:
-        """The number of the broker of this home; UNNUMBERED: none yet."""
+        """Return the number of the broker of this home; UNNUMBERED: none yet."""
         return self._homes.broker_at(home.node_id, home.directory)
 
     async def stop_broker(self, broker_id: int) -> None:
-        """Let it close its logs and end."""
+        """Have a broker close its logs and end."""
         try:
             actor = await _beside(partial(_find, self._cluster, broker_id))
             if actor is not None:
@@ -163,7 +163,7 @@ class BrokerFleet:
             self._homes.number(homes, first)
 
     async def _end_hanging(self, broker_id: int) -> None:
-        """A process that has been stopped, or hangs, is no broker, though Ray takes it for alive: another is made."""
+        """Kill a broker whose process is stopped or hangs, though Ray takes it for alive. Another one is made."""
         actor = await _beside(partial(_find, self._cluster, broker_id))
         if actor is None:
             return
@@ -174,7 +174,7 @@ class BrokerFleet:
             await _beside(partial(ray.kill, actor))
 
     def _search_new(self, nodes: dict[str, RayNode]) -> None:
-        """Nodes with the resource that have come, or have come back under a new id with their directories."""
+        """Search nodes with the resource that are new, or came back under a new id with their directories."""
         for node in nodes.values():
             if node.is_for_brokers and node.node_id not in self._searches and not self._homes.knows(node.node_id):
                 self._searches[node.node_id] = asyncio.ensure_future(self._search(node))
@@ -219,7 +219,7 @@ class BrokerFleet:
             self._watched[broker_id] = asyncio.ensure_future(self._until_ready(broker_id, actor))
 
     async def _until_ready(self, broker_id: int, actor: Any) -> None:
-        """Note where it is, or why it does not come up; then its actor makes room for the next attempt."""
+        """Note where a broker is, or why it does not start. In that case kill its actor, for the next attempt."""
         try:
             self.addresses[broker_id] = await asyncio.wait_for(_awaited(actor.ready.remote()), _READY_SECONDS)
         except (RayError, RaylogError, asyncio.TimeoutError) as error:
@@ -233,7 +233,7 @@ class BrokerFleet:
 
 
 def lasts(problem: RaylogError) -> bool:
-    """Whether a broker that it keeps from running will not run before a person has mended it.
+    """Return whether a broker with this problem will not run before a person has mended it.
 
     A locked directory may be that of a broker which is ending.
     """
@@ -253,14 +253,14 @@ def _problem(broker_id: int, error: BaseException) -> RaylogError:
 
 
 def broker_actors(cluster: str) -> dict[int, str]:
-    """The names of the broker actors that Ray knows and does not take for dead, by their numbers."""
+    """Return the names of the broker actors that Ray takes for alive, by their numbers."""
     ours = namespace(cluster)
     names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == ours]
     return {number: name for name in names if (number := broker_id_of(name)) is not None}
 
 
 def _find(cluster: str, broker_id: int) -> Any | None:
-    """The broker's actor; None where there is none."""
+    """Return the broker's actor; None: there is none."""
     try:
         return ray.get_actor(broker_name(broker_id), namespace=namespace(cluster))
     except ValueError:
@@ -268,7 +268,7 @@ def _find(cluster: str, broker_id: int) -> Any | None:
 
 
 def _create(post: BrokerPost, hold_resource: bool) -> Any | None:
-    """The actor; None where another one has the name already."""
+    """Make the actor and return it. None: another one has the name already."""
     resources = {BROKER_RESOURCE: _RESOURCE_PIECE} if hold_resource else {}
     options = actor_options(post.cluster, broker_name(post.broker_id), post.node_id, resources=resources)
     try:
@@ -278,7 +278,7 @@ def _create(post: BrokerPost, hold_resource: bool) -> Any | None:
 
 
 async def _beside(work: Callable[[], Any]) -> Any:
-    """Calls into Ray's control store wait for it."""
+    """Do this on another thread, since calls into Ray's control store block."""
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
 

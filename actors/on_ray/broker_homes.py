@@ -1,14 +1,14 @@
-"""Which broker belongs into which directory of which node: the decisions of `broker_fleet.py`.
+"""Decisions of `broker_fleet.py`: which broker belongs into which directory of which node.
 
     home        a data directory on a node. Its broker is known once a number has been found in it or given to it.
     wanted      a home on a living node whose broker has no actor
 
 What must stay true:
-- A directory keeps its broker for ever; a node that comes back under another id with its directory brings the same
-  broker back. The newest word about a broker's home counts.
-- A number that was read from a directory, or under which a broker has run, is bound to what that directory holds: it is
-  never given to a blank one (`may_claim`).
-- A number is given to one directory only, also if the process that gave it ends right afterwards: at formation the
+- A directory keeps its broker for ever. A node that comes back under another id with its directory brings the same
+  broker back. The newest report of a broker's home counts.
+- A number that was read from a directory, or under which a broker has run, is bound to the data of that directory. It
+  is never given to a blank one (`may_claim`).
+- A number is given to one directory only, also if the process that gave it ends right afterwards. At formation the
   numbers follow from the homes alone; later ones are written into the metadata log before they are given.
 """
 
@@ -31,7 +31,7 @@ class BrokerHome:
 
 
 def number_all(homes: Iterable[BrokerHome]) -> tuple[BrokerHome, ...]:
-    """The homes of a cluster that is being formed, each with a number of its own."""
+    """Return the homes of a cluster that is being formed, each with a number of its own."""
     listed = tuple(homes)
     taken = {home.broker_id for home in listed}
     free = (number for number in range(len(listed) + len(taken)) if number not in taken)
@@ -41,7 +41,7 @@ def number_all(homes: Iterable[BrokerHome]) -> tuple[BrokerHome, ...]:
 
 
 def first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
-    """Who votes when a cluster is formed: up to three brokers, on as many nodes as possible."""
+    """Return the first voters of a new cluster: up to three brokers, on as many nodes as possible."""
     rank: dict[str, int] = {}
     ranked = []
     for home in homes:
@@ -52,12 +52,12 @@ def first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
 
 
 def moved(homes: Iterable[BrokerHome], before: str, now: str) -> tuple[BrokerHome, ...]:
-    """The homes after the node `before` has come back under the id `now`."""
+    """Return the homes after the node `before` has come back under the id `now`."""
     return tuple(replace(home, node_id=now) if home.node_id == before else home for home in homes)
 
 
 class BrokerHomes:
-    """All homes that have been heard of."""
+    """All homes that are known."""
 
     def __init__(self) -> None:
         self._homes: dict[tuple[str, str], BrokerHome] = {}
@@ -65,7 +65,7 @@ class BrokerHomes:
         self._bound: set[int] = set()
 
     def learn(self, home: BrokerHome) -> None:
-        """A home was named or found. A number that is known is not forgotten, unless its broker was removed."""
+        """Note a home. A known number is not forgotten, unless its broker was removed."""
         place = home.node_id, home.directory
         known = self._homes.get(place)
         if known is not None and home.broker_id == UNNUMBERED and known.broker_id not in self._retired:
@@ -79,37 +79,37 @@ class BrokerHomes:
         self._homes[place] = home
 
     def bind(self, broker_id: int) -> None:
-        """Its directory has its identity."""
+        """Note that the directory of this broker holds its identity."""
         self._bound.add(broker_id)
 
     def may_claim(self, broker_id: int) -> bool:
-        """Whether its directory may be blank still."""
+        """Return whether the directory of this broker may still be blank."""
         return broker_id not in self._bound
 
     def retire(self, broker_id: int) -> None:
-        """Its broker is not to be made again."""
+        """Note that this broker is not to be made again."""
         self._retired.add(broker_id)
 
     def keep(self, broker_id: int) -> None:
-        """It is, after all."""
+        """Undo `retire`: the broker is to be made again."""
         self._retired.discard(broker_id)
 
     def unnumbered(self, living_nodes: Collection[str]) -> list[BrokerHome]:
-        """Those that have no number, and could run if they had."""
+        """Return the homes that could run if they had a number."""
         homes = self._homes.values()
         return [home for home in homes if home.broker_id == UNNUMBERED and home.node_id in living_nodes]
 
     def highest(self) -> int:
-        """Of all numbers that are known here."""
+        """Return the highest of all numbers that are known here."""
         return max((*self._retired, *(home.broker_id for home in self._homes.values())), default=UNNUMBERED)
 
     def number(self, homes: Sequence[BrokerHome], first: int) -> None:
-        """Give them the numbers from `first` on, which are theirs alone."""
+        """Give these homes the numbers from `first` on."""
         for number, home in enumerate(homes, first):
             self._homes[home.node_id, home.directory] = replace(home, broker_id=number)
 
     def copied(self, home: BrokerHome, hosts: Mapping[str, str]) -> BrokerHome | None:
-        """Where on a living node this broker has another directory; None: nowhere. `hosts` of the living nodes.
+        """Return the home of this broker on another living node; None: there is none. `hosts`: of the living nodes.
 
         A node that has come back under another id may still be taken for alive under the former one.
         """
@@ -120,7 +120,7 @@ class BrokerHomes:
         return None
 
     def broker_at(self, node_id: str, directory: str) -> int:
-        """UNNUMBERED where it has none, or is unknown."""
+        """Return the number of the broker there; UNNUMBERED: none, or unknown."""
         home = self._homes.get((node_id, directory))
         return UNNUMBERED if home is None else home.broker_id
 
@@ -131,7 +131,7 @@ class BrokerHomes:
         return bool(self._of(broker_id))
 
     def wanted(self, living_nodes: Collection[str], running: Collection[int]) -> list[BrokerHome]:
-        """Where a broker actor is missing."""
+        """Return the homes whose broker actor is missing."""
         return [
             home
             for home in self._homes.values()

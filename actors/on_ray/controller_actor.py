@@ -1,13 +1,13 @@
-"""The controller as a Ray actor, on the head node: its core, the fleet of brokers, and the door for administration.
+"""The controller as a Ray actor, on the head node: its core, the fleet of brokers, and administration.
 
     one life of the process:  fleet ──brokers──► controller core ──over (another epoch, no quorum)──► another core ──► …
 
 What must stay true:
-- Ray keeps one actor of this name, and starts it again when its process dies. It is told the same then as the first
-  time, and comes to the same numbers of brokers; so a formation that was interrupted is completed, not begun anew.
-- Where it runs it asks when it starts: a head that was lost comes back as another node of Ray, with its directories.
+- Ray keeps one actor of this name, and restarts it with the same arguments when its process dies. It then comes to the
+  same numbers of brokers. So a formation that was interrupted is completed, not begun anew.
+- It looks up its node when it starts: a head that was lost comes back as another node of Ray, with its directories.
 - A core that is over is closed before the next one begins.
-- What comes through Ray waits for the core on Ray's own event loop, never on the core's.
+- Calls that come through Ray wait for the core on Ray's own event loop, never on the core's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ControllerPost:
-    """What the controller's actor is told."""
+    """The arguments of the controller's actor."""
 
     cluster: str  # its name
     cluster_id: str
@@ -102,7 +102,7 @@ class ControllerActor:
     # --- calls through Ray ----------------------------------------------------------------------------------------
 
     async def address(self, held: ClusterSecrets) -> tuple[Address, ClusterSecrets]:
-        """Where brokers and coordinators dial it, and with what. `held`: what the process has that asks.
+        """Return where brokers and coordinators dial it, and the secrets. `held`: what the caller has.
 
         A controller that Ray has started again learns so what was changed since the first time.
         """
@@ -118,40 +118,40 @@ class ControllerActor:
         return ClusterAccess(self._post.cluster_id, held, dict(self._fleet.addresses))
 
     async def wait_until_ready(self, timeout: float) -> None:
-        """Until it serves. ClusterNotReady says what it is waiting for."""
+        """Wait until it serves. ClusterNotReady says what it is waiting for."""
         if not await _until(lambda: self._serving() is not None, timeout):
             raise self._not_ready(timeout)
 
     async def join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
-        """Have brokers in these homes, wait for them and for leaders. The partitions that can have none, and why.
+        """Start brokers in these homes, and wait for leaders. Return the partitions that can have none, and why.
 
         ClusterNotReady, or what keeps a broker from running.
         """
         return await self._core.call(self._join(homes, timeout))
 
     async def is_abandoned(self, start_id: str) -> bool:
-        """Whether the start that made this actor, and has failed, was the only one: then it may end it."""
+        """Return whether only the start that made this actor has used it. If that has failed, it may end the actor."""
         return start_id == self._post.start_id and not self._is_in_use
 
     async def admin(self, request: AdminRequest[Any], timeout: float) -> object:
-        """The answer to an administrator's request."""
+        """Return the answer to an administrator's request."""
         return await self._core.call(self._carry_out(request, timeout))
 
     async def delete_records(self, before: Mapping[tuple[str, int], int], timeout: float) -> dict[tuple[str, int], int]:
-        """As the leaders of these (topic, partition) answer it: where they begin now."""
+        """Delete records of these (topic, partition). Return where each begins now, as its leader answers."""
         return await self._core.call(self._delete_records(before, timeout))
 
     async def remove_broker(self, broker_id: int, timeout: float) -> None:
-        """Stop a broker that is drained, and forget it. UnknownBroker; BrokerInUse: it runs on."""
+        """Stop a drained broker, and forget it. UnknownBroker; BrokerInUse: it goes on running."""
         await self._core.call(self._remove_broker(broker_id, timeout))
 
     async def end_hanging(self, hanging: Hanging, timeout: float) -> None:
-        """End a transaction that hangs, where it hangs. See `hanging_transactions.end_over`."""
+        """End a hanging transaction at its partition. See `hanging_transactions.end_over`."""
         brokers = [address.nearest_to(self._node_id) for address in self._fleet.addresses.values()]
         await self._core.call(end_hanging(self._env, brokers, hanging, timeout))
 
     async def rotate_secrets(self, grace_seconds: float, timeout: float) -> None:
-        """Have new secrets, and for so long the former ones beside them. AdminTimedOut: it goes on."""
+        """Change the secrets, and keep the former ones valid for so long. AdminTimedOut: it goes on."""
         await self._core.call(self._rotate_secrets(grace_seconds, timeout))
 
     async def stop(self, timeout: float) -> None:
@@ -267,7 +267,7 @@ class ControllerActor:
         return [] if found is None else found.stuck
 
     def _are_settled(self, are_here: Callable[[], bool]) -> bool:
-        """Whether every partition is led that can be."""
+        """Return whether every partition that can have a leader has one."""
         admin = self._admin_if_serving()
         found = None if admin is None else admin.unsettled()
         return are_here() and found is not None and not found.expected
@@ -284,7 +284,7 @@ class ControllerActor:
     async def _delete_records(
         self, before: Mapping[tuple[str, int], int], timeout: float
     ) -> dict[tuple[str, int], int]:
-        """Of all or of none, as far as a controller that serves can tell; the leaders have the last word."""
+        """Raise where records may not be deleted, before any are: the leaders check again."""
         admin = self._admin_if_serving()
         if admin is not None:
             admin.check_deletable(topic for topic, _ in before)
@@ -329,7 +329,7 @@ def _was_restarted() -> bool:
 
 
 async def _until(condition: Any, timeout: float) -> bool:
-    """Whether it came true in time."""
+    """Return whether it came true in time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while not condition():

@@ -1,8 +1,8 @@
-"""Where the controller takes streams, as Ray knows it. For brokers and coordinators, which dial it.
+"""Finding the controller's address through Ray, for brokers and coordinators, which dial it.
 
-What must stay true: one question to Ray's control store is under way at a time. While the store is away, as after the
-loss of Ray's head, a question waits for minutes and cannot be taken back; a new one every few seconds would fill up all
-threads that there are.
+What must stay true: one question to Ray's control store is under way at a time. While the store is away, for example
+after the loss of Ray's head, a question waits for minutes and cannot be cancelled. A new one every few seconds would
+use up all threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIND_SECONDS: Final = 3.0
 
 
 class ControllerSearch:
-    """For a process of this node. Used on one event loop.
+    """The search of one process, on one event loop.
 
     `keys`: of that process, which may have missed that the secrets were changed; the controller is told likewise.
     """
@@ -37,7 +37,7 @@ class ControllerSearch:
         self._asking: asyncio.Future[Any] | None = None
 
     async def find(self) -> Endpoint:
-        """Asked anew each time, as it may be elsewhere now. ControllerNotReady."""
+        """Return the controller's address, asked anew each time, as it may have moved. ControllerNotReady."""
         try:
             actor = await asyncio.wait_for(asyncio.shield(self._question()), _FIND_SECONDS)
             answer = _answer(actor.address.remote(self._keys.secrets))
@@ -48,7 +48,7 @@ class ControllerSearch:
         return address.nearest_to(self._node_id)
 
     def _question(self) -> asyncio.Future[Any]:
-        """The one that is under way, or a new one."""
+        """Return the question that is under way, or a new one."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._actor)
             self._asking.add_done_callback(_retrieved)
@@ -63,6 +63,6 @@ async def _answer(reference: ray.ObjectRef[tuple[Address, ClusterSecrets]]) -> t
 
 
 def _retrieved(question: asyncio.Future[Any]) -> None:
-    """Whoever asked may have given up waiting; then nobody else looks at the error."""
+    """Look at the error, so that asyncio does not log it where the caller has given up waiting."""
     if not question.cancelled():
         question.exception()

@@ -1,7 +1,7 @@
-"""A coordinator as a Ray actor, pinned to the node of a broker. Which kind it is, the name of its core's maker says.
+"""A coordinator as a Ray actor, pinned to the node of a broker. The maker of its core decides its kind.
 
-What must stay true: the actor is never restarted by Ray; the controller alone makes a new one, under a new epoch
-(rules 25, 26). The process ends when its core has ended.
+What must stay true: Ray never restarts the actor. Only the controller makes a new one, under a new epoch (rules 25,
+26). The process ends when its core has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class CoordinatorActor:
-    """Started by `on_ray/coordinator_launcher.py`. Everything else goes over its streams."""
+    """The actor, started by `on_ray/coordinator_launcher.py`. Everything else goes over its streams."""
 
     def __init__(self, cluster: str, spec: CoordinatorSpec, place: Place, maker: str) -> None:
         outlive_others()
@@ -42,7 +42,7 @@ class CoordinatorActor:
         RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
-        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        """Never answer: the call fails when the process ends, which Ray sees within milliseconds."""
         await asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class CoordinatorActor:
 
 
 def maker_of(name: str) -> MakeCore:
-    """The function of this dotted name: the kinds of coordinators live in folders that this one must not import."""
+    """Return the function of this dotted name. Kinds of coordinators are in folders that this one must not import."""
     module, _, function = name.rpartition(".")
     make: MakeCore = getattr(import_module(module), function)
     return make

@@ -64,7 +64,7 @@ class RayCoordinatorLauncher:
             raise CoordinatorNotStarted(spec.topic, spec.partition, repr(error)) from error
 
     async def _watch(self, spec: CoordinatorSpec, actor: Any) -> None:
-        """A call that is never answered fails as soon as Ray sees the process end, or sees that it cannot begin."""
+        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin."""
         try:
             await actor.until_over.remote()
         except RayError as error:

@@ -1,13 +1,13 @@
-"""The data directories of one node's brokers, as they are found on its disk before any broker runs.
+"""The data directories of one node's brokers, as found on its disk before any broker runs.
 
     <data dir>/broker-0/   one broker's directory each (`storage.directory`), numbered from 0 on this node; the
     <data dir>/broker-1/   number is only a name, which broker it is stands in its broker.json
 
 What must stay true:
-- Nothing stays written here, and no directory that was there before is left out in silence.
-- No two directories are taken for one broker's: a copy would vote and serve with what it held when it was made.
-- A cluster that runs is not started under a second name: two controllers and two fleets would be after its brokers.
-- A formation is gone on with only where nothing was ever kept: what holds data belongs to a cluster that was formed.
+- Nothing that is written here stays, and no existing directory is left out silently.
+- Two directories are never taken for the same broker's: a copy would vote and serve with outdated data.
+- A running cluster is not started under a second name: two controllers would make its brokers.
+- A formation is continued only where no data were ever kept. Data belong to a cluster that was formed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NAME: Final = re.compile(r"broker-(\d+)")
 
 @dataclass(frozen=True)
 class FoundDirectory:
-    """A broker's directory; `cluster_id` is empty and `broker_id` −1 where it is blank, or missing."""
+    """A broker's directory. Where it is blank or missing, `cluster_id` is empty and `broker_id` −1."""
 
     path: str
     cluster_id: str = ""
@@ -64,7 +64,7 @@ class FoundDirectory:
 
 
 def find_directories(data_dir: str, brokers: int | None) -> tuple[FoundDirectory, ...]:
-    """The directories of `brokers` brokers below `data_dir`; None: of as many as there are, and at least one.
+    """Return the directories of `brokers` brokers below `data_dir`; None: of as many as exist, and at least one.
 
     BrokersLeftOut where there are more, DirectoryNotOurs, DirectoryCopied, LogDamaged.
     """
@@ -82,7 +82,7 @@ def find_directories(data_dir: str, brokers: int | None) -> tuple[FoundDirectory
 
 
 def check_no_copies(found: Iterable[tuple[str, FoundDirectory]]) -> None:
-    """Of (where, directory). DirectoryCopied where two are the same broker's."""
+    """Check pairs of (where, directory). DirectoryCopied: two are the same broker's."""
     owners: dict[tuple[str, int], str] = {}
     for where, each in found:
         other = owners.setdefault((each.cluster_id, each.broker_id), where)
@@ -91,7 +91,7 @@ def check_no_copies(found: Iterable[tuple[str, FoundDirectory]]) -> None:
 
 
 def check_runs_as(name: str, found: Iterable[tuple[str, FoundDirectory]]) -> None:
-    """Of (where, directory). ClusterRunsAlready where a process has one for a cluster of another name.
+    """Check pairs of (where, directory). ClusterRunsAlready: a process has one for a cluster of another name.
 
     A process of the same name, or one that has not said its name yet, may be ending: its lock tells in the end.
     """
@@ -101,7 +101,7 @@ def check_runs_as(name: str, found: Iterable[tuple[str, FoundDirectory]]) -> Non
 
 
 def check_writable(data_dir: str, found: Iterable[FoundDirectory]) -> None:
-    """For brokers that are sure to run on this node, in these directories below `data_dir`.
+    """Check that brokers can run on this node, in these directories below `data_dir`.
 
     DirectoryNotMade, DiskReadOnly where they could keep nothing there.
     """
@@ -112,7 +112,7 @@ def check_writable(data_dir: str, found: Iterable[FoundDirectory]) -> None:
 
 
 def _check_place(path: Path) -> None:
-    """Whether that directory is there, or could be made, and directories could be made in it."""
+    """Return whether that directory exists, or can be made, and directories can be made in it."""
     try:
         place = path
         while not place.exists() and place != place.parent:
@@ -131,7 +131,7 @@ def _check_access(path: str) -> None:
 
 
 def check_free(found: Iterable[FoundDirectory], patience: float = ENDING_SECONDS) -> None:
-    """DirectoryLocked where a process has one of them, and keeps it for longer than one does that is ending."""
+    """Raise DirectoryLocked where a process has one of them, for longer than an ending process would."""
     deadline = time.monotonic() + patience
     for each in found:
         while (holder := holder_of(each.path)) is not None:
@@ -141,7 +141,7 @@ def check_free(found: Iterable[FoundDirectory], patience: float = ENDING_SECONDS
 
 
 def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
-    """The cluster that they belong to; None where all are blank. WrongCluster where they are of several."""
+    """Return the cluster that they belong to; None: all are blank. WrongCluster: they are of several."""
     owners = {found.cluster_id: found.path for found in directories if not found.is_blank}
     if len(owners) > 1:
         first, second, *_ = owners
@@ -150,7 +150,7 @@ def cluster_of(directories: tuple[FoundDirectory, ...]) -> str | None:
 
 
 def interrupted_formation(directories: tuple[FoundDirectory, ...]) -> tuple[int, ...]:
-    """The first voters of a cluster whose directories are claimed, but whose log was never begun; empty: it is none."""
+    """Return the first voters of a formation that was interrupted before its log began; empty: there is none."""
     claimed = [found for found in directories if not found.is_blank]
     plans = {found.first_voters for found in claimed}
     if len(plans) != 1 or any(found.holds_data for found in claimed):
@@ -159,7 +159,7 @@ def interrupted_formation(directories: tuple[FoundDirectory, ...]) -> tuple[int,
 
 
 def secrets_in(directories: tuple[FoundDirectory, ...]) -> ClusterSecrets | None:
-    """The newest that lie in one of them."""
+    """Return the newest secrets in any of them; None: there are none."""
     found = filter(None, (read_secrets(each.path) for each in directories if not each.is_blank))
     return max(found, key=lambda each: each.version, default=None)
 
@@ -187,6 +187,6 @@ def _look_at(path: str) -> FoundDirectory:
 
 
 def _holds_data(path: str) -> bool:
-    """Whether more is in it than a broker leaves there that has taken part in nothing yet."""
+    """Return whether it holds more than a broker leaves there that has not taken part in anything yet."""
     names = (entry.name for entry in Path(path).iterdir())
     return any(name not in _OF_BLANK_BROKERS and not name.endswith(TEMPORARY_SUFFIX) for name in names)

@@ -1,10 +1,10 @@
-"""Who has a broker's directory open, and under which name its cluster runs: for whoever finds the directory locked.
+"""The process that has a broker's directory open, and the name under which its cluster runs.
 
     .lock    flock of the process that has the directory, and the text "pid 123 of cluster 'default'"
 
 The text is a hint for people, written by the broker's shell; the lock itself is the kernel's, and ends with its holder.
-Looking takes the lock for a moment, shared with others who look. A broker that starts in that moment is refused, and
-is started again.
+Looking takes the lock for a moment, as a shared lock. A broker that starts in that moment is refused, and is started
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNATURE: Final = re.compile(r"pid (\d+)(?: of cluster '([^']*)')?")
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a directory; `cluster` is empty, and `pid` −1, where it has not said so (yet)."""
+    """A process that has a directory. `cluster` empty, `pid` −1: it has not written them yet."""
 
     pid: int = -1
     cluster: str = ""
@@ -36,14 +36,14 @@ class Holder:
 
 
 def sign(directory: str, cluster: str) -> None:
-    """Say under which name this process runs. Its owner holds the lock. A full disk may keep it from being said."""
+    """Write under which name this process runs. The caller holds the lock. A full disk may prevent it."""
     with contextlib.suppress(OSError), open(f"{directory}/{LOCK_FILE}", "r+") as file:
         file.write(f"pid {os.getpid()} of cluster {cluster!r}\n")
         file.truncate()
 
 
 def holder_of(directory: str) -> Holder | None:
-    """Who has it; None: nobody, or it is missing."""
+    """Return the process that has it; None: no process has it, or it is missing."""
     try:
         fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # whoever opens the directory says what is wrong with it

@@ -1,7 +1,7 @@
 """Looking for brokers' directories on another node of the Ray cluster, by a short task there.
 
-Each node may have its own place for them: the variable RAYLOG_DATA_DIR in the environment that its Ray was started in.
-Where there is none, it is the path that `raylog.start` was given.
+Each node may have its own place for them: the variable RAYLOG_DATA_DIR in the environment of its Ray. Without it, the
+path that was given to `raylog.start` counts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Found:
 
 
 def search(data_dir: str, brokers: int | None = None) -> Found:
-    """What is on this machine's disk."""
+    """Return what is on this machine's disk."""
     directories = find_directories(data_dir, brokers)
     return Found(directories, secrets_in(directories))
 
 
 def search_for_brokers(data_dir: str, brokers: int | None = None) -> Found:
-    """The same, of a node that has brokers. DirectoryNotMade, DiskReadOnly where they could keep nothing."""
+    """Return the same for a node that will have brokers. DirectoryNotMade, DiskReadOnly: they could keep nothing."""
     found = search(data_dir, brokers)
     check_writable(data_dir, found.directories)
     return found
@@ -43,7 +43,7 @@ def _search_here(data_dir: str, brokers: int | None) -> Found:
 
 
 def search_node(node_id: str, data_dir: str, brokers: int | None = None) -> Any:
-    """What is on that node's disk, as a reference to wait for."""
+    """Return what is on that node's disk, as a reference to wait for."""
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
     task: Any = ray.remote(_search_here).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
     return task.remote(data_dir, brokers)

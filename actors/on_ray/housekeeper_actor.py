@@ -1,7 +1,7 @@
 """The housekeeping process of one broker as a Ray actor: see `housekeeper.py` for what it does.
 
-What must stay true: whatever it does is of no hurry. So it is the first to wait for the processor and the disk, and of
-raylog's processes it is the first that the kernel may end when memory runs out.
+What must stay true: none of its work is urgent. It waits for the processor and the disk behind all others, and the
+kernel ends it before raylog's other processes when memory runs out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class HousekeeperActor:
-    """Started by `on_ray/housekeeper_keeper.py`. Everything else goes over its streams."""
+    """The actor, started by `on_ray/housekeeper_keeper.py`. Everything else goes over its streams."""
 
     def __init__(self, spec: HousekeeperSpec, place: Place) -> None:
         self._spec = spec
@@ -42,7 +42,7 @@ class HousekeeperActor:
         RayMetrics(self._core, self._readings, {"cluster": spec.cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
-        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        """Never answer: the call fails when the process ends, which Ray sees within milliseconds."""
         await asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class HousekeeperActor:
 
 
 def give_way() -> None:
-    """Let the calling thread, and those that it starts from now on, use what the others leave over.
+    """Lower the priority of the calling thread, and of those that it starts from now on.
 
     A thread under SCHED_IDLE is interrupted as soon as any other wants to run; one that is merely nice finishes its
     turn of some milliseconds first, and Ray's workers are nearly as nice as can be anyway.

@@ -2,8 +2,8 @@
 
     no actor of that name → made → it ends → made again, after a pause that grows while it does not live long
 
-What must stay true: an actor that an earlier process of this broker has made is taken over, not made a second time: its
-name is the same, and it finds the new process of its broker where it found the old one.
+What must stay true: an actor that an earlier process of this broker has made is taken over, and not made a second time.
+It has the same name, and finds the new process of its broker at the same address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class RayHousekeeper:
-    """Of one broker, on its node."""
+    """The housekeeping process of one broker, on its node."""
 
     def __init__(
         self, cluster: str, node_id: str, spec: HousekeeperSpec, place: Place, keys: KeyRing
@@ -49,7 +49,7 @@ class RayHousekeeper:
         self._class = ray.remote(lean(HousekeeperActor))
 
     async def keep(self, is_wanted: Callable[[], bool]) -> None:
-        """For as long as it is wanted. Whoever does not want it any more also ends the process."""
+        """Keep it running for as long as it is wanted. The caller ends its process."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, Random())
         await asyncio.sleep(_FIRST_SECONDS)

@@ -1,7 +1,7 @@
-"""From the plain numbers of a core to Ray's metrics, every few seconds, on a thread of its own.
+"""Passing the numbers of a core to Ray's metrics, every few seconds, on a thread of its own.
 
-What must stay true: the core is read on its own loop, where its numbers stand still meanwhile; Ray is called on this
-thread. A core whose loop does not turn is not waited for: its numbers come the next time.
+What must stay true: the core is read on its own loop, so that its numbers belong together. Ray is called on this
+thread. A core whose loop does not run is not waited for; its numbers come the next time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ReadCall: TypeAlias = Callable[[], Iterable[Reading]]
 
 
 class RayMetrics:
-    """Begins when it is made, and ends with its process. `tags` are those of the process, the first of each metric."""
+    """Runs from when it is made until its process ends. `tags`: those of the process, the first of each metric."""
 
     def __init__(self, core: CoreThread, read: ReadCall, tags: Mapping[str, str]) -> None:
         self._core = core

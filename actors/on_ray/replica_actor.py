@@ -1,10 +1,9 @@
 """One replica as a Ray actor: a process of its own, and nothing in it but the core and the loop that it runs on.
 
 What must stay true:
-- The actor is never restarted by Ray (`max_restarts=0`): the controller alone makes a new one, under a new incarnation
-  (rule 26). It is detached and pinned to the node of its broker.
-- The process ends when its core has ended, whatever the reason, and never leaves a core behind in an actor that others
-  take for alive.
+- Ray never restarts the actor (`max_restarts=0`). Only the controller makes a new one, under a new incarnation (rule
+  26). It is detached and pinned to the node of its broker.
+- The process ends when its core has ended, whatever the reason. So no actor that others take for alive has a dead core.
 - It imports neither numpy, pandas nor pyarrow: there is one such process for every replica of every partition.
 """
 
@@ -31,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaActor:
-    """Started by `on_ray/replica_launcher.py`. Everything else goes over its streams."""
+    """The actor, started by `on_ray/replica_launcher.py`. Everything else goes over its streams."""
 
     def __init__(self, cluster: str, spec: ReplicaSpec, place: Place) -> None:
         outlive_others()
@@ -44,7 +43,7 @@ class ReplicaActor:
         RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
 
     async def until_over(self) -> None:
-        """Never answered: it fails when the process ends, which Ray sees within milliseconds."""
+        """Never answer: the call fails when the process ends, which Ray sees within milliseconds."""
         await asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ class RayReplicaLauncher:
         self._class = ray.remote(lean(ReplicaActor))
 
     async def start(self, spec: ReplicaSpec) -> None:
-        """Asks for the actor, and does not wait for its process: its broker hears of that first."""
+        """Ask Ray for the actor, without waiting for its process: its broker learns of that first."""
         try:
             actor = await asyncio.get_running_loop().run_in_executor(None, partial(self._create, spec))
         except (RayError, ValueError) as error:  # ValueError: the name is taken
@@ -52,7 +52,7 @@ class RayReplicaLauncher:
         watch.add_done_callback(self._watches.discard)
 
     def starts_at_once(self, node_id: str) -> int:
-        """Ray begins as many as the node has CPUs; others are then just being asked for, or open their logs."""
+        """Return how many processes to start at once: Ray starts as many as the node has CPUs, and others open logs."""
         node = self._nodes.get(node_id)
         return _MOST_AT_ONCE if node is None else min(_MOST_AT_ONCE, round(node.cpus) + _BEFORE_AND_AFTER)
 
@@ -65,7 +65,7 @@ class RayReplicaLauncher:
             raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, repr(error)) from error
 
     async def _watch(self, spec: ReplicaSpec, actor: Any) -> None:
-        """A call that is never answered fails as soon as Ray sees the process end, or sees that it cannot begin."""
+        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin."""
         try:
             await actor.until_over.remote()
         except RayError as error:

@@ -1,10 +1,9 @@
-"""Where Ray keeps what its control store knows, and with it what the loss of Ray's head costs.
+"""The place of the data of Ray's control store, which decides what the loss of Ray's head costs.
 
     in memory            lost with the head: the nodes end, and a cold start from the disks brings raylog back
     in Redis, on a disk  the nodes wait for the head to come back; brokers, replicas and coordinators go on meanwhile
 
-How long a process waits, it is told by a variable when it starts; what a node's Ray is started with, all processes on
-it inherit.
+A variable tells each process at its start how long to wait. All processes on a node inherit it from the node's Ray.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _MEANS: Final = {
 
 
 def control_store(environment: Mapping[str, str]) -> str:
-    """By the environment that the head's Ray was started in; in the same order as Ray looks at it."""
+    """Return it by the environment that the head's Ray was started in, in the order in which Ray looks at it."""
     if environment.get(_STORAGE) == ROCKSDB:
         return ROCKSDB
     return REDIS if environment.get(_REDIS_ADDRESS) else MEMORY
 
 
 def what_it_means(store: str) -> str:
-    """For people."""
+    """Return a description for people."""
     return _MEANS.get(store, "not known")

@@ -1,7 +1,7 @@
 """The Java that Spark on Ray runs with: the system's, if it is a Java 17, else the one from a wheel.
 
-A Ray node starts Java workers with the `java` that was on its PATH when it started, and with none if there was none
-then. So whoever starts Ray puts one there before, and it is too late afterwards.
+A Ray node starts Java workers with the `java` that was on its PATH when it started, and cannot start any if there was
+none. So it has to be put there before Ray is started.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _VERSION: Final = re.compile(r'version[ =]"?(\d+)', re.IGNORECASE)
 
 
 def spark_is_installed() -> bool:
-    """Whether the extra `spark` is."""
+    """Return whether the extra `spark` is installed."""
     return all(find_spec(name) is not None for name in _EXTRA)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The home of a Java 17: of the one on PATH, of JAVA_HOME, or of the wheel."""
+    """Return the home of a Java 17: of the one on PATH, of JAVA_HOME, or of the wheel."""
     return next((java.parent.parent for java in _candidates(environ) if major_version(java) == MAJOR), None)
 
 
 def java_of_path(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Of whatever version."""
+    """Return the home of the system's Java, of whatever version."""
     found = shutil.which("java", path=environ.get("PATH", ""))
     return Path(found).resolve() if found else None
 
 
 def major_version(java: Path) -> int | None:
-    """Of an executable `java`; None: it is none, or does not say."""
+    """Return the version of an executable `java`; None: it does not run, or does not say."""
     try:
         told = (java.parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -51,7 +51,7 @@ def major_version(java: Path) -> int | None:
 
 @contextmanager
 def java_on_path() -> Iterator[None]:
-    """What is started meanwhile finds a Java 17 first on its PATH, if there is one and the extra is installed."""
+    """Put a Java 17 first on the PATH of what is started meanwhile, if there is one and the extra is installed."""
     home = find_java() if spark_is_installed() else None
     before = os.environ.get("PATH", "")
     if home is not None:
@@ -76,7 +76,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _asked(java: Path) -> str:
-    """What it says itself: wrappers have no file `release` beside them."""
+    """Ask it for its version: wrappers have no file `release` beside them."""
     try:
         ended = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_LOOK_SECONDS, check=False

@@ -1,7 +1,7 @@
 """Finding the Ray to run on: the one that is running, or a new one on this machine.
 
 Ray leaves the address of the last cluster in a file, and removes it only on a clean stop. After a crash `ray.init()`
-would try to join a cluster that is gone, and fail. So the address is tried before it is believed.
+would try to join a cluster that is gone, and fail. So the address is tried first.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def join_or_start_ray(**settings: Any) -> str:
-    """Be connected to Ray: to the one this process has, that `RAY_ADDRESS` names, that is running, or to a new one.
+    """Connect to Ray: to that of this process, of `RAY_ADDRESS`, to a running one, or to a new one.
 
     `settings` go to `ray.init`; those that only a new Ray can have, only if there is to be one. A new one ends with
     this process. Returns the address of the cluster's control store.
@@ -66,12 +66,12 @@ def join_or_start_ray(**settings: Any) -> str:
 
 
 def is_none_to_join() -> bool:
-    """Whether `join_or_start_ray` would start one, with this machine as its only node."""
+    """Return whether `join_or_start_ray` would start a new Ray, with this machine as its only node."""
     return not (_is_connected() or named_address() or running_ray())
 
 
 def join_ray(**settings: Any) -> str:
-    """The same, but never start a new one."""
+    """Connect as `join_or_start_ray`, but never start a new Ray."""
     leave_out_worker_counts()
     if not _is_connected():
         address = named_address() or running_ray()
@@ -82,7 +82,7 @@ def join_ray(**settings: Any) -> str:
 
 
 def running_ray() -> str | None:
-    """The address of the cluster last started on this machine, by `ray start` or by raylog, if something answers."""
+    """Return the address of the cluster last started here, by `ray start` or by raylog, if something answers there."""
     for address in (_noted_by_ray(), _noted_by_raylog()):
         if address and _answers(address):
             return address
@@ -92,7 +92,7 @@ def running_ray() -> str | None:
 
 
 def address_file() -> Path:
-    """Where Ray on this machine notes its address."""
+    """Return the file in which Ray on this machine notes its address."""
     return ray_folder() / "ray_current_cluster"
 
 
@@ -104,7 +104,7 @@ def _noted_by_ray() -> str:
 
 
 def _noted_by_raylog() -> str:
-    """Ray notes what `ray start` started, and nothing of what a program did."""
+    """Return the address in Ray's note. Ray notes what `ray start` started, and not what a program did."""
     return read_note(_ADDRESS)
 
 
@@ -115,7 +115,7 @@ def _is_connected() -> bool:
 
 
 def named_address() -> str | None:
-    """What `RAY_ADDRESS` names. Left to itself Ray tries a dead address for minutes, so that is looked at first."""
+    """Join what `RAY_ADDRESS` names. Ray would try a dead address for minutes, so it is tried first."""
     named = os.environ.get("RAY_ADDRESS", "")
     if named.startswith("ray://"):
         raise RayClientRefused(named)
@@ -149,7 +149,7 @@ def _init(address: str, settings: dict[str, Any]) -> None:
 
 
 def _have_token(address: str) -> None:
-    """Of a Ray that asks for a token: RayNotAdmitted where this process has none, or another one.
+    """Check the token of this process. RayNotAdmitted: Ray asks for one, and this process has none or another one.
 
     `ray start`, and a program that starts Ray, turn tokens on by themselves and keep one for this user; whoever joins
     has to turn them on by a variable. So where that is unset, the token that lies there is tried. `ray.init` would
@@ -162,13 +162,13 @@ def _have_token(address: str) -> None:
 
 
 def tell_if_open() -> None:
-    """Of the Ray that this process has joined: say once, and loudly, that it has no tokens."""
+    """Warn once that the Ray that this process has joined has no tokens."""
     tell_if_tokens_are_off(str(ray.get_runtime_context().gcs_address))
 
 
 @contextmanager
 def one_process_at_a_time() -> Iterator[None]:
-    """Two that look for Ray at once, and find none, would start one each."""
+    """Hold a lock while looking for Ray, since two processes that find none would start one each."""
     fd = open_lock("lock")
     try:
         _lock(fd)

@@ -1,10 +1,10 @@
 """Work that has to be begun on a thread that lives as long as its process.
 
 The kernel ends the processes that Ray starts when the *thread* that started them ends (PR_SET_PDEATHSIG), not only when
-the process does. So a Ray that is started on a thread of a program, a worker of a pool say, would end with that.
+its process does. So a Ray that is started on another thread, such as a worker of a pool, would end with that thread.
 
-What must stay true: the main thread lasts by itself, and some of what Ray does at its start is done there only, so
-nothing is moved away from it.
+What must stay true: nothing is moved away from the main thread. It lasts by itself, and Ray does some of its start only
+there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def on_a_lasting_thread(work: Callable[[], _T]) -> _T:
-    """Do it on this thread if that is the main one, else on one that never ends. Raises what it raises."""
+    """Run `work` on this thread if that is the main one, else on one that never ends. Raises what `work` raises."""
     if threading.current_thread() is threading.main_thread():
         return work()
     done: Future[_T] = Future()

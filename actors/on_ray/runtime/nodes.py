@@ -1,4 +1,4 @@
-"""The nodes of the Ray cluster, as Ray tells them."""
+"""The nodes of the Ray cluster, by Ray's own list."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class RayNode:
 
 
 def living_nodes() -> tuple[RayNode, ...]:
-    """All nodes that Ray takes for alive. Asks Ray's control store: not for an event loop."""
+    """Return all nodes that Ray takes for alive. It asks Ray's control store and blocks: not for an event loop."""
     entries: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return tuple(_node(entry) for entry in entries if entry["Alive"])
 
 
 def nodes_for_brokers(nodes: Sequence[RayNode], home: str) -> tuple[RayNode, ...]:
-    """Where brokers run: on nodes with the resource, and where there is none, on the node `home`."""
+    """Return the nodes for brokers: those with the resource; without any, the node `home`."""
     marked = tuple(node for node in nodes if node.is_for_brokers)
     return marked or tuple(node for node in nodes if node.node_id == home)
 

@@ -1,10 +1,10 @@
-"""Short notes that raylog keeps on a machine for its user: which Ray a program of ours has started, and where.
+"""Short notes that raylog keeps on a machine for its user: which Ray it has started, and where.
 
-Ray's own folder is not the place: Ray has to make it itself for others to share it. The folder beside it may be open to
-everybody, so anything may lie there under a note's name.
+They are not in Ray's own folder, which Ray has to make itself so that others can share it. The folder beside it may be
+open to all users, so anything may lie there under a note's name.
 
-What must stay true: only a regular file of this user's is believed or locked. It is opened without following a link and
-without waiting, and looked at before a byte of it is read; a named pipe would wait for a writer for ever.
+What must stay true: only a regular file of this user is read or locked. It is opened without following a link and
+without waiting, and checked before it is read; a named pipe would wait for a writer for ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def ray_folder() -> Path:
-    """Where Ray on this machine keeps its sessions."""
+    """Return the folder in which Ray on this machine keeps its sessions."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
     return Path(folder) / "ray"
 
@@ -34,7 +34,7 @@ def note_path(purpose: str) -> Path:
 
 
 def read_note(purpose: str) -> str:
-    """Empty: there is none of this user's."""
+    """Return the text of a note; empty: this user has none."""
     path = note_path(purpose)
     try:
         fd = os.open(path, os.O_RDONLY | _SAFELY)
@@ -51,7 +51,7 @@ def read_note(purpose: str) -> str:
 
 
 def open_lock(purpose: str) -> int:
-    """A descriptor to lock with. DirectoryNotOurs: what lies there is not this user's."""
+    """Return a descriptor to lock with. DirectoryNotOurs: what lies there is not this user's."""
     path = note_path(purpose)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

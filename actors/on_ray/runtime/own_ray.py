@@ -1,10 +1,10 @@
-"""A Ray that runs on when the command that started it has ended, and that can be stopped without touching any other.
+"""A Ray that outlives the command that started it, and can be stopped without touching any other.
 
-`ray stop` ends every Ray of this machine. So the Ray started here carries a mark in the environment, which all of its
-processes inherit, workers and what they start included; the mark is noted, and stopping ends whoever carries it.
+`ray stop` ends every Ray of this machine. So the Ray started here has a mark in its environment, which all its
+processes inherit, with workers and their children. The mark is noted, and stopping ends all processes that have it.
 
-What must stay true: a process is signalled only through a handle that was opened before its mark was read, so a number
-that has come to mean another process does no harm.
+What must stay true: a process is signalled only through a handle that was opened before its mark was read. So a process
+id that was reused does no harm.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class OwnRay:
-    """What was noted of the Ray that was started here last."""
+    """The note about the Ray that was started here last."""
 
     address: str
     mark: str
@@ -49,7 +49,7 @@ class OwnRay:
 
 @dataclass(frozen=True)
 class RaySettings:
-    """What a new Ray is told; None: as Ray has it."""
+    """Settings of a new Ray; None: Ray's defaults."""
 
     port: int | None = None
     num_cpus: int | None = None
@@ -57,7 +57,7 @@ class RaySettings:
 
 
 def find_or_start_ray(settings: RaySettings, timeout: float = START_SECONDS) -> OwnRay | None:
-    """None: one is running, or `RAY_ADDRESS` names one. Else one is started that goes on by itself.
+    """Start a Ray that goes on by itself, and return it. None: one is running, or `RAY_ADDRESS` names one.
 
     RayNotStarted, RayUnreachable, RayClientRefused.
     """
@@ -72,7 +72,7 @@ def find_or_start_ray(settings: RaySettings, timeout: float = START_SECONDS) -> 
 
 
 def own_ray() -> OwnRay | None:
-    """The one started here that is running still, at least in part."""
+    """Return the Ray started here that still runs, at least in part."""
     text = read_note(_NOTE)
     if not text:
         return None
@@ -82,7 +82,7 @@ def own_ray() -> OwnRay | None:
 
 
 def stop_own_ray(own: OwnRay) -> list[int]:
-    """End its processes, the raylet first, which ends its workers. Returns the numbers of those that would not go."""
+    """End its processes, the raylet first, which ends its workers. Return the ids of those that did not end."""
     _signal(own.mark, signal.SIGTERM, only="raylet")
     _until_gone(own.mark, _RAYLET_SECONDS, only="raylet")
     _signal(own.mark, signal.SIGTERM)
@@ -130,7 +130,7 @@ def _arguments(settings: RaySettings) -> list[str]:
 
 
 def _free_port() -> int:
-    """Ray's own where it is free, so that other nodes find it there; else any (0)."""
+    """Return Ray's usual port where it is free, so that other nodes find it there; else any (0)."""
     with socket.socket() as probe:
         try:
             probe.bind(("", _DEFAULT_PORT))
@@ -149,7 +149,7 @@ def _last_line(output: IO[str]) -> str:
 
 
 def _carriers(mark: str, only: str = "") -> list[int]:
-    """Processes of this user that carry the mark; `only`: those of this name."""
+    """Return processes of this user that have the mark; `only`: those of this name."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [pid for pid in pids if _carries(pid, mark) and (not only or _name_of(pid) == only)]
 

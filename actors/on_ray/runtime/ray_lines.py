@@ -24,7 +24,7 @@ _STDERR: Final = 2
 
 
 def leave_out_worker_counts() -> None:
-    """Leave them out in this process, from now on."""
+    """Leave out such lines about worker processes in this process, from now on."""
     if "RAY_DEDUP_LOGS_SKIP_REGEX" not in os.environ:
         stdout_deduplicator.skip_re = _WORKER_COUNTS
 

@@ -1,10 +1,10 @@
-"""Ray's tokens: on for every Ray that raylog starts, and told of where a Ray that is joined has none.
+"""Ray's tokens: on for every Ray that raylog starts. A Ray without tokens that is joined causes a warning.
 
-Whoever reaches the ports of a Ray without tokens may run any program on it, and read what raylog keeps. Ray turns them
-on by itself only in some versions, and only for some ways to start it; so raylog says so each time (`RAY_AUTH_MODE`).
-Whoever has set that variable has decided, and is obeyed.
+Without tokens, anyone who reaches Ray's ports may run any program on it, and read what raylog keeps. Ray turns tokens
+on by itself only in some versions, and only for some ways to start it. So raylog sets `RAY_AUTH_MODE` each time. A
+value that the user has set counts.
 
-Ray reads the variable when it is imported. So a change has to be told to Ray's own settings too.
+Ray reads the variable when it is imported. So a change has to reach Ray's own settings too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _takes_strangers: list[bool] = []  # the Rays that were joined; the last is the 
 
 
 def turn_tokens_on() -> None:
-    """For a Ray that this process is about to start, and its processes. A token is made for this user if there is none.
+    """Turn tokens on for a Ray that this process is about to start. A token is made for this user if there is none.
 
     Nothing where `RAY_AUTH_MODE` says what the user wants.
     """
@@ -42,13 +42,13 @@ def turn_tokens_on() -> None:
 
 
 def show_token_if_there_is_one() -> None:
-    """From now on. Ray would do the same, and warn of it."""
+    """Use this user's token from now on. Ray would do the same, and warn."""
     if AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
         _set_mode(_ON)
 
 
 def asks_for_token(address: str) -> bool:
-    """Whether the control store there refuses this process for want of its token."""
+    """Return whether the control store there refuses this process, which has no valid token."""
     try:
         with strangers_left_out():
             GcsClient(address=address)
@@ -60,14 +60,14 @@ def asks_for_token(address: str) -> bool:
 
 
 def takes_strangers(address: str) -> bool:
-    """Whether the Ray there does, noted before this process joins it: afterwards it cannot come as one any more."""
+    """Return whether the Ray there lets strangers in. It has to be found out before this process joins it."""
     with _without_token():
         _takes_strangers.append(not asks_for_token(address))
     return _takes_strangers[-1]
 
 
 def tell_if_tokens_are_off(address: str) -> None:
-    """Say once in this process, and loudly, that the Ray that it has joined has no tokens.
+    """Warn once in this process that the Ray that it has joined has no tokens.
 
     A program that has joined it by itself has shown a token if its mode says so.
     """
@@ -83,7 +83,7 @@ def tell_if_tokens_are_off(address: str) -> None:
 
 @contextmanager
 def _without_token() -> Iterator[None]:
-    """As a stranger would come."""
+    """Try to connect as a stranger would."""
     before = os.environ.get(AUTH_MODE)
     _set_mode(_OFF)
     try:
