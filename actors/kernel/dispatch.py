@@ -12,7 +12,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
 class Dispatch(Generic[_Handler]):
-    """Handlers by the kinds of message that they take. Whoever owns it calls them, with the arguments they share."""
+    """Handlers by the kinds of message that they take. The owner of the table calls them."""
 
     __slots__ = ("_handlers",)
 

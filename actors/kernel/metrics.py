@@ -5,7 +5,7 @@
 
 To add one: define it here, yield a `Reading` of it from the `readings` of the core that knows the number (a replica's
 process, a broker, the controller, a `CoordinatorCore`), and describe it in docs/metrics.md. A core keeps plain numbers.
-It never calls Ray, and computes nothing before somebody reads.
+It never calls Ray, and computes nothing before it is read.
 
 What must stay true:
 - A counter's reading is the total since its process began. The shell computes what is new.

@@ -25,7 +25,7 @@ class Request:
     topic_id: bytes
     partition: int
     stream: Stream  # that it came over
-    correlation_id: int  # 0: one-way, nobody waits for an answer
+    correlation_id: int  # 0: one-way, no answer is awaited
     size: int
 
 

@@ -1,7 +1,7 @@
 """The event loop that a core runs on: on a thread of its own, so that it shares nothing with Ray's calls but the GIL.
 
-The core lives as long as its process, whoever called whatever through Ray and however that ended. And the process lives
-no longer than the loop (rule 34): without one it would answer nobody, and keep its successor from its files and ports.
+The core lives as long as its process, whatever becomes of calls through Ray. The process lives no longer than the loop
+(rule 34): without a loop it would answer no request, and keep its successor from its files and ports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The writing half of a stream: messages as frames, and frames onto the transport.
 
-The first frame in a turn of the event loop goes out at once, since somebody may wait for it. What follows in the same
-turn goes out together, and so do the answers to a burst of requests. Only small payloads are ever copied.
+The first frame in a turn of the event loop is sent at once, since the peer may wait for it. What follows in the same
+turn is sent together, and so are the answers to a burst of requests. Only small payloads are ever copied.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ class ControllerActor:
         controller = self._serving()
         if controller is not None:
             await controller.shutdown(timeout)
-        else:  # then nobody can tell the brokers but their own actors
+        else:  # then only their own actors can stop the brokers
             await asyncio.gather(*(self._fleet.stop_broker(broker) for broker in self._fleet.addresses))
 
 

@@ -46,7 +46,7 @@ def holder_of(directory: str) -> Holder | None:
     """Return the process that has it; None: no process has it, or it is missing."""
     try:
         fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # whoever opens the directory says what is wrong with it
+    except OSError:  # opening the directory reports what is wrong with it
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -25,7 +25,7 @@ from raylog.actors.on_ray.metrics import RayMetrics
 _NICE: Final = 19  # where there is nothing better
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}  # the system call has no name in the C library
 _OF_THIS_THREAD: Final = 1
-_LAST_OF_ALL: Final = 2 << 13 | 7  # the class of everybody, and its lowest level: the idle class might wait for ever
+_LAST_OF_ALL: Final = 2 << 13 | 7  # the default class, at its lowest level: the idle class might wait for ever
 _log = logging.getLogger(__name__)
 
 

@@ -176,7 +176,7 @@ class StandDown(Message):
     """Sent by a replica, passed on by its broker: I should not lead. Answered with Done once that is durable.
 
     Damaged: its copy is, and it leaves the ISR too (rule 14). Else its disk stays full: another one is to lead.
-    EligibleLeadersNotAvailable: nobody else could; nothing has changed.
+    EligibleLeadersNotAvailable: no other replica could lead; nothing has changed.
     """
 
     topic_id: bytes
@@ -335,10 +335,10 @@ class MarkDirectory(Message):
 @message(kind=60)
 @dataclass(frozen=True, slots=True)
 class Promise(Message):
-    """Sent by a controller that begins: obey nobody with a lower epoch from now on (rule 17)."""
+    """Sent by a controller that begins: obey no controller with a lower epoch from now on (rule 17)."""
 
     controller_epoch: int
-    controller: str  # for people: who asks
+    controller: str  # its name, for people
 
 
 @message(kind=61, version=2)

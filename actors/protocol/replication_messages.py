@@ -62,7 +62,7 @@ class Fetch(Message):
 class Fetched(Message):
     """The answer to Fetch: batches, as the payload or in a file. `diverged`: the client's last epoch ended elsewhere.
 
-    Whoever reads the file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
+    The reader of a file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
     where the first of them begins.
     """
 
@@ -177,7 +177,7 @@ class SuspectBatch(Message):
     """Sent by a reader that found a wrong CRC in the batch of `offset`: check your own copy (rule 1).
 
     Done: it is sound here, so the bytes were damaged on their way. InspectionUnderWay: ask again; another one may lead
-    by then. OnlyCopyDamaged: nobody else could lead. NO_EPOCH asks a replica in whatever role.
+    by then. OnlyCopyDamaged: no other replica could lead. NO_EPOCH asks a replica in any role.
     """
 
     leader_epoch: int

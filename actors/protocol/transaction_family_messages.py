@@ -15,8 +15,8 @@ from raylog.actors.protocol.messages import Message, message
 class InitFamily(Message):
     """Sent by a driver: take over this family. The same `holder` again is answered as the first time.
 
-    `timeout_ms`: for how long its members stay open without a word from the driver. `keep_ms`: for how long its last
-    batch is remembered once nobody uses it; −1: for ever.
+    `timeout_ms`: for how long its members stay open without a message from the driver. `keep_ms`: for how long its last
+    batch is remembered once the family is unused; −1: for ever.
     """
 
     family: str

@@ -151,9 +151,9 @@ def _init(address: str, settings: dict[str, Any]) -> None:
 def _have_token(address: str) -> None:
     """Check the token of this process. RayNotAdmitted: Ray asks for one, and this process has none or another one.
 
-    `ray start`, and a program that starts Ray, turn tokens on by themselves and keep one for this user; whoever joins
-    has to turn them on by a variable. So where that is unset, the token that lies there is tried. `ray.init` would
-    knock for 20 s and then say that it did not work.
+    `ray start`, and a program that starts Ray, turn tokens on by themselves and keep one for this user. A program that
+    joins has to turn them on by a variable. So where that is unset, the kept token is tried. `ray.init` would try for
+    20 s and then only say that it did not work.
     """
     if AUTH_MODE not in os.environ:
         show_token_if_there_is_one()

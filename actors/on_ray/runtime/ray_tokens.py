@@ -75,9 +75,9 @@ def tell_if_tokens_are_off(address: str) -> None:
     if is_open and address not in _told:
         _told.add(address)
         _log.warning(
-            "THE RAY AT %s ASKS NOBODY FOR A TOKEN. Whoever reaches its ports may run programs on it, and read and "
-            "change all that raylog keeps. Start Ray with RAY_AUTH_MODE=token on every node, or keep its ports where "
-            "only those are who may do that.", address,
+            "THE RAY AT %s ASKS NOBODY FOR A TOKEN. Anyone who reaches its ports may run programs on it, and read and "
+            "change all that raylog keeps. Start Ray with RAY_AUTH_MODE=token on every node, or close its ports to "
+            "everyone who must not do that.", address,
         )  # fmt: skip
 
 
