@@ -32,7 +32,7 @@ from raylog.errors import InvalidConfig, PeerUnreachable, SocketInUse
 
 @pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a b", "x" * 101, "ü"])
 def test_a_cluster_cannot_have_every_name(name: str) -> None:
-    with pytest.raises(InvalidConfig, match="name"):
+    with pytest.raises(InvalidConfig, match="'cluster'"):
         namespace(name)
 
 
