@@ -33,10 +33,15 @@ from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.connection.client_threads import SERVING_THREADS
 from raylog.api.connection.progress import Progress
 from raylog.api.connection.serializers import check_headers, check_timestamp, to_bytes
-from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.interceptors import Interceptors, ProducerRecord
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import RECORD_BYTES, Clocks, PartitionQueue, RecordAccumulator
+from raylog.api.producer.buffer.record_accumulator import (
+    RECORD_BYTES,
+    BufferPool,
+    Clocks,
+    PartitionQueue,
+    RecordAccumulator,
+)
 from raylog.api.producer.buffer.record_future import RecordFuture, refuse_on_serving_thread, wait_for
 from raylog.api.producer.buffer.topic_routes import LONGEST_CACHED_KEY, TopicRoutes
 from raylog.api.producer.rules.producer_batch import ProducerBatch

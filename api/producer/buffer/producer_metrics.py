@@ -5,7 +5,7 @@ Names are those of Kafka's producer metrics. Everything is counted on the event 
 
 from __future__ import annotations
 
-from raylog.api.producer.buffer.buffer_pool import BufferPool
+from raylog.api.producer.buffer.record_accumulator import BufferPool
 from raylog.api.producer.rules.producer_batch import ProducerBatch
 
 

@@ -26,9 +26,8 @@ from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetched import Item
 from raylog.api.consumer.subscription_state import SubscriptionState
-from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
-from raylog.api.producer.buffer.record_accumulator import Clocks, RecordAccumulator
+from raylog.api.producer.buffer.record_accumulator import BufferPool, Clocks, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.sending.sender import Sender

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from raylog.api.producer.buffer.buffer_pool import BufferPool
-from raylog.api.producer.buffer.record_accumulator import Clocks, PartitionQueue, RecordAccumulator
+from raylog.api.producer.buffer.record_accumulator import BufferPool, Clocks, PartitionQueue, RecordAccumulator
 from raylog.api.producer.rules.producer_batch import Columns, Outcome
 
 _LIMIT: Final = 2_000

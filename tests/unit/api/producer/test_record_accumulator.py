@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.api.producer.buffer.buffer_pool import BufferPool
 from raylog.api.producer.buffer.record_accumulator import (
     OPEN,
     PORTION,
     RECORD_BYTES,
     TELL_NOTHING,
     TELL_SEALED,
+    BufferPool,
     Clocks,
     PartitionQueue,
     RecordAccumulator,
