@@ -14,6 +14,19 @@ What must stay true:
 
 Outcomes are set on the event loop, listeners come from any thread. Neither needs a lock: `list.pop` gives each
 listener to one of the two.
+
+`BatchGrowth` is the time that an open batch waits for more records although it could be sent.
+
+On idle cores a leader answers at once. A producer that sends a batch as soon as the last one is answered then sends
+many small ones. Each costs the event loop a few hundred microseconds, in which the sending thread has to stand by, for
+they share the GIL: 490 records a batch took 1.6 µs of processor each, 3,800 take 0.9. So a batch that is being filled
+fast waits until it is worth its price.
+
+What must stay true:
+- Few records never wait: a lone `send`, and a program that sends what it has now and then.
+- Neither does a batch that somebody waits for (`ProducerBatch.hurry`), that is flushed, or whose room is wanted.
+- A batch that is no longer being filled is found out within the time that it has been open, and none waits for longer
+  than LONGEST_SECONDS.
 """
 
 from __future__ import annotations
@@ -30,6 +43,12 @@ from raylog.errors import RaylogError
 from raylog.storage.format.batch_codec import TimestampRuns, decode_batch, encode_raw
 from raylog.storage.format.columns import NULL_LENGTH, Headers, join
 from raylog.storage.format.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+
+FEW: Final = 32
+ENOUGH: Final = 4_096
+FAST: Final = 20_000  # records a second; a batch in 1 ms is then dearer than the records in it
+LONGEST_SECONDS: Final = 0.005
+SHORTEST_SECONDS: Final = 0.001  # what the loop's timers are rounded to
 
 _log = logging.getLogger(__name__)
 
@@ -255,3 +274,29 @@ def split_encoded(encoded: bytearray, codec: int) -> tuple[bytearray, bytearray]
         for part in (slice(half), slice(half, None))
     )
     return first, second
+
+
+class BatchGrowth:
+    """The growth of one partition's batches. It is asked when a batch could be sent, and again when what it said is
+    over.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._enough_bytes = batch_size // 2
+        self._opened_at = -1.0
+        self._looked_at = 0.0
+        self._records = 0
+
+    def seconds_to_wait(self, opened_at: float, records: int, size: int, now: float) -> float:
+        """0: send it."""
+        if records < FEW or records >= ENOUGH or size >= self._enough_bytes:
+            return 0.0
+        left = opened_at + LONGEST_SECONDS - now
+        if left < SHORTEST_SECONDS:
+            return 0.0
+        is_same = opened_at == self._opened_at
+        since, before = (self._looked_at, self._records) if is_same else (opened_at, 0)
+        self._opened_at, self._looked_at, self._records = opened_at, now, records
+        if records - before < FAST * (now - since):
+            return 0.0
+        return min(left, max(SHORTEST_SECONDS, now - opened_at))

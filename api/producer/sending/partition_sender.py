@@ -7,7 +7,7 @@
 
 What must stay true:
 - An open batch is left to grow while an earlier one is under way, `linger_ms` is not over, or it is being filled fast
-  (`batch_growth.py`), unless somebody waits for room in the buffer, or flushes.
+  (`producer_batch.py`), unless somebody waits for room in the buffer, or flushes.
 - After a failure there is a pause, which a change of the leader ends. Metadata is asked for, so that there is one.
 - A batch whose time is over fails, wherever it is.
 """
@@ -25,9 +25,8 @@ from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import Append, Appended, AppendTransactional
 from raylog.actors.protocol.transaction_messages import TransactionPartition
 from raylog.api.producer.buffer.record_accumulator import TELL_ALL, TELL_NOTHING, TELL_SEALED, PartitionQueue
-from raylog.api.producer.rules.batch_growth import SHORTEST_SECONDS, BatchGrowth
 from raylog.api.producer.rules.delivery import BatchPart, Delivery
-from raylog.api.producer.rules.producer_batch import Outcome, ProducerBatch, Writer
+from raylog.api.producer.rules.producer_batch import SHORTEST_SECONDS, BatchGrowth, Outcome, ProducerBatch, Writer
 from raylog.api.producer.rules.producer_transaction import ProducerTransaction
 from raylog.config import KIB
 from raylog.errors import DeliveryTimedOut, RaylogError, StreamNotOpen

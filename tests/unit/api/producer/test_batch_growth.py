@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.api.producer.buffer.record_future import RecordFuture
-from raylog.api.producer.rules.batch_growth import ENOUGH, FAST, FEW, LONGEST_SECONDS, SHORTEST_SECONDS, BatchGrowth
+from raylog.api.producer.rules.producer_batch import ENOUGH, FAST, FEW, LONGEST_SECONDS, SHORTEST_SECONDS, BatchGrowth
 from tests.unit.actors.link_world import TOPIC, LinkWorld, link_world
 from tests.unit.api.producer_world import LoopProducer, outcomes
 
