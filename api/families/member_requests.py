@@ -14,8 +14,7 @@ from typing import NamedTuple
 from raylog.actors.protocol.transaction_family_messages import FamilyJoined, JoinFamily
 from raylog.actors.transactions.rules.family import split_member
 from raylog.api.producer.rules.producer_batch import Writer
-from raylog.api.producer.sending.transaction_call import TransactionCall
-from raylog.api.producer.sending.transaction_requests import TransactionRequests
+from raylog.api.producer.sending.transaction_requests import TransactionCall, TransactionRequests
 from raylog.errors import InvalidTransactionState
 
 

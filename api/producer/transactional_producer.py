@@ -16,7 +16,7 @@ from functools import partial
 
 from raylog.api.connection.records import GroupMetadata
 from raylog.api.producer.producer_core import ProducerCore
-from raylog.api.producer.sending.transaction_offsets import GivenOffsets, Offsets
+from raylog.api.producer.sending.transaction_requests import GivenOffsets, Offsets
 from raylog.errors import RaylogError
 
 

@@ -10,8 +10,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.api.connection.group_calls import GroupCalls
 from raylog.api.connection.records import GroupMetadata
-from raylog.api.producer.sending.transaction_offsets import GivenOffsets
-from raylog.api.producer.sending.transaction_requests import TransactionRequests
+from raylog.api.producer.sending.transaction_requests import GivenOffsets, TransactionRequests
 from raylog.errors import ProducerError, RaylogError, TransactionPending
 from raylog.groups.records.messages import NO_EPOCH, FetchOffsets, OffsetsFetched
 from tests.simulator.clients.transaction_clients import Outcomes
