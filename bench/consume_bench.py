@@ -30,7 +30,7 @@ from raylog.api.connection.client_access import link_address
 from raylog.api.connection.client_runtime import client_runtime
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.consumer import Consumer
-from raylog.api.consumer.rules.record_decoding import RecordRun
+from raylog.api.consumer.rules.fetched import RecordRun
 from raylog.config import KIB, MIB
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.record_batch import check_batch, read_header

@@ -30,9 +30,18 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.rules.column_batches import ColumnBatch
 from raylog.api.consumer.rules.deserializers import Deserializer
-from raylog.api.consumer.rules.fetched import Batch, Chunk, Failed, Located, VisibleBatches
+from raylog.api.consumer.rules.fetched import (
+    Batch,
+    Chunk,
+    Failed,
+    Located,
+    Piece,
+    RecordList,
+    RecordRun,
+    VisibleBatches,
+    deserialize,
+)
 from raylog.api.consumer.rules.positions import UNKNOWN, Positions
-from raylog.api.consumer.rules.record_decoding import Piece, RecordList, RecordRun, deserialize
 from raylog.errors import BatchError, RecordUnreadable
 
 Interceptor: TypeAlias = Callable[[list[ConsumerRecord]], Sequence[ConsumerRecord]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from raylog.api.connection.records import LOG_APPEND_TIME, TopicPartition
 from raylog.api.consumer.rules.arrow_poll import to_table
 from raylog.api.consumer.rules.column_batches import ColumnBatch
-from raylog.api.consumer.rules.record_decoding import RecordRun
+from raylog.api.consumer.rules.fetched import RecordRun
 from raylog.errors import RecordUnreadable
 from raylog.storage.format.record_batch import check_batch, stamp, stamp_log_append_time
 from tests.unit.storage.batches import (

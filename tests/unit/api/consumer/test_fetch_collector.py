@@ -11,9 +11,8 @@ from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.rules import fetch_collector
 from raylog.api.consumer.rules.deserializers import Deserializer
 from raylog.api.consumer.rules.fetch_collector import FetchCollector, Interceptor
-from raylog.api.consumer.rules.fetched import Chunk, Failed, Located
+from raylog.api.consumer.rules.fetched import Chunk, Failed, Located, RecordRun
 from raylog.api.consumer.rules.positions import UNKNOWN, Positions
-from raylog.api.consumer.rules.record_decoding import RecordRun
 from raylog.errors import NoOffsetReset, NotAssigned, RecordUnreadable, UnknownTopic
 from raylog.storage.format.record_batch import read_header
 from tests.unit.api.fake_link import ModelLog
