@@ -21,7 +21,7 @@ from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.consumer import Consumer, core_of
-from raylog.api.consumer.consumer_queries import check_topics
+from raylog.api.consumer.consumer_core import check_topics
 from raylog.api.consumer.group.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.consumer.rules.column_batches import ColumnBatch
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions, ConsumerSettings

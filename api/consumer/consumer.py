@@ -14,8 +14,8 @@ from raylog.api.connection.option_help import lists_options
 from raylog.api.connection.process_bound import ProcessBound
 from raylog.api.connection.records import ConsumerRecord, OffsetAndMetadata, TopicPartition, as_partition
 from raylog.api.consumer.consumer_commits import ConsumerCommits
-from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name
-from raylog.api.consumer.consumer_queries import ConsumerQueries, check_topics
+from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name, check_topics
+from raylog.api.consumer.consumer_queries import ConsumerQueries
 from raylog.api.consumer.group.rebalance_listener import ListensToRebalances, check_listener
 from raylog.api.consumer.rules.column_batches import ColumnBatch
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions, ConsumerSettings

@@ -9,37 +9,130 @@ What must stay true:
   that was fetched, or moves a position.
 - One thread uses a consumer at a time. Only `wakeup` and `close` may come from other threads; another thread that
   polls meanwhile is refused.
+
+`FetchBuffer` is the way of what was fetched, from the loop of the clients to the one thread that polls.
+
+    fetcher ──take──► pump (a task) ──► at most two takes wait here ──► first, taken, wait (the polling thread)
+
+What must stay true:
+- Nothing that was taken is lost, however a wait ends: by data, by its time-out, by `wake`, or by Ctrl-C. An item stays
+  here until the polling thread has said that it is done with it; interrupted between, it meets the item once more.
+- Ctrl-C leaves no lock behind: the signal is a bare lock. To enter a Condition, as an Event has one, is not one step.
+- The pump stops taking while two takes wait, and goes on when one is through. Not to poll costs nothing.
+- A wait ends also when the pump has ended, and why it did is raised.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import TopicView
-from raylog.api.connection.client_access import name_of
-from raylog.api.connection.client_runtime import client_runtime
-from raylog.api.connection.records import ConsumerRecord
-from raylog.api.consumer.consumer_connection import (
-    CLOSE_SECONDS,
-    begin_fetching,
-    end_fetching,
-    join_group,
-    let_go,
-    open_link,
-)
+from raylog.api.connection.client_access import link_address, name_of
+from raylog.api.connection.client_runtime import ClientRuntime, client_runtime
+from raylog.api.connection.kafka_hints import keywords_wanted
+from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
+from raylog.api.consumer.group.group_client import GroupClient
 from raylog.api.consumer.group_subscription import GroupSubscription
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.rules.fetched import Item
 from raylog.api.consumer.subscription_state import SubscriptionState
 from raylog.errors import ConsumerClosed, ConsumerInUse, GroupRequired, WakeupError
 from raylog.groups.records.settings import check_group_id
 
 _POLLING: Final = 0  # the only key of `_polling`
+MOST_WAITING: Final = 2
+_SLICE_SECONDS: Final = 0.5  # a signal that comes just before a thread goes to sleep does not wake it up
+CLOSE_SECONDS: Final = 5.0
 _T = TypeVar("_T")
+
+
+class FetchBuffer:
+    """A buffer, made on the loop. `listener` is called, on any thread, whenever a wait ends, for other ways to wait."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.listener: Callable[[], object] | None = None
+        self._fetcher = fetcher
+        self._loop = asyncio.get_running_loop()
+        self._arrived: deque[deque[Item]] = deque()
+        self._signal = threading.Lock()  # free: there is something to look at
+        self._is_full: asyncio.Future[None] | None = None  # the pump waits
+        self._error: BaseException | None = None
+        self._pump = self._loop.create_task(self._run())
+        self._pump.add_done_callback(self._over)
+
+    # --- on the loop ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._arrived.append(deque(await self._fetcher.take()))
+            self.wake()
+            if len(self._arrived) >= MOST_WAITING:
+                await self._until_popped()
+
+    async def _until_popped(self) -> None:
+        self._is_full = self._loop.create_future()
+        if len(self._arrived) >= MOST_WAITING:  # looked at again: it may have been popped before it was said
+            await self._is_full
+        self._is_full = None
+
+    def _go_on(self) -> None:
+        if self._is_full is not None and not self._is_full.done():
+            self._is_full.set_result(None)
+
+    def _over(self, pump: asyncio.Task[None]) -> None:
+        if not pump.cancelled():
+            self._error = pump.exception()
+        self.wake()
+
+    def close(self) -> None:
+        self._pump.cancel()
+
+    # --- on the thread that polls ---------------------------------------------------------------------------------
+
+    def first(self) -> Item | None:
+        """Return the item that has come first, or nothing; without waiting."""
+        while self._arrived and not self._arrived[0]:
+            self._arrived.popleft()
+            self._let_pump_go_on()
+        if self._arrived:
+            return self._arrived[0][0]
+        if self._error is not None:
+            raise self._error
+        self._let_pump_go_on()  # once more, for an interrupt may have come between the two steps above
+        return None
+
+    def taken(self) -> None:
+        """Drop the first item, which is dealt with."""
+        self._arrived[0].popleft()
+
+    def _let_pump_go_on(self) -> None:
+        if self._is_full is not None:
+            self._loop.call_soon_threadsafe(self._go_on)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something has come, somebody wakes this thread, or some of the time is over."""
+        self._signal.acquire(timeout=min(seconds, _SLICE_SECONDS))
+
+    def expect(self) -> None:
+        """Have whatever comes from here on end the next wait. To be called before one looks at what is there."""
+        self._signal.acquire(blocking=False)
+
+    def wake(self) -> None:
+        """End a wait, also one that is about to begin. From any thread."""
+        with contextlib.suppress(RuntimeError):  # it is free already
+            self._signal.release()
+        if self.listener is not None:
+            self.listener()
 
 
 class ConsumerCore:
@@ -199,3 +292,65 @@ def as_topic_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"A topic's name is text, and not {name!r}.")
     return name
+
+
+def check_topics(topics: tuple[object, ...], client: str) -> None:
+    """Raise TypeError where a positional argument of `Consumer(…)` is not a topic, but a dictionary of options, for
+    example.
+    """
+    for topic in topics:
+        if isinstance(topic, Mapping):
+            raise TypeError(keywords_wanted(client))
+        as_topic_name(topic)
+
+
+def open_link(runtime: ClientRuntime, cluster: Any, timeout: float) -> ClusterLink:
+    """Open the link to the cluster that is meant, shared with other clients of this process."""
+    address = link_address(cluster, timeout)
+    return runtime.run(runtime.acquire_link(address), timeout)
+
+
+async def begin_fetching(link: ClusterLink, options: ConsumerOptions) -> tuple[Fetcher, FetchBuffer]:
+    fetcher = Fetcher(link, options)
+    return fetcher, FetchBuffer(fetcher)
+
+
+async def end_fetching(runtime: ClientRuntime, fetcher: Fetcher, buffer: FetchBuffer, link: ClusterLink) -> None:
+    buffer.close()
+    await fetcher.close()
+    await runtime.release_link(link)
+
+
+async def join_group(
+    runtime: ClientRuntime,
+    link: ClusterLink,
+    options: ConsumerOptions,
+    subscriptions: SubscriptionState,
+    fetcher: Fetcher,
+    buffer: FetchBuffer,
+) -> GroupSubscription:
+    def known_end(partition: TopicPartition) -> int:
+        marks = fetcher.marks.get(partition)
+        return 0 if marks is None else marks.high_watermark
+
+    group = GroupSubscription(runtime, options, subscriptions, buffer.wake)
+    client = GroupClient(link, options, group.since_poll, group.put, group.linger, known_end)
+    group.begin(client, runtime.at_exit(partial(client.close, {}, CLOSE_SECONDS)))
+    return group
+
+
+def let_go(
+    runtime: ClientRuntime, fetcher: Fetcher, buffer: FetchBuffer, link: ClusterLink, group: GroupSubscription | None
+) -> None:
+    """End what a consumer has on the loop, on whatever thread its last reference went. It waits for nothing: this may
+    be the loop itself.
+    """
+
+    async def end() -> None:
+        if group is not None:
+            group.forget()
+            await group.client.close({}, CLOSE_SECONDS)
+        await end_fetching(runtime, fetcher, buffer, link)
+
+    if runtime.is_running:
+        asyncio.run_coroutine_threadsafe(end(), runtime.loop)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset
-from raylog.api.connection.kafka_hints import keywords_wanted
 from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndTimestamp, TopicPartition, as_partition
-from raylog.api.consumer.consumer_core import ConsumerCore, as_topic_name
+from raylog.api.consumer.consumer_core import ConsumerCore
 from raylog.errors import UnknownTopic
 
 
@@ -81,13 +80,3 @@ class ConsumerQueries:
         core = self._core
         core.check_open()
         return core.runtime.run(look_up(core.link, wanted, core.options.reads_committed, core.timeout))
-
-
-def check_topics(topics: tuple[object, ...], client: str) -> None:
-    """Raise TypeError where a positional argument of `Consumer(…)` is not a topic, but a dictionary of options, for
-    example.
-    """
-    for topic in topics:
-        if isinstance(topic, Mapping):
-            raise TypeError(keywords_wanted(client))
-        as_topic_name(topic)

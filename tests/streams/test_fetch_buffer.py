@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from raylog.api.connection.client_runtime import client_runtime
-from raylog.api.consumer.fetch_buffer import MOST_WAITING, FetchBuffer
+from raylog.api.consumer.consumer_core import MOST_WAITING, FetchBuffer
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.fetched import Item, Resized
 
