@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from raylog.api.connection.records import GroupMetadata, OffsetAndMetadata, TopicPartition, as_partition
 from raylog.api.consumer.consumer_core import ConsumerCore
-from raylog.api.consumer.group_subscription import CommitCallback
+from raylog.api.consumer.group_commits import CommitCallback
 
 Offset: TypeAlias = "int | OffsetAndMetadata"
 
@@ -28,14 +28,14 @@ class ConsumerCommits:
         """
         given = None if offsets is None else _to_commit(offsets)
         core = self._core
-        core.in_group("commit").commit(given, core.timeout if timeout_ms is None else timeout_ms / 1000)
+        core.in_group("commit").commits.commit(given, core.timeout if timeout_ms is None else timeout_ms / 1000)
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, Offset] | None = None, callback: CommitCallback | None = None
     ) -> Future[None]:
         """Commit `offsets` without waiting; see `commit`. A later poll calls `callback(offsets, error or None)`."""
         given = None if offsets is None else _to_commit(offsets)
-        return self._core.in_group("commit_async").commit_async(given, callback)
+        return self._core.in_group("commit_async").commits.commit_async(given, callback)
 
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
@@ -55,7 +55,7 @@ class ConsumerCommits:
         """Return `committed` of many `partitions` at once. GroupRequestTimedOut: not within `timeout_ms`."""
         core = self._core
         seconds = core.timeout if timeout_ms is None else timeout_ms / 1000
-        return core.in_group("committed").committed(list(map(as_partition, partitions)), seconds)
+        return core.in_group("committed").commits.committed(list(map(as_partition, partitions)), seconds)
 
     def group_metadata(self) -> GroupMetadata:
         """Return this consumer's place in its group at present, for commits within a transaction."""

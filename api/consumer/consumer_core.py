@@ -42,7 +42,7 @@ from raylog.api.connection.kafka_hints import keywords_wanted
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.group.group_client import GroupClient
-from raylog.api.consumer.group_subscription import GroupSubscription
+from raylog.api.consumer.group_subscription import GroupInbox, GroupSubscription
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetched import Item
 from raylog.api.consumer.subscription_state import SubscriptionState
@@ -333,10 +333,10 @@ async def join_group(
         marks = fetcher.marks.get(partition)
         return 0 if marks is None else marks.high_watermark
 
-    group = GroupSubscription(runtime, options, subscriptions, buffer.wake)
-    client = GroupClient(link, options, group.since_poll, group.put, group.linger, known_end)
-    group.begin(client, runtime.at_exit(partial(client.close, {}, CLOSE_SECONDS)))
-    return group
+    inbox = GroupInbox(subscriptions, buffer.wake)
+    client = GroupClient(link, options, inbox.since_poll, inbox.put, inbox.linger, known_end)
+    forget = runtime.at_exit(partial(client.close, {}, CLOSE_SECONDS))
+    return GroupSubscription(runtime, options, subscriptions, inbox, client, forget)
 
 
 def let_go(
