@@ -1,4 +1,4 @@
-"""What a cluster's administrators ask of the controller: one frozen request for each call, with the type of its answer.
+"""The requests of administrators to the controller: one frozen request for each call, with the type of its answer.
 
     api: Cluster.delete_topic ──DeleteTopic──► ControllerCalls ──Ray──► ControllerActor.admin ──► admin_calls.carry_out
 

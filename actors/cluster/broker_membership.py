@@ -77,7 +77,7 @@ def allocate_broker_ids(state: ClusterState, count: int, above: int) -> tuple[in
 
 
 def replicas_not_running(state: ClusterState, request: RegisterBroker) -> list[ReplicaLoss]:
-    """This broker's registered replicas that it does not name, or only as an older process than the registered one."""
+    """The registered replicas of this broker that it does not name, or only as a process before the registered one."""
     running = {(report.topic_id, report.partition): report.incarnation for report in request.replicas}
     lost: list[ReplicaLoss] = []
     for partition in state.partitions_on(request.broker_id):
@@ -98,7 +98,9 @@ def check_broker_epoch(state: ClusterState, broker_id: int, epoch: int) -> Broke
 
 
 def fence_broker(state: ClusterState, live: Liveness, broker_id: int, reason: str) -> list[Message]:
-    """Out of every ISR, and new leaders for what it led (rule 4), in one batch; none where it is fenced. UnknownBroker.
+    """Take a broker out of every ISR, and elect leaders for what it led (rule 4), in one batch, unless it is fenced.
+
+    UnknownBroker.
 
     `live` should know of all leases that are over, so that none of those brokers is elected.
     """

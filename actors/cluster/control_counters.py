@@ -1,4 +1,4 @@
-"""What a controller has decided so far, counted, and how its partitions are, read from the state when asked."""
+"""Counts of what a controller has decided so far, and figures of its partitions, read from the state when asked."""
 
 from __future__ import annotations
 

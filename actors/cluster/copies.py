@@ -114,7 +114,7 @@ def copies_of(
 
 
 def what_is_lost(copies: PartitionCopies, chosen: CopyDescription) -> str:
-    """In words, what is lost if this copy leads."""
+    """Say in words what is lost if this copy leads."""
     others = [each for each in copies.copies if each is not chosen and each.log_end_offset > chosen.log_end_offset]
     largest = max(others, key=lambda each: each.log_end_offset, default=None)
     unseen = [f"broker {broker}" for broker in copies.unreachable]

@@ -29,7 +29,7 @@ Marks: TypeAlias = Mapping[ReplicaKey, ReplicaMarks]
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What brokers have told last; entries may be missing."""
+    """The last reports of the brokers; entries may be missing."""
 
     marks: Marks = field(default_factory=dict)
     disks: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by broker: free and total bytes
@@ -276,7 +276,7 @@ def _is_registered(reports: Reports, broker_id: int) -> bool:
 
 
 def _marks(state: ClusterState, reports: Reports, partition: PartitionState, broker: int) -> ReplicaMarks | None:
-    """What the present process of this replica told last."""
+    """The last report of the present process of this replica."""
     marks = reports.marks.get(ReplicaKey(*partition.id, broker))
     if marks is None or marks.incarnation != state.incarnation(*partition.id, broker):
         return None

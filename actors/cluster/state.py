@@ -62,7 +62,7 @@ NOT_REGISTERED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What is alive just now, as far as the controller can tell; the part of its knowledge that is in no record.
+    """The brokers and replicas that are alive, as far as the controller can tell. This knowledge is in no record.
 
     `brokers` have a lease. `replicas` are the processes that are registered and run, with their incarnations. `full`
     are brokers whose disks take nothing more. All are read, never changed, so the caller may pass what it keeps up to
@@ -199,7 +199,7 @@ class ClusterState:
         return self.topics[state.topic_id].config
 
     def min_insync(self, state: PartitionState) -> int:
-        """What `min.insync.replicas` is for this partition. Replicas being added do not raise it yet."""
+        """The `min.insync.replicas` of this partition. Replicas being added do not raise it yet."""
         return self.config_of(state).min_insync(len(state.original))
 
     def incarnation(self, topic_id: bytes, partition: int, broker_id: int) -> int:

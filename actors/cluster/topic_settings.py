@@ -51,7 +51,7 @@ def check_min_insync(config: TopicConfig, replicas: int) -> None:
 
 
 def settings_of(config: TopicConfig) -> tuple[Setting, ...]:
-    """What differs from the defaults, as it is recorded."""
+    """The settings that differ from the defaults, as they are recorded."""
     return tuple(sorted((name, _text(value)) for name, value in config.overrides().items()))
 
 

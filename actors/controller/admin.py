@@ -1,4 +1,4 @@
-"""What people ask of the controller: topics, partitions, brokers; changing them and looking at them.
+"""The requests of people to the controller: changing topics, partitions and brokers, and looking at them.
 
 All that is refused is refused by the modules that decide, before anything is changed. What must stay true:
 - Each call ends within its time: done, refused with a typed error, or AdminTimedOut, and then it may still happen.
@@ -120,7 +120,7 @@ class ControllerAdmin(CopyRecovery):
         return self.describe_topic(topic)
 
     async def delete_topic(self, topic: str, *, internal: bool = False, timeout: float = ADMIN_SECONDS) -> None:
-        """Its name is free at once; its data is removed by and by. UnknownTopic."""
+        """Delete a topic. The name is free at once; its data is removed by and by. UnknownTopic."""
         records = delete_topic(self._changes.state, topic, internal=internal)
         await self._make(records, timeout, f"deleting topic {topic!r}")
 

@@ -87,7 +87,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReignMeans(NamedTuple):
-    """What the reigns of one controller have in common."""
+    """The means that all reigns of one controller have in common."""
 
     env: Environment
     tasks: BackgroundTasks
@@ -260,7 +260,7 @@ class Controller:
         return await self.reign.writer.recover(self._reachable, timeout=timeout)
 
     async def _dial_brokers(self) -> None:
-        """Again and again, until the log is recovered; from then on brokers find their controller."""
+        """Dial brokers again and again, until the log is recovered; from then on brokers find their controller."""
         under_way: dict[int, None] = {}
         while True:
             try:
@@ -307,7 +307,7 @@ class Controller:
         await self.reign.rotation.rotate(grace_seconds, timeout)
 
     def readings(self) -> Iterator[Reading]:
-        """Its metrics, while it serves."""
+        """The metrics of a controller, while it serves."""
         if self._is_serving:
             yield from self.reign.changes.counters.readings()
             yield from cluster_readings(self.reign.changes.state, self.reign.changes.live)

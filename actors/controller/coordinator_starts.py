@@ -206,7 +206,7 @@ class CoordinatorSupervisor:
         self._trouble.pop(key, None)
 
     async def _until_led(self, key: PartitionId) -> None:
-        """Without a leader it could not even claim its partition, and its process would only delay the replicas'."""
+        """Wait for a leader: without one a coordinator can claim nothing, and only delays the replicas' processes."""
         while self._is_wanted(key) and self._changes.state.partitions[key].leader == NO_LEADER:
             await self._changes.until(lambda: self._is_led_or_unwanted(key), _LOOK_SECONDS)
 
@@ -296,4 +296,4 @@ class CoordinatorLauncher(Protocol):
         """Returns when the process was asked to start. CoordinatorNotStarted: it was not, and will not be."""
 
     async def stop(self, spec: CoordinatorSpec) -> None:
-        """This process is not wanted any more: never start it, or end it. Nothing where there is none."""
+        """End a process that is not wanted any more, or never start it. Do nothing where there is none."""

@@ -387,4 +387,4 @@ class ReplicaLauncher(Protocol):
         """The number of processes that are best under way on that node: beyond that they wait there, in no order."""
 
     async def stop(self, spec: ReplicaSpec) -> None:
-        """This process is not wanted any more: never start it, or end it. Nothing where there is none."""
+        """End a process that is not wanted any more, or never start it. Do nothing where there is none."""

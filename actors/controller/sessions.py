@@ -152,7 +152,7 @@ class BrokerSessions:
         return None
 
     async def propose_isr(self, proposal: ProposeIsr, stream: Stream) -> Response | None:
-        """What `isr_changes.propose_isr` raises; StaleBrokerEpoch where it is not the leader's own broker that asks."""
+        """Raises what `isr_changes.propose_isr` does; StaleBrokerEpoch where another broker than the leader's asks."""
         session = self._by_stream.get(stream)
         if session is None or session.broker_id != proposal.leader:
             raise StaleBrokerEpoch(proposal.leader, _NO_BROKER, _NO_BROKER)
@@ -162,7 +162,7 @@ class BrokerSessions:
         return None
 
     async def stand_down(self, asked: StandDown, stream: Stream) -> Response | None:
-        """What `standing_down.stand_down` raises; StaleBrokerEpoch where another broker than the replica's asks."""
+        """Raises what `standing_down.stand_down` does; StaleBrokerEpoch where it is another broker's replica."""
         session = self._by_stream.get(stream)
         if session is None or session.broker_id != asked.broker:
             raise StaleBrokerEpoch(asked.broker, _NO_BROKER, _NO_BROKER)

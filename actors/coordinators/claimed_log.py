@@ -165,7 +165,7 @@ class CoordinatorLog:
         await asyncio.sleep(_PAUSE_SECONDS)
 
     def cannot_read(self, offset: int, error: FrameInvalid | MessageUnknown) -> None:
-        """What was replayed from there is left out, unless a later raylog wrote it: CoordinatorRecordUnknown."""
+        """Leave out what was replayed from there, unless a later raylog wrote it: CoordinatorRecordUnknown."""
         if isinstance(error, MessageUnknown):
             raise CoordinatorRecordUnknown(self._topic, self._partition, offset, error.kind, error.version) from error
         self._strays += 1
@@ -214,12 +214,12 @@ class CoordinatorLog:
         await self.append([claim_entry(self._epoch)])
 
     def give_up(self, reason: BaseException) -> None:
-        """Its owner cannot go on."""
+        """End the log: its owner cannot go on."""
         _log.error("The coordinator of %s-%d ends: %r", self._topic, self._partition, reason)
         self._end(self._stopped())
 
     async def close(self) -> None:
-        """What is under way is left to its fate."""
+        """End the log. The outcome of what is under way stays unknown."""
         self._end(self._stopped())
         if self._writing is not None:
             self._writing.cancel()
@@ -238,7 +238,7 @@ class CoordinatorLog:
                     each.done.set_result(None)
 
     async def _next(self) -> list[_Submitted]:
-        """What goes into one batch; nothing: it was idle for so long that it has to claim again."""
+        """Wait for what goes into the next batch. Nothing: it was idle for so long that it has to claim again."""
         if not self._has_work.is_set():
             idle = self._loop.call_later(_CLAIM_AGAIN_SECONDS, self._has_work.set)
             try:

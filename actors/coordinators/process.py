@@ -57,7 +57,7 @@ class CoordinatorCore(Protocol):
     async def close(self) -> None: ...
 
     def readings(self) -> Iterable[Reading]:
-        """Its metrics."""
+        """The metrics of a coordinator."""
 
 
 MakeCore: TypeAlias = Callable[[Environment, CoordinatorSpec, CoordinatorLog, ClusterLink], CoordinatorCore]

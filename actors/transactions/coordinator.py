@@ -4,8 +4,8 @@
                                         └─ prepared ──► `TransactionMarkers` ──► complete ──► answers
 
 What must stay true:
-- Decisions rest on all that was appended before them; nothing of one gets out before it is committed. Where that fails
-  this coordinator is over, and its state with it.
+- Decisions rest on all that was appended before them; nothing of one gets out before it is committed. If an append
+  fails, this coordinator is over, and its state with it.
 - PREPARE is committed before the first marker is sent, and markers are sent until all are acknowledged (rule 21). The
   transactions that an earlier coordinator has prepared are finished by the next.
 - A partition is sent no marker only where its topic is gone for good, by the controller's word. That a broker does not
@@ -249,7 +249,7 @@ class TransactionCoordinator:
             self._ending[record.transactional_id] = self._loop.create_future()
 
     def follow_up(self, record: TransactionRecord) -> None:
-        """What a committed record asks for: its markers, or an eye on its time."""
+        """Do what a committed record asks for: send its markers, or watch its time."""
         name = record.transactional_id
         deadline = self._deadlines.pop(name, None)
         if deadline is not None:

@@ -75,7 +75,7 @@ class GroupCommits:
     def committed(
         self, partitions: Iterable[TopicPartition], seconds: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed last for these; None: nothing."""
+        """The offsets that the group has committed last for these; None: there is none."""
         return self._runtime.run(self._offsets.committed(partitions, seconds))
 
     # --- with each poll -------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class GroupCommits:
                 self.commit_async(unsaved, self._warn("is given up without a commit"))
 
     def at_end(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What leaving the group has to commit: with `enable_auto_commit`, all that is not committed."""
+        """The offsets that leaving the group has to commit: with `enable_auto_commit`, all that are not committed."""
         return self._unsaved() if self._options.enable_auto_commit else {}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -122,7 +122,7 @@ class GroupCommits:
     # --- within ---------------------------------------------------------------------------------------------------
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the program has read each partition."""
+        """The offset up to which the program has read each partition."""
         collector = self._subscriptions.collector
         found = {}
         for partition in self._subscriptions.positions:
@@ -163,7 +163,7 @@ class GroupCommits:
 
 
 def shown(partitions: Collection[TopicPartition]) -> str:
-    """For log lines: the first of these."""
+    """The first of these, for log lines."""
     names = sorted(map(str, partitions))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more if names else "nothing"

@@ -1,4 +1,4 @@
-"""Which replicas hold all that was acknowledged: the ISR, and those that left it while it was too small, the ELR.
+"""The replicas that hold all that was acknowledged: the ISR, and those that left it while it was too small, the ELR.
 
 An acknowledgement under acks=all, and any move of the high watermark, needs a recorded ISR of `min.insync.replicas`
 members, all of which hold the record (rules 3, 4, 7). So:
@@ -44,7 +44,7 @@ class PartitionFacts:
     replaced: frozenset[int] = frozenset()  # alive, but as a process that holds no office yet
 
     def minimum(self, partition: PartitionState) -> int:
-        """What `min.insync.replicas` is for it. Replicas being added do not raise it yet."""
+        """The `min.insync.replicas` of the partition. Replicas being added do not raise it yet."""
         return self.config.min_insync(len(partition.original))
 
 

@@ -1,4 +1,4 @@
-"""Which replica leads a partition (rules 6, 7), and how every decision about a partition ends: `settle`.
+"""The choice of a partition's leader (rules 6, 7), and the end of every decision about a partition: `settle`.
 
 The leader is looked for in this order, in each case in the order of the replicas, those on draining brokers last:
 

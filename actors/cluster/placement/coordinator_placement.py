@@ -37,7 +37,7 @@ def place_coordinator(state: ClusterState, live: Liveness, partition: PartitionI
 
 
 def coordinator_reported(state: ClusterState, beat: CoordinatorHeartbeat) -> list[Message]:
-    """What follows from its report: nothing, or that it serves. StaleCoordinator: another one was placed since."""
+    """The records of a report: none, or that it serves. StaleCoordinator: another one was placed since."""
     partition = beat.topic_id, beat.partition
     placed = state.coordinators.get(partition)
     if placed is None or placed.epoch != beat.epoch:
@@ -49,7 +49,7 @@ def coordinator_reported(state: ClusterState, beat: CoordinatorHeartbeat) -> lis
 
 
 def _site(state: ClusterState, live: Liveness, partition: PartitionId) -> int:
-    """Beside the leader of its partition, every append goes there; else where the fewest coordinators are."""
+    """The broker of its partition's leader, where every append goes; else one with the fewest coordinators."""
     usable = [each for each in sorted(state.brokers) if state.is_usable(each, live)]
     usable = usable or [each for each in sorted(state.brokers) if each in live.brokers]
     if not usable:

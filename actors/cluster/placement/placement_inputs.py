@@ -1,4 +1,4 @@
-"""What placement needs, taken from the state of the cluster."""
+"""The facts that placement needs, taken from the state of the cluster."""
 
 from __future__ import annotations
 
