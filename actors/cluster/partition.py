@@ -22,6 +22,7 @@ What must stay true:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -96,6 +97,33 @@ class PartitionState:
         """Whether there is no leader, and will be none before a person decides (or the topic's own setting does)."""
         is_led = self.leader != NO_LEADER or self.never_led
         return not (is_led or self.last_members or self.doubtful)
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        isr, elr, replicas = set(self.isr), set(self.elr), set(self.replicas)
+        doubtful = set(self.doubtful_brokers)
+        if len(replicas) != len(self.replicas):
+            yield f"a broker is twice among the replicas {self.replicas}"
+        if not isr | elr | doubtful <= replicas:
+            yield f"ISR {self.isr}, ELR {self.elr} and doubtful {sorted(doubtful)} are not all among {self.replicas}"
+        if isr & elr or (isr | elr) & doubtful:
+            yield f"ISR {self.isr}, ELR {self.elr} and doubtful {sorted(doubtful)} share a member"
+        if not set(self.adding) <= set(self.target) <= replicas:
+            yield f"adding {self.adding}, target {self.target}, replicas {self.replicas} are not each in the next"
+        if self.leader == NO_LEADER:
+            if not (isr or self.doubtful or self.lost):
+                yield "the ISR is empty, and nobody is doubtful or lost"
+        elif self.leader not in isr or self.lost or self.never_led:
+            yield f"{self.leader} leads in epoch {self.leader_epoch}; ISR {self.isr}, lost {self.lost}"
+
+    def broken_since(self, before: PartitionState) -> Iterator[str]:
+        """Say in words what contradicts the top of this file in the changes from an earlier state to this one."""
+        if self != before and self.partition_epoch <= before.partition_epoch:
+            yield f"the partition epoch was {before.partition_epoch} and is {self.partition_epoch} after a change"
+        if self.leader_epoch < before.leader_epoch:
+            yield f"the leader epoch went back from {before.leader_epoch} to {self.leader_epoch}"
+        if self.leader_epoch == before.leader_epoch and self.leader != before.leader:
+            yield f"in epoch {self.leader_epoch} the leader was {before.leader} and is {self.leader}"
 
     @classmethod
     def of_record(cls, record: PartitionChanged) -> PartitionState:

@@ -221,6 +221,28 @@ class ClusterState:
             brokers, {key: each.incarnation for key, each in self.replicas.items() if each.broker_id in brokers}
         )
 
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file, and each partition's."""
+        by_broker: dict[int, set[PartitionId]] = {}
+        for key, partition in self.partitions.items():
+            for broken in partition.broken_invariants():
+                yield f"{self.topics[key[0]].name}-{key[1]}: {broken}"
+            for broker in partition.replicas:
+                by_broker.setdefault(broker, set()).add(key)
+        if self._by_broker != by_broker:
+            yield f"the index by broker is {self._by_broker}, and should be {by_broker}"
+        if self._reassigning != {key for key, each in self.partitions.items() if each.is_reassigning}:
+            yield f"{self._reassigning} are listed as being reassigned"
+        if self._ids != {topic.name: topic.id for topic in self.topics.values()}:
+            yield f"the index by name is {self._ids}"
+        if sum(topic.partitions for topic in self.topics.values()) != len(self.partitions):
+            yield f"there are {len(self.partitions)} partitions, and the topics count others"
+        for replica in self.replicas:
+            if replica.partition_id not in by_broker.get(replica.broker_id, ()):
+                yield f"{replica} is registered, and the partition has no replica there"
+        if self.brokers and max(self.brokers) >= self.next_broker_id:
+            yield f"the next broker is to be {self.next_broker_id}, and {max(self.brokers)} is there"
+
     # --- folding --------------------------------------------------------------------------------------------------
 
     def apply(self, record: Message, offset: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster.control_counters import ControlCounters
@@ -80,6 +80,15 @@ class ClusterChanges:
         believed = self.state.believed_live()
         self._brokers |= believed.brokers
         self._replicas |= believed.replicas
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file: the place of the state in the log, and who is alive."""
+        yield from self._writer.broken_invariants()
+        if self._fold.version > self._writer.tail.end_offset:
+            yield f"the state stands at {self._fold.version}, the log ends at {self._writer.tail.end_offset}"
+        strangers = [key for key in self._replicas if key.broker_id not in self._brokers]
+        if strangers:
+            yield f"{strangers} are taken for alive, and their brokers are not"
 
     # --- what is alive --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from raylog.actors.kernel.environment import Environment
@@ -293,6 +294,20 @@ class MetadataWriter:
             feed.wake()
 
     # --- ending ---------------------------------------------------------------------------------------------------
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        ends = [each.end_offset for each in self._uncommitted]
+        if self._ended is not None:
+            if ends:
+                yield f"it has ended, and the changes up to {ends} wait to be committed"
+            return
+        if not all(before < after for before, after in pairwise([self.version, *ends])):
+            yield f"committed up to {self.version}; what waits ends at {ends}"
+        if max(self.version, *ends, 0) > self._tail.end_offset:
+            yield f"committed up to {self.version}, waiting up to {ends}; the log ends at {self._tail.end_offset}"
+        if self._uncommitted_bytes != sum(each.size for each in self._uncommitted):
+            yield f"{self._uncommitted_bytes} bytes are counted as uncommitted"
 
     def fence(self, epoch: int) -> None:
         """From a feed: this higher epoch has been promised."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -317,6 +317,22 @@ class LeaderRole:
                 raise LeadershipLost(name.topic, name.partition, self.epoch)
             await asyncio.sleep(min(left, _TELL_AGAIN_SECONDS))
         return Response(RecordsDeleted(start))
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file, or of those that it uses. The log is online."""
+        if self._ended:
+            if len(self._appends) or self.reads.waiting:
+                yield f"{len(self._appends)} appends and {self.reads.waiting} fetches wait at a replica that led"
+            return
+        if not self._leadership.recorded.leader_epoch == self.epoch == self._log.epochs.latest:
+            recorded, written = self._leadership.recorded.leader_epoch, self._log.epochs.latest
+            yield f"it leads in epoch {self.epoch}; recorded is {recorded}, written down is {written}"
+        yield from self._leadership.broken_invariants()
+        yield from self._appends.broken_invariants(self._marks.high_watermark)
+
+    def may_stand_at(self, high_watermark: int) -> bool:
+        """Whether the high watermark may have moved there just now (rule 3)."""
+        return self._leadership.is_covered(high_watermark, self._hosted.counted_end)
 
     # --- ending ---
 

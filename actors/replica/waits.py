@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from typing import Final
@@ -86,6 +86,13 @@ class AppendWaits:
         if waiting.deadline_ms < self._timer_at_ms:
             self._look_at(waiting.deadline_ms, timeout_ms)
         return waiting.owed
+
+    def broken_invariants(self, high_watermark: int) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        if self._heap and self._heap[0].end_offset <= high_watermark:
+            yield f"an append up to {self._heap[0].end_offset} waits, and the high watermark is {high_watermark}"
+        if self._bytes < 0 or (not self._heap and self._bytes):
+            yield f"{self._bytes} bytes are counted as waiting, of {len(self._heap)} appends"
 
     def release(self, high_watermark: int) -> None:
         """Answer all that the high watermark has passed."""

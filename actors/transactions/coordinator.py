@@ -62,6 +62,7 @@ from raylog.actors.transactions.rules.transaction import (
     aborted_by_operator,
     add_group,
     add_partition,
+    broken_invariants,
     completed,
     end_transaction,
     identity_in_use,
@@ -155,6 +156,19 @@ class TransactionCoordinator:
         phases = Counter(record.phase for record in self._known.values())
         for phase in Phase:
             yield Reading(TRANSACTIONS, (self._partition, phase.name.lower()), phases[phase])
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file, once `start` is over."""
+        for name, record in self._known.items():
+            for broken in broken_invariants(record):
+                yield f"{name}: {broken}"
+            if name != record.transactional_id or Phase(record.phase).is_prepared != (name in self._ending):
+                ending = "is" if name in self._ending else "is not"
+                yield f"{record.transactional_id}, kept as {name}, {Phase(record.phase).name}, {ending} being ended"
+            if record.producer_id in self._fresh:
+                yield f"{name} has producer id {record.producer_id}, which nobody should have yet"
+        if not self._ending.keys() <= self._known.keys():
+            yield f"{list(self._ending)} are being ended, and are not all known"
 
     async def close(self) -> None:
         self._timers.close()

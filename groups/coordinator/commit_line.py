@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,14 @@ class CommitLine:
     def last_ticket(self) -> int:
         """The ticket of all that was added until now."""
         return self._open.number - (not self._open.records)
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        if self._error_for is not None:
+            return
+        numbers = [batch.number for batch in (*self._batches, self._open)]
+        if numbers != list(range(self.committed_until + 1, self._open.number + 1)):
+            yield f"committed up to batch {self.committed_until}; the batches after it are {numbers}"
 
     async def committed(self, ticket: int, group: str) -> None:
         """Raises GroupRequestTimedOut; or whatever the line has failed with."""

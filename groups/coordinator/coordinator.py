@@ -123,6 +123,12 @@ class GroupCoordinator:
         """Yield for each group how many members it has."""
         return ((group.group_id, len(group.members)) for group in self._shard.state.groups.values())
 
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the tops of the files that this is made of."""
+        if self.is_serving:
+            yield from self._shard.state.broken_invariants()
+            yield from self._line.broken_invariants()
+
     # --- its life -------------------------------------------------------------------------------------------------
 
     async def run(self) -> BaseException:

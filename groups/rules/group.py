@@ -14,7 +14,7 @@ under "heard", is lost with the coordinator and begins anew with the next.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -131,6 +131,29 @@ class Group:
             return ASSIGNING
         return STABLE if all(map(self.is_stable, self.members.values())) else RECONCILING
 
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file. The group was loaded whole."""
+        rights = [
+            (partition, member.member_id)
+            for member in self.members.values()
+            for partition in (*member.assigned, *member.revoking)
+        ]
+        if len(rights) != len(self.owners) or dict(rights) != self.owners:
+            yield f"members have the right to commit {rights}, and the owners are {self.owners}"
+        for member in self.members.values():
+            if not self.target_epoch <= self.epoch >= member.epoch >= member.previous_epoch:
+                yield (
+                    f"{member.member_id}: epoch {member.epoch} after {member.previous_epoch}; "
+                    f"target epoch {self.target_epoch}, group epoch {self.epoch}"
+                )
+            instance_id = member.profile.instance_id
+            if instance_id and instance_id not in self.by_instance:
+                yield f"{member.member_id} is not found under its instance id {instance_id}"
+        if not {*self.by_instance.values()} <= self.members.keys() or self.unknown:
+            yield f"{self.by_instance} and {list(self.unknown)} are not all members"
+        if self.named != Counter(topic for member in self.members.values() for topic in member.profile.topics):
+            yield f"topics are counted as {self.named}"
+
     def is_stable(self, member: Member) -> bool:
         return (
             member.epoch == self.value.target_epoch
@@ -172,6 +195,20 @@ class GroupsState:
                 for partition in (*member.assigned, *member.revoking)
             }
             self._forget_if_blank(group)
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file, once all was loaded."""
+        staged: dict[int, dict[tuple[str, PartitionId], None]] = {}
+        for group_id, group in self.groups.items():
+            for broken in group.broken_invariants():
+                yield f"{group_id}: {broken}"
+            if group.is_blank:
+                yield f"{group_id} is kept, and holds nothing"
+            for partition, by_producer in group.staged.items():
+                for producer_id in by_producer:
+                    staged.setdefault(producer_id, {})[group_id, partition] = None
+        if self.staged_in != staged:
+            yield f"staged offsets are listed as {self.staged_in}, and there are {staged}"
 
     def group(self, group_id: str) -> Group:
         """Return that group, made if there is none."""

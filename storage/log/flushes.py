@@ -6,6 +6,8 @@ seem to fail.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raylog.config import TopicConfig
 from raylog.storage.segment.segment import Segment
 
@@ -70,6 +72,13 @@ class LogFlushes:
     def is_letting_go(self) -> bool:
         """Whether files of segments that have left the log are still open, for a flush."""
         return bool(self._let_go)
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        if self._under_way < 0:
+            yield f"{-self._under_way} more flushes have ended than began"
+        if self._let_go and not self._under_way:
+            yield f"{len(self._let_go)} files of segments that have left the log are open, and no flush is under way"
 
     def close(self) -> None:
         """The log is closed, so nothing is kept open any more."""

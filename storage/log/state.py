@@ -4,7 +4,8 @@
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
-What must stay true: a log that has gone offline never comes back online in this process (rule 2).
+What must stay true: a log that has gone offline never comes back online in this process (rule 2). While it is online,
+`broken_invariants` has nothing to say between two calls.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from raylog.config import TopicConfig
@@ -113,6 +114,20 @@ class LogState:
     def remove_later(self, segments: Sequence[Segment], paths: Sequence[str], now_ms: int) -> None:
         """Keep files that have left the log for `file.delete.delay.ms`."""
         self.removals.add(Removal(now_ms + self.config.file_delete_delay_ms, segments, paths))
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the heads of this file and of those that it is made of."""
+        end = self.log_end_offset
+        marks = self.log_start_offset, self.last_stable_offset, self.high_watermark, end
+        if not 0 <= marks[0] <= marks[1] <= marks[2] <= marks[3]:
+            yield f"log start, last stable offset, high watermark, log end are not in order: {marks}"
+        if self.recovery_point > end:
+            yield f"the recovery point {self.recovery_point} lies behind the log's end {end}"
+        if self.segments[0].base_offset > self.log_start_offset:
+            yield f"the first segment is {self.segments[0].base_offset}, the log starts at {self.log_start_offset}"
+        yield from self.segments.broken_invariants()
+        yield from self.epochs.broken_invariants(end)
+        yield from self.flushes.broken_invariants()
 
     def settle(self) -> None:
         """Leave no segment half in place."""

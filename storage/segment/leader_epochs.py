@@ -8,6 +8,7 @@ its epoch is in the log. Truncation on rejoining the leader goes by this history
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -53,6 +54,14 @@ class LeaderEpochs:
     @property
     def latest(self) -> int:
         return self._history[-1].epoch if self._history else NO_LEADER_EPOCH
+
+    def broken_invariants(self, log_end_offset: int) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        for before, after in pairwise(self._history):
+            if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+                yield f"{after} follows {before}"
+        if self._history and self._history[-1].start_offset > log_end_offset:
+            yield f"{self._history[-1]} begins behind the log's end {log_end_offset}"
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`. An epoch that wrote nothing gives way to its successor."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from raylog.storage.segment.segment import Segment
 
@@ -52,6 +53,16 @@ class SegmentList:
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, and all after it."""
         return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        for before, after in pairwise(self._segments):
+            if before.next_offset != after.base_offset:
+                yield f"the segment {before.base_offset} ends at {before.next_offset}, the next is {after.base_offset}"
+            if not before.is_sealed:
+                yield f"the segment {before.base_offset} grows, and is not the last one"
+        if not self._segments or self.active is not self._segments[-1] or self.active.is_sealed:
+            yield "the last segment is not the one that grows"
 
     def add(self, segment: Segment) -> None:
         self._segments.append(segment)

@@ -24,6 +24,7 @@ What must stay true:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -260,6 +261,19 @@ class Leadership:
     def log_end_of(self, follower: ReplicaId) -> int:
         progress = self._progress.get(follower[0])
         return UNKNOWN_OFFSET if progress is None or progress.incarnation != follower[1] else progress.log_end_offset
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        members = {*self.recorded.isr, *(self.proposed or ())}
+        if self.me not in self.recorded.isr:
+            yield f"{self.me} leads, and is not in the recorded ISR {self.recorded.isr}"
+        if {*self._waits_for, self.me} != members:
+            yield f"the high watermark waits for {self._waits_for} where the maximal ISR is {sorted(members)}"
+
+    def is_covered(self, high_watermark: int, own_end_offset: int) -> bool:
+        """Whether the high watermark may have moved there now (rule 3)."""
+        ends = [own_end_offset, *map(self.log_end_of, self._waits_for)]
+        return high_watermark <= min(ends) and not self.recorded.is_under_min_isr
 
     # --- what follows ---
 

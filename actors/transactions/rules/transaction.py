@@ -22,6 +22,7 @@ for a family.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
@@ -213,6 +214,17 @@ def completed(known: TransactionRecord, now_ms: int) -> TransactionRecord:
     assert Phase(known.phase).is_prepared
     phase = Phase.COMPLETE_COMMIT if known.phase == Phase.PREPARE_COMMIT else Phase.COMPLETE_ABORT
     return replace(known, phase=int(phase), partitions=(), groups=(), changed_ms=now_ms)
+
+
+def broken_invariants(known: TransactionRecord) -> Iterator[str]:
+    """Say in words what contradicts the phase of a transactional id in its record."""
+    phase = Phase(known.phase)
+    if phase.is_idle and (known.partitions or known.groups):
+        yield f"it is {phase.name}, and holds {known.partitions} and {known.groups}"
+    if phase.is_prepared and not (known.marker_id >= 0 and 0 < known.marker_epoch <= MARKER_EPOCH):
+        yield f"it is {phase.name}, and its markers carry producer {known.marker_id}, epoch {known.marker_epoch}"
+    if not 0 <= known.epoch <= LAST_EPOCH:
+        yield f"its epoch is {known.epoch}"
 
 
 # --- members of a family, `rules/family.py` -----------------------------------------------------------------

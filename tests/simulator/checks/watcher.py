@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.storage.format.record_batch import HEADER_BYTES, read_header, split_batches
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import Isolation
@@ -61,6 +62,7 @@ class Watcher:
     _committed: dict[tuple[str, int], dict[int, tuple[int, int]]] = field(default_factory=dict)
     _seen: dict[int, _Seen] = field(default_factory=dict)
     _given_up: GivenUp = field(default_factory=GivenUp)
+    _versions: dict[str, tuple[int, MetadataFold]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._metadata = MetadataWatch(self.cluster)
@@ -77,6 +79,7 @@ class Watcher:
     def look(self) -> None:
         self._metadata.look()
         self._candidates.look()
+        self._look_at_states()
         for running in self.cluster.replicas:
             if running.process.is_alive:
                 self._check_leader(running)
@@ -85,6 +88,17 @@ class Watcher:
                 if log is not None and log.offline_because is None and is_looked_at:
                     with unobserved(running):
                         self._check_bytes(running, log)
+
+    def _look_at_states(self) -> None:
+        """The state of the cluster as brokers and the controller fold it, with what follows from it."""
+        folds = [(f"broker {home.broker_id}", home.broker._fold) for home in self.cluster.homes.values() if home.broker]
+        folds += [(each.process.name, each.controller.reign.changes._fold)
+                  for each in self.cluster.controllers if each.serves and each.controller]  # fmt: skip
+        for where, fold in folds:
+            if self._versions.get(where) != (fold.version, fold):
+                self._versions[where] = fold.version, fold
+                for broken in fold.state.broken_invariants():
+                    self._broken(f"{where}: {broken}")
 
     def _check_leader(self, running: RunningReplica) -> None:
         epoch = running.leads_epoch

@@ -30,6 +30,7 @@ from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.pattern_topics import PatternTopics, match_patterns
 from raylog.groups.rules.rebalance import subscribed
 from tests.simulator.checks.group_checks import GroupBroken, GroupChecker
+from tests.simulator.checks.step_checks import look_at_groups
 from tests.simulator.cluster.group_log import FakeOffsetsLog, OffsetsPartition, TopicBoard, TopicsView
 from tests.simulator.cluster.group_process import Coordinator, MemberProcess, Observer
 from tests.simulator.mutations.mutations import Patches
@@ -111,6 +112,7 @@ class CoordinatorProcess(Coordinator):
         self._wall_ms = lambda: 1_700_000_000_000 + world.scheduler.now // 1_000
         self._world = world
         self.core: GroupCoordinator | None = None
+        self._then: object = None
         self.tasks = BackgroundTasks(self._failed)
         self.loop.deliver(lambda: self.tasks.start(self._run()))
 
@@ -122,7 +124,12 @@ class CoordinatorProcess(Coordinator):
             self._log, self._topics, self.epoch, self._wall_ms, self.off_loop, self._world.random, _SETTINGS,
             FailingAssignors(self, self._world),
         )  # fmt: skip
+        self.loop.after_call = self._look
         await self.core.run()
+
+    def _look(self) -> None:
+        if self.core is not None:
+            self._then = look_at_groups(self.loop.name, self.core, self._then)
 
     def off_loop(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
         """Mostly quick; but much may have changed by the time it is done."""

@@ -38,6 +38,7 @@ from raylog.errors import (
 from raylog.storage.directory.data_directory import Claim
 from raylog.storage.log.partition_log import PartitionLog
 from tests.simulator.checks.kept_promises import KeptPromises
+from tests.simulator.checks.step_checks import ControllerSteps, ReplicaSteps
 from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinators
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
@@ -261,6 +262,7 @@ class SimulatedCluster:
         launcher = SimulatedLauncher(self, running.process)
         coordinators = SimulatedCoordinators(self)
         running.controller = controller = Controller(env, spec, launcher, coordinators, self._find_brokers)
+        running.process.loop.after_call = ControllerSteps(controller)
         try:
             await controller.start(_CONTROLLER_TIMEOUT)
         except RaylogError as error:
@@ -333,6 +335,7 @@ class SimulatedCluster:
         process = env.process
         replica = ReplicaProcess(env, spec, process.pid)
         self.replicas.append(RunningReplica(spec, process, replica))
+        process.loop.after_call = ReplicaSteps(replica)
         ending = await replica.run()
         self.world.trace("{} is over: {}", spec, ending.reason)
         hosted = replica._hosted

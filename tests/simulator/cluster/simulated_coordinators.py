@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from raylog.actors.coordinators.process import CoordinatorProcess
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.errors import CoordinatorNotStarted
+from tests.simulator.checks.step_checks import CoordinatorSteps
 from tests.simulator.world.machines import Process, SimEnvironment
 
 if TYPE_CHECKING:
@@ -49,4 +50,5 @@ class SimulatedCoordinators:
         make = self._cluster.coordinator_makers[spec.topic]
         running = CoordinatorProcess(env, spec, process.pid, self._cluster.find_controller, make)
         self._cluster.coordinators[spec.topic, spec.partition, spec.epoch] = running
+        process.loop.after_call = CoordinatorSteps(running)
         self._cluster.world.trace("{}: {}", spec, await running.run())

@@ -128,6 +128,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks: list[ref[asyncio.Task[Any]]] = []  # that may not be done; asyncio would look through all loops'
         self._many_tasks = _FEW_TASKS
         self._number = scheduler.next_serial()
+        self.after_call: Callable[[], None] | None = None  # looks at the process; what it raises fails the run
 
     # --- what asyncio uses ----------------------------------------------------------------------------------------
 
@@ -302,6 +303,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                         callback(*handle.args)
                     else:
                         handle.context.run(callback, *handle.args)
+                    if self.after_call is not None and not self._state:
+                        self.after_call()
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except BaseException as error:  # noqa: BLE001 (it fails the run)

@@ -53,6 +53,7 @@ class Questions:
 
     def ask_marks(self) -> None:
         log, model = self.log, self.model
+        assert list(log.broken_invariants()) == []
         assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
         assert Marks(log.recovery_point, log.high_watermark, log.log_start_offset) == model.marks
         assert log.log_end_offset == model.end

@@ -73,6 +73,7 @@ class CheckedCluster(SmallCluster):
             assert self.led.setdefault((number, epoch), record.leader) == record.leader, "one leader in an epoch"
         if before is None:
             return
+        assert list(PartitionState.of_record(record).broken_since(before)) == []
         assert record.partition_epoch == before.partition_epoch + 1
         assert epoch in (before.leader_epoch, before.leader_epoch + 1)
         assert epoch > before.leader_epoch or record.leader == before.leader
@@ -262,6 +263,7 @@ class Decisions(RuleBasedStateMachine):
 
     @invariant()
     def partitions_are_in_order(self) -> None:
+        assert list(self.cluster.state.broken_invariants()) == []
         for partition in self.cluster.state.partitions.values():
             isr, elr, replicas = set(partition.isr), set(partition.elr), set(partition.replicas)
             assert len(replicas) == len(partition.replicas)

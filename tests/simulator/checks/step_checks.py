@@ -1,0 +1,134 @@
+"""Asks the parts of a simulated process, after each callback that it has run, what is broken in them.
+
+The parts answer for the invariants at the heads of their own files (`broken_invariants`). Beside these stands here what
+must hold from one step to the next: a high watermark moves only where all that it waits for have got to (rule 3), and
+the epochs of a partition rise with its changes.
+
+What must stay true: a simulation may not become slower by more than a tenth for this. So each check first compares a
+few values, and goes on only where one of them has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from raylog.actors.cluster.partition import PartitionId, PartitionState
+from raylog.actors.cluster.state import ClusterState
+from raylog.actors.controller.controller import Controller
+from raylog.actors.coordinators.process import CoordinatorProcess
+from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.leader import LeaderRole
+from raylog.actors.replica.process import ReplicaProcess
+from raylog.actors.transactions.coordinator import TransactionCoordinator
+from raylog.groups.coordinator.coordinator import GroupCoordinator
+from raylog.groups.coordinator.core import GroupCore
+from tests.simulator.checks.history import InvariantBroken
+
+
+def demand_none(where: object, broken: Iterable[str]) -> None:
+    found = list(broken)
+    if found:
+        raise InvariantBroken(f"{where}: {'; '.join(found)}")
+
+
+class ReplicaSteps:
+    """The log of one replica, and its role while it leads."""
+
+    def __init__(self, process: ReplicaProcess) -> None:
+        self._process = process
+        self._log_then: object = None
+        self._leader_then: object = None
+        self._role: LeaderRole | None = None
+        self._high_watermark = 0
+
+    def __call__(self) -> None:
+        hosted, replica = self._process._hosted, self._process._replica
+        if hosted is None or replica is None or hosted.log.offline_because is not None:
+            return
+        log, marks = hosted.log, hosted.log.marks
+        now = log.segments.active.next_offset, marks.high_watermark, marks.log_start_offset, marks.recovery_point
+        if now != self._log_then:
+            self._log_then = now
+            demand_none(hosted.name, log.broken_invariants())
+        if isinstance(replica._role, LeaderRole):
+            self._look_at_leader(hosted, replica._role)
+
+    def _look_at_leader(self, hosted: HostedLog, role: LeaderRole) -> None:
+        leadership = role._leadership
+        now = role, role._ended, leadership.recorded, leadership.proposed, len(role._appends._heap), self._log_then
+        if now == self._leader_then:
+            return
+        self._leader_then = now
+        demand_none(hosted.name, role.broken_invariants())
+        before, high_watermark = self._high_watermark, role._marks.high_watermark
+        if role is self._role and high_watermark > before and not role.may_stand_at(high_watermark):
+            raise InvariantBroken(f"{hosted.name}: the high watermark moved too early, {before} to {high_watermark}")
+        self._role, self._high_watermark = role, high_watermark
+
+
+class PartitionChanges:
+    """What one process has seen of the partitions of a cluster, from state to state."""
+
+    def __init__(self) -> None:
+        self._known: dict[PartitionId, PartitionState] = {}
+
+    def broken(self, state: ClusterState) -> Iterator[str]:
+        known = self._known
+        for key, after in state.partitions.items():
+            before = known.get(key)
+            if after is not before:
+                yield from after.broken_invariants()
+                if before is not None:
+                    yield from after.broken_since(before)
+        self._known = state.partitions.copy()
+
+
+class ControllerSteps:
+    """The state and the log of a controller that serves."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._partitions = PartitionChanges()
+        self._then: object = None
+
+    def __call__(self) -> None:
+        controller = self._controller
+        if not controller.is_serving:
+            return
+        changes, writer = controller.reign.changes, controller.reign.writer
+        live = changes.live
+        now = changes._fold.version, writer.version, writer.tail.end_offset, len(live.replicas), len(live.brokers)
+        if now != self._then:
+            self._then = now
+            demand_none(controller._spec.name, changes.broken_invariants())
+            demand_none(controller._spec.name, self._partitions.broken(changes.state))
+
+
+class CoordinatorSteps:
+    """The state of a coordinator of groups or of transactions that serves."""
+
+    def __init__(self, process: CoordinatorProcess) -> None:
+        self._process = process
+        self._then: object = None
+
+    def __call__(self) -> None:
+        process = self._process
+        if not process.is_serving or process._partition_log.ended.done():
+            return
+        core = process._core
+        if isinstance(core, TransactionCoordinator):
+            now = [*core._known.values(), *core._ending], *core._fresh
+            if now != self._then:
+                self._then = now
+                demand_none(process._spec, core.broken_invariants())
+        elif isinstance(core, GroupCore):
+            self._then = look_at_groups(process._spec, core._coordinator, self._then)
+
+
+def look_at_groups(where: object, coordinator: GroupCoordinator, then: object) -> object:
+    """Look at its groups if anything was added or committed since `then`; returns what to pass the next time."""
+    line = coordinator._line
+    now = line.last_ticket, len(line._open.records), line.committed_until
+    if now != then:
+        demand_none(where, coordinator.broken_invariants())
+    return now
