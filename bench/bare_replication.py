@@ -69,7 +69,7 @@ class BareConnection(asyncio.BufferedProtocol):
         self._keep(start)
 
     def _keep(self, start: int) -> None:
-        """What is left is the beginning of a frame; a large one gets memory of its own."""
+        """Keep the beginning of a frame for the next read; a large frame gets memory of its own."""
         rest = self._end - start
         if rest >= _HEADER.size:
             length, self._number = _HEADER.unpack_from(self._buffer, start)

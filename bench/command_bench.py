@@ -1,4 +1,4 @@
-"""How long commands take that a person waits for: processes of their own, as at a terminal."""
+"""Times of commands that a person waits for: each is a process of its own, as at a terminal."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ async def _latency() -> list[Figure]:
 
 
 def _latencies(access: ClusterAccess) -> list[Figure]:
-    """From before a record is encoded to when `poll` has returned it; each in a batch of its own, acks=all by three."""
+    """Time records from before they are encoded until `poll` has returned them; acks=all by three, a batch for each."""
     p50, p99 = [], []
     with Consumer(cluster=access) as consumer:
         consumer.assign([_PARTITION])
@@ -209,7 +209,7 @@ def _latencies(access: ClusterAccess) -> list[Figure]:
 
 
 def _delays(consumer: Consumer, count: int) -> list[float]:
-    """In milliseconds."""
+    """Return the delays in milliseconds."""
     spent: list[float] = []
     while len(spent) < count:
         for records in consumer.poll(timeout_ms=10_000).values():

@@ -1,4 +1,4 @@
-"""What a group's deliveries and events tell of its rebalances: gaps, who moved, and what a gap was made of.
+"""Rebalances of a group, read from its deliveries and events: gaps, partitions that moved, parts of a gap.
 
 A gap is the time between two deliveries of one partition, by whichever member. What stays is what one member delivers
 all through a phase, and before it.
@@ -52,7 +52,7 @@ def gap_in(begin: float, end: float, delivered: Sequence[tuple[int, Delivery]]) 
 
 
 def parts_of(gap: Gap, events: Sequence[tuple[int, Delivery]]) -> str:
-    """What the longest one was made of."""
+    """Return the parts of the longest gap."""
     within = [each for _, each in events if gap.begin <= each.handed_out <= gap.end]
     given_up = [each.handed_out for each in within if each.offset == REVOKED]
     taken = [each.handed_out for each in within if each.offset == ASSIGNED]
@@ -65,7 +65,7 @@ def parts_of(gap: Gap, events: Sequence[tuple[int, Delivery]]) -> str:
 
 
 def moved_at(told: Told, since: float, killed: int) -> list[float]:
-    """When those that the killed member had were delivered by somebody else."""
+    """Return when the killed member's partitions were delivered by another member."""
     found = []
     for delivered in told.by_partition:
         before = [member for member, each in delivered if each.handed_out < since]

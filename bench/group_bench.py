@@ -119,7 +119,7 @@ async def _started(log: _ListLog) -> tuple[GroupCoordinator, asyncio.Task[BaseEx
 
 
 async def _ask(coordinator: GroupCoordinator, request: Message) -> Message:
-    """As a stream's two ends would have it."""
+    """Ask as over a stream: the request and the answer are packed and unpacked."""
     answer = coordinator.answer(unpack(*pack(request)))
     return unpack(*pack(answer if isinstance(answer, Message) else await answer))
 

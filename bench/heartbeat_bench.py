@@ -45,7 +45,7 @@ def run() -> Iterator[Figure]:
 
 
 def _coordinator(cluster: Cluster) -> int:
-    """Its process; there is none before the first group."""
+    """Return the coordinator's process; there is none before the first group."""
     with raylog.Consumer(cluster=cluster, group_id="first") as consumer:
         consumer.committed(raylog.TopicPartition(TOPIC, 0))
     deadline = time.monotonic() + _START_SECONDS

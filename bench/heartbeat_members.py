@@ -89,7 +89,7 @@ async def _measure(pid: int, access: ClusterAccess) -> dict[str, object]:
 
 
 def _spread(ways_of: list[tuple[Member, _Ask]]) -> Iterator[tuple[float, tuple[Member, _Ask]]]:
-    """When each begins: evenly within an interval."""
+    """Return when each member begins: evenly within an interval."""
     for number, each in enumerate(ways_of):
         yield number * INTERVAL_SECONDS / len(ways_of), each
 

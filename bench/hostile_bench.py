@@ -1,4 +1,4 @@
-"""What one admitted client can cost all others, at each process that it may talk to, for each message it may send.
+"""Costs of one admitted client to all others: at each process it may talk to, for each message it may send.
 
 Each message is sent in all the ways of `hostile/messages.py`, with the payloads of `hostile/batches.py` where it has
 one, alone and many at once. The table names the worst of each (rule 34): the longest stall of the process's loop, and
@@ -105,7 +105,7 @@ ATTACKED: Final = {
 
 
 class Process(NamedTuple):
-    """Where it is now, and what its streams carry."""
+    """A process of the cluster: where it is now, and what its streams carry."""
 
     pid: int
     endpoint: Endpoint
@@ -164,7 +164,7 @@ def hostile_cluster() -> Iterator[tuple[list[Target], Key]]:
 
 
 def costs_of(target: Target, kind: type[Message], key: Key) -> Iterator[Cost]:
-    """Of every attack with this message."""
+    """Yield the costs of every attack with this message."""
     process = target.find()
     for attack in attacks_with(kind):
         try:

@@ -95,7 +95,7 @@ class _Partition:
         self._start(_housekeeper, HousekeeperSpec(1, self.broker, self._folder), self.place)
 
     def is_being_compacted(self) -> bool:
-        """Since the replica has found the housekeeping process, no compaction has come to its end."""
+        """Tell whether no compaction has ended since the replica found the housekeeping process."""
         progress = Path(self.directory, progress_files.FILE_NAME)
         return self._begun_at > (progress.stat().st_mtime if progress.exists() else 0.0)
 

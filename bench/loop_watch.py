@@ -1,4 +1,4 @@
-"""How long one process of a cluster leaves others waiting, and how much memory it takes meanwhile; seen from outside.
+"""A watch on one process of a cluster, from outside: how long it leaves others waiting, and its memory meanwhile.
 
 A stall is the processor time that the thread of its loop spends between a ping and its answer: what everybody else
 waits for. Processor time, and not the clock's, because a busy machine makes everybody wait.
@@ -58,7 +58,7 @@ class LoopWatch:
 
 
 def memory(pid: int) -> int:
-    """What it holds now, in bytes."""
+    """Return the bytes that it holds now."""
     return _status(pid, "VmRSS")
 
 

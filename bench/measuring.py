@@ -1,4 +1,4 @@
-"""What every benchmark reports, and how it takes the time."""
+"""The figures that every benchmark reports, and the way to time a call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Figure:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Return how long one call takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start

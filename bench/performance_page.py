@@ -26,7 +26,7 @@ _VERDICTS: Final = {None: "", True: "met", False: "missed"}
 
 @dataclass(frozen=True)
 class Taken:
-    """When, where and of what the figures are."""
+    """The origin of figures: day, commit and machine."""
 
     day: date
     commit: str

@@ -138,7 +138,7 @@ def _throughput(
     raw: float,
     **options: str,
 ) -> Figure:
-    """Until everything is acknowledged. The first round warms up: keys are met, pages are mapped."""
+    """Send until everything is acknowledged. The first round warms up: keys are met, pages are mapped."""
     rates, processor = [], []
     with topic(cluster, "bench", replicas) as where, Producer(cluster=cluster, **options) as producer:  # type: ignore[arg-type]
 
@@ -182,7 +182,7 @@ def _synchronous(cluster: Cluster) -> Iterator[Figure]:
 
 
 def _memory(cluster: Cluster) -> Figure:
-    """How far the process grows while it sends faster than the cluster takes."""
+    """Measure how far the process grows while it sends faster than the cluster takes."""
     values = _values(100_000)
     with topic(cluster, "bench-memory", 3) as name, Producer(cluster=cluster, buffer_memory=32 * MIB) as producer:
         producer.send_many(name, values).result(60)

@@ -37,14 +37,14 @@ def real_cluster(brokers: int = 3, cpus: int = 2) -> Iterator[Cluster]:
 
 @contextmanager
 def topic(cluster: Cluster, name: str, replicas: int, partitions: int = 3) -> Iterator[str]:
-    """It is gone afterwards, so that its files do not fill the page cache for the next measure."""
+    """Make a topic, and delete it afterwards, so that its files do not fill the page cache for the next measure."""
     cluster.create_topic(name, partitions=partitions, replication_factor=replicas)
     yield name
     cluster.delete_topic(name)
 
 
 def coordinator_pids(partition: int | None = None, topic: str = OFFSETS_TOPIC) -> list[int]:
-    """Of the coordinators of this topic: all, or that of one partition."""
+    """Return the processes of this topic's coordinators: of all, or of one partition."""
     return actor_pids(f"coordinator-{topic}-" + ("" if partition is None else f"{partition}-"))
 
 

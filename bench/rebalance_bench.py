@@ -39,7 +39,7 @@ _SHOWN: Final = 10
 
 
 class RecordsMissing(AssertionError):
-    """What was sent was not delivered."""
+    """Records were sent and not delivered."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ def run() -> Iterator[Figure]:
 
 
 def _stop_sending(programs: _Programs) -> list[int]:
-    """How many records of each partition were acknowledged."""
+    """Stop the sender. Return how many records of each partition were acknowledged."""
     sender = programs.processes[0]
     sender.terminate()
     sender.wait(_SETTLE_SECONDS)
@@ -108,7 +108,7 @@ def _stop_sending(programs: _Programs) -> list[int]:
 
 
 def _until_delivered(programs: _Programs, sent: list[int]) -> None:
-    """Or until that takes too long: then it is missing."""
+    """Wait until all is delivered. RecordsMissing: that takes too long."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while missing(_told(programs), sent) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -155,7 +155,7 @@ def _begin(phases: list[_Phase], name: str) -> None:
 
 
 def _until_shared(cluster: Cluster, members: int) -> None:
-    """So many members own all partitions."""
+    """Wait until so many members own all partitions."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     last: object = None
     while time.monotonic() < deadline:

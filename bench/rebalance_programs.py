@@ -46,7 +46,7 @@ def deliveries(path: Path) -> Iterable[Delivery]:
 
 
 def sent_counts(path: Path) -> list[int] | None:
-    """Of each partition; None: its sender has not ended."""
+    """Return how many records were sent to each partition. None: the sender has not ended."""
     return json.loads(path.read_bytes()) if path.exists() else None
 
 
@@ -68,7 +68,7 @@ def _send(access: ClusterAccess, path: str) -> None:
 
 
 class _Noted:
-    """When partitions came, as entries without an offset."""
+    """A listener that notes when partitions came, as entries without an offset."""
 
     def __init__(self, path: str) -> None:
         self._out = os.open(path + EVENTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -83,7 +83,7 @@ def _scans(spark: SparkSession, folder: Path) -> Iterator[Figure]:
 
 
 def _micro_batches(spark: SparkSession, cluster: Cluster, folder: Path) -> Figure:
-    """From trigger to commit, by Spark's own count, of batches that hold something and do nothing with it."""
+    """Time batches that hold something and do nothing with it, from trigger to commit, by Spark's own count."""
     cluster.create_topic("trickle", partitions=1, replication_factor=1)
     frame = spark_bridge.read_stream(spark, subscribe="trickle", checkpointLocation=str(folder / "stream"))
     query = (

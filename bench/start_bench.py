@@ -1,4 +1,4 @@
-"""How soon a replica is there: from the request for a topic of one partition until its first record is acknowledged.
+"""Starts of a replica: from the request for a topic of one partition until its first record is acknowledged.
 
 Ray gives an actor an idle worker where it has one that has done nothing yet, and else starts a process, which is most
 of what it takes. A task that is cancelled before its worker is there leaves some. Which of the two a replica got, its
@@ -81,7 +81,7 @@ class _Starts:
         return _began_at(self._pid(topic)) < asked_at, spent
 
     def _take_workers(self) -> None:
-        """Until Ray has to start one."""
+        """Take idle workers until Ray has to start one."""
         is_new = False
         while not is_new:
             asked_at = _since_boot()

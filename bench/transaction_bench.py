@@ -1,4 +1,4 @@
-"""What transactions cost: the same records with and without, side by side in each round, and the time of a commit.
+"""Costs of transactions: the same records with and without, side by side in each round, and the time of a commit.
 
 Values of 100 bytes, three partitions, three replicas, acks=all. Producer, leaders, followers and coordinators share the
 machine. A ratio is of rates in one round: whatever else the machine does falls on both.

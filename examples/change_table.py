@@ -29,7 +29,7 @@ CHANGES = "customers.changes"
 
 
 def apply_changes(spark: SparkSession, table: Path, checkpoint: Path) -> StreamingQuery:
-    """Until it is stopped."""
+    """Apply changes until the query is stopped."""
     changes = spark_bridge.read_stream(
         spark, subscribe=CHANGES, startingOffsets="earliest", checkpointLocation=str(checkpoint)
     )

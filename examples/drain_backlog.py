@@ -27,7 +27,7 @@ TIMES = 10
 
 
 def drain(cluster: Cluster, spark: SparkSession) -> int:
-    """How many orders it has billed."""
+    """Bill the backlog. Return how many orders it was."""
     behind = committed(cluster)
     ends = ends_of(cluster)
     backlog = spark_bridge.read(
@@ -56,7 +56,7 @@ def places(cluster: Cluster) -> list[TopicPartition]:
 
 
 def offsets_text(offsets: dict[TopicPartition, int]) -> str:
-    """As Spark takes them: {"orders": {"0": 12, "1": 7}}."""
+    """Return offsets as Spark takes them: {"orders": {"0": 12, "1": 7}}."""
     return json.dumps({ORDERS: {str(place.partition): offset for place, offset in offsets.items()}})
 
 
@@ -67,7 +67,7 @@ def order(cluster: Cluster, first: int, count: int) -> None:
 
 
 def bill_some(cluster: Cluster, count: int) -> None:
-    """What the group's members do all day."""
+    """Bill some orders, as the group's members do all day."""
     with (
         raylog.Consumer(
             ORDERS, cluster=cluster, group_id=GROUP, auto_offset_reset="earliest", enable_auto_commit=False

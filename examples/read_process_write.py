@@ -42,7 +42,7 @@ def process(value: bytes | None) -> bytes:
 
 
 def rewind(consumer: raylog.Consumer) -> None:
-    """To where the group stands."""
+    """Seek to where the group stands."""
     for partition, committed in consumer.committed_offsets(consumer.assignment()).items():
         if committed is None:
             consumer.seek_to_beginning(partition)

@@ -31,7 +31,7 @@ def small_cluster() -> Iterator[tuple[Cluster, Path]]:
 
 
 def eventually(expected: object, read: Callable[[], object], seconds: float = 60.0) -> bool:
-    """On a busy machine a reader may hear of nothing for a while, or of half of it."""
+    """Read until it is `expected`: on a busy machine a reader may hear of nothing for a while, or of half of it."""
     until = time.monotonic() + seconds
     while read() != expected:
         if time.monotonic() > until:

@@ -38,7 +38,7 @@ def batches(limit: int) -> Iterator[Payload]:
 
 
 def _many_empty(limit: int, codec: str = "none") -> bytes:
-    """As many records as fit without a byte in them: 16 bytes each, or what is left of those when packed."""
+    """Return as many empty records as fit: 16 bytes each, or fewer when packed."""
     count = (limit if codec == "none" else 16 * limit) // 16 - 8
     number = codec_named(codec).number
     batch = encode_batch([b""] * count, keys=[b""] * count, timestamps=_TIME, codec=number)

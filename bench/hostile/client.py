@@ -40,7 +40,7 @@ class StreamClosed(Exception):
 
 
 class Answered(NamedTuple):
-    """What came back: `error` names the refusal, and is empty for an answer."""
+    """An answer or a refusal: `error` names the refusal, and is empty for an answer."""
 
     message: Message | None
     error: str

@@ -103,7 +103,7 @@ def _grown(annotation: Any, room: int) -> Iterator[tuple[str, object]]:
 
 
 def _count(annotation: Any, room: int) -> int:
-    """How many distinct ones fit."""
+    """Return how many distinct entries fit."""
     each = len(_packed([_distinct(annotation, 2**31)])) - 1
     return max(1, room // each)
 

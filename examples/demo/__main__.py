@@ -71,7 +71,7 @@ def _own_folder() -> Iterator[Path]:
 
 @contextmanager
 def _quiet_ray(folder: Path) -> Iterator[None]:
-    """What Ray and Java print, say about a process that was killed, goes into a file, and that with the folder."""
+    """Send what Ray and Java print (about a process that was killed, say) into a file of the folder."""
     import ray
 
     from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
@@ -90,7 +90,7 @@ def _quiet_ray(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Of this process and of all that it starts, Java too."""
+    """Redirect the output of this process and of all that it starts, Java too."""
     ours = os.dup(1), os.dup(2)
     with path.open("w") as file:
         os.dup2(file.fileno(), 1)

@@ -1,4 +1,4 @@
-"""What the demo tells: a title, a line for each step with the time it took, and a table in the end. 80 columns."""
+"""The demo's output: a title, a line for each step with the time it took, and a table in the end. 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in the demo, as one line for people."""
+"""Failures of the demo, as one line for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST: Final = 300
 
 
 class DemoFailed(Exception):
-    """In words for people, say that something was lost."""
+    """The demo found that something is wrong, and says it in words for people."""
 
 
 def in_one_line(error: Exception) -> str:

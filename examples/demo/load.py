@@ -1,4 +1,4 @@
-"""Who writes and who reads in the demo: two kinds of Ray actors, and what each saw.
+"""The demo's writers and readers: two kinds of Ray actors, and what each saw.
 
 Every record begins with its number, so that each can be accounted for one by one.
 """
@@ -57,7 +57,7 @@ class Writer:
             thread.start()
 
     def stop(self) -> Written:
-        """What was acknowledged, once everything is."""
+        """Stop. Return what was acknowledged, once everything is."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(_ANSWER_SECONDS)

@@ -1,4 +1,4 @@
-"""What happens in the demo, one step after the other."""
+"""The steps of the demo, one after the other."""
 
 from __future__ import annotations
 
