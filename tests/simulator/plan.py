@@ -1,4 +1,4 @@
-"""What one seed sets up: how many brokers, which topic, what it promises, and so what may be done to it.
+"""The plan of a seed: how many brokers, which topic, what it promises, and so which faults it may meet.
 
 A promise is that acknowledged records survive so and so much. What may be done to the cluster is derived from it in
 one place, so that the faults never take more than was promised to survive:
@@ -96,7 +96,7 @@ class Plan:
         )  # fmt: skip
 
     def _suited(self, random: Random) -> Plan:
-        """To its theme."""
+        """Return the plan suited to its theme."""
         if self.theme == "races":
             return replace(self, replication=3, min_insync=2, is_unclean=False)
         if self.theme == "controllers":  # fewer voters than brokers: a minority of them may be able to do much
@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def least_insync(self) -> int:
-        """Whoever changes `min.insync.replicas` must not go below."""
+        """Return the least that `min.insync.replicas` may be changed to."""
         return 1 if self.is_fsync or self.min_insync == 1 else 2
 
     @property
@@ -151,7 +151,7 @@ class Plan:
 
     @property
     def may_lose_data(self) -> bool:
-        """What a disk held, and not only what it had not synced: more than one copy has to be promised."""
+        """Tell whether a disk may lose synced data as well: more than one copy has to be promised for that."""
         return self.is_unclean or self.min_insync >= 2
 
     @property
@@ -165,5 +165,5 @@ class Plan:
 
     @property
     def may_crash_all_once(self) -> bool:
-        """And then look at the disks for what has survived. What was deleted may come back there, which confuses."""
+        """Tell whether all machines may crash once, to look for what survived. Deletions would confuse that."""
         return not (self.may_crash_all or self.may_delete) and self.min_insync >= 2

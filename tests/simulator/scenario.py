@@ -110,7 +110,7 @@ class Scenario:
         return Outcome(world.seed, world.scheduler.events, acknowledged, world.fingerprint, counts)
 
     def _was_lost_from(self, partition: int, offset: int) -> None:
-        """By all machines at once: no disk held it."""
+        """Note from where all machines lost records at once: no disk held them."""
         if partition >= len(self.histories):  # nobody writes to what the operator has added
             return
         self.histories[partition].was_lost_from(offset)
@@ -153,7 +153,7 @@ class Scenario:
     # --- liveness -----------------------------------------------------------------------------------------------
 
     def _recover(self, rot: Rot) -> None:
-        """Without faults everything is in sync, sound, and writable again in bounded time."""
+        """Check that without faults everything is in sync, sound and writable again in bounded time."""
         counts = [writer.acknowledged for writer in self.writers]
 
         def is_well() -> bool:
@@ -280,7 +280,7 @@ def _records(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 def plan_of(seed: int) -> Plan:
-    """What this seed would set up."""
+    """Return what this seed would set up."""
     with World(seed) as world:
         return Scenario(world).plan
 

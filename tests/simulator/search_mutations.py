@@ -41,11 +41,11 @@ SEEDS: Final[dict[str, int]] = {
 
 
 class MutationBroken(Exception):
-    """It is not the rule that is off: the patched code has other names or arguments now."""
+    """A mutation does not fit the code any more: the patched code has other names or arguments."""
 
 
 def catch(name: str, seed: int) -> str:
-    """How this seed fails with the mutation; empty if it does not, or if it fails without as well."""
+    """Return how this seed fails with the mutation; empty if it does not, or if it fails without it too."""
     found = try_seed(seed, name).failure
     if any(error in found for error in _BROKEN):
         raise MutationBroken(f"it does not fit the code any more: {found}")

@@ -46,7 +46,7 @@ _TRACE_LINES: Final = 1_000_000
 
 
 class SeedTooLong(AssertionError):
-    """It does not end."""
+    """A seed does not end."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _try_all(seeds: Iterable[int], mutation: str, kind: str) -> list[SeedRun]:
 
 
 def run_seeds(seeds: range, workers: int, mutation: str = "", kind: str = RECORDS) -> Iterator[SeedRun]:
-    """As they are done. Workers begin with a fresh interpreter, so nothing of this process is in them."""
+    """Yield runs as they are done. Workers begin with a fresh interpreter, so nothing of this process is in them."""
     chunks = iter([seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)])
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
         under_way: set[Future[list[SeedRun]]] = set()

@@ -46,7 +46,7 @@ _Found = TypeVar("_Found")
 
 
 class TransactionBroken(AssertionError):
-    """Something happened that may not happen."""
+    """A check of transactions failed: something happened that may not happen."""
 
 
 class TransactionScenario:
@@ -140,7 +140,7 @@ def read_committed(cluster: SimulatedCluster, topic: str, partitions: int) -> Co
 
 
 def _ask(cluster: SimulatedCluster, question: Callable[[Environment], Awaitable[_Found]]) -> _Found:
-    """What a process of its own finds out."""
+    """Ask from a process of its own, and return what it finds out."""
     answers: list[_Found] = []
 
     async def ask(env: Environment) -> None:

@@ -1,8 +1,8 @@
-"""Looks at whoever may be elected, in a simulated cluster, for one that does not hold all that is committed.
+"""A watch for a candidate that does not hold all that is committed, among those that a controller may elect.
 
-An election of such a one loses records, but it comes to that only where all others fail in the right order. So it is
-looked at what each of them has, as long as the controller takes it for a candidate: every member of the ISR, and every
-eligible leaver, holds all that any high watermark has ever passed (rules 3, 5 and 7).
+An election of such a candidate loses records, but it happens only if all others fail in the right order. So every
+candidate is checked for as long as the controller takes it for one: every member of the ISR, and every eligible
+leaver, holds all that any high watermark has ever passed (rules 3, 5 and 7).
 
 Left out are processes that the controller has not registered yet, and controllers that have been replaced: what these
 believe is let out to nobody.
@@ -23,7 +23,7 @@ from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedC
 
 @dataclass
 class GivenUp:
-    """What an unclean election has given up (rule 7): until it is cut, it is still there, and counts for nothing."""
+    """Records that an unclean election has given up (rule 7). Until they are cut they are there, and do not count."""
 
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     _epochs: dict[tuple[str, int], int] = field(default_factory=dict)

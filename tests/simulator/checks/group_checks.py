@@ -1,4 +1,4 @@
-"""What must hold of groups, checked from outside: from the committed records, and from what members did and were told.
+"""Checks of groups from outside: from the committed records, and from what members did and were told.
 
 The checker folds the records itself (it trusts nothing of `rules/group.py`):
 
@@ -32,7 +32,7 @@ _Place: TypeAlias = tuple[str, PartitionId]
 
 
 class GroupBroken(AssertionError):
-    """Something happened that may not happen."""
+    """A check of groups failed: something happened that may not happen."""
 
 
 class GroupChecker:
@@ -88,7 +88,7 @@ class GroupChecker:
     # --- the members ----------------------------------------------------------------------------------------------
 
     def reads(self, group: str, process: str, member: str, partitions: Iterable[PartitionId]) -> None:
-        """It was granted these, and begins."""
+        """Note that the member was granted these partitions, and begins to read."""
         for partition in partitions:
             self.grants += 1
             readers = self._reads[group, partition]

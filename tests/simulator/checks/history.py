@@ -1,4 +1,4 @@
-"""What clients were told, kept outside of the system under test, and what may never be otherwise afterwards.
+"""The history of what clients were told, kept outside of the system under test, and checks that it stays true.
 
 One `PartitionHistory` holds everything that writers sent and heard, and that readers saw, of one partition. It trusts
 nothing that the system says of itself: the final records are handed to it as they were read.
@@ -77,7 +77,7 @@ class PartitionHistory:
         self._broken(f"a reader at offset {offset} was told that its log is another one")
 
     def end_was_seen(self, end_offset: int, seen_before: int) -> None:
-        """By somebody who had seen it at `seen_before`."""
+        """Note the end that a client saw, who had seen it at `seen_before`."""
         if end_offset < seen_before:
             self._broken(f"the end is at {end_offset}, after it had been seen at {seen_before}")
         self.highest_end = max(self.highest_end, end_offset)

@@ -1,9 +1,9 @@
-"""What a broker has promised to a controller, kept outside of the broker: its next process has to know of it.
+"""Promises of brokers to controllers, kept outside of the brokers: a broker's next process has to know of them.
 
-A promise that is forgotten loses records only where an old controller comes back at the right moment. So it is looked
-at where it would be forgotten: as a process begins on the directory in which another one has promised.
+A promise that is forgotten loses records only where an old controller comes back at the right moment. So the check is
+where it would be forgotten: as a process begins on the directory in which another one has promised.
 
-What it demands: an epoch that a process has taken for durably promised is promised by every later process on the same
+It demands: an epoch that a process has taken for durably promised is promised by every later process on the same
 directory, whatever crash lies between them (rules 15 and 17).
 """
 
@@ -20,7 +20,7 @@ class KeptPromises:
     _by_directory: dict[str, int] = field(default_factory=dict)
 
     def process_ended(self, broker: Broker) -> None:
-        """It may have answered with any promise that it knew of."""
+        """Note the end of a process, which may have answered with any promise that it knew of."""
         known = self._by_directory.get(broker._directory_id, -1)
         self._by_directory[broker._directory_id] = max(known, broker._copy.promised_epoch)
 

@@ -43,7 +43,7 @@ def unobserved(running: RunningReplica) -> Iterator[None]:
 
 @dataclass
 class _Seen:
-    """How far one opening of one log has been looked at."""
+    """The part of one opening of one log that has been looked at."""
 
     offset: int
     cuts: tuple[str, int]

@@ -255,7 +255,7 @@ class Reader:
             await asyncio.sleep(2 * _PAUSE_SECONDS * self.random.random())
 
     def loses_from(self, offset: int) -> None:
-        """What it has seen from there on is known to be lost."""
+        """Note that all it has seen from there on is known to be lost."""
         self.end_seen = min(self.end_seen, offset)
         if self.offset > offset:
             self.offset, self.last_epoch = 0, NO_EPOCH
@@ -287,7 +287,7 @@ class Reader:
             self.offset, self.last_epoch = 0, NO_EPOCH
 
     async def _tell_suspicion(self, stream: Stream, offset: int) -> None:
-        """To the leader whose bytes are damaged (rule 1)."""
+        """Tell the leader that its bytes are damaged (rule 1)."""
         await self.client.request(stream, SuspectBatch(self.client.leader_epoch, offset))
 
     def _take(self, answer: Fetched, data: bytes | bytearray | memoryview) -> None:

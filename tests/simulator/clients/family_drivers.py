@@ -139,7 +139,7 @@ class FamilyDriver(TransactionWriter):
 
 
 class _Attempt(TransactionWriter):
-    """Under a member's transactional id."""
+    """An attempt to write, under a member's transactional id."""
 
     def __init__(self, driver: FamilyDriver, link: ClusterLink, joined: FamilyJoined) -> None:
         super().__init__(

@@ -64,7 +64,7 @@ class PromisingPlan(Plan):
 
     @property
     def may_lose_last(self) -> bool:
-        """What a person gives up with a choice is lost: no real producer or consumer here is told to go on without."""
+        """Tell whether records may be lost by a person's choice: no real client here is told to go on without them."""
         return False
 
 
@@ -119,7 +119,7 @@ class SimulatedProducer:
             self._held.append((history, value, future))
 
     def _look(self) -> None:
-        """At what has become of each record that is held."""
+        """Look at what has become of each record that is held."""
         held, self._held = self._held, deque()
         for history, value, future in held:
             if not future.done():
@@ -191,7 +191,7 @@ class SimulatedConsumer:
         subscriptions.seek(partition, self._expected[partition])
 
     def _do_something(self, subscriptions: SubscriptionState) -> None:
-        """As programs do, now and then."""
+        """Do now and then something that programs do."""
         random = self._env.random
         partition = random.choice(self._partitions)
         if random.random() < _SEEKS:

@@ -60,7 +60,7 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 @dataclass
 class Outcomes:
-    """By transaction, or by part of one (`name.part`): what was written where, and what its writer was told of it."""
+    """Outcomes by transaction, or part of one (`name.part`): what was written where, and what the writer was told."""
 
     written: dict[str, set[int]] = field(default_factory=dict)  # the partitions in which all of it was acknowledged
     committed: set[str] = field(default_factory=set)
@@ -142,7 +142,7 @@ class TransactionWriter:
         self._identity = answer.producer_id, answer.epoch
 
     async def _repeat(self, name: str, partition: int, identity: tuple[int, int], commits: bool) -> None:
-        """What was asked for comes again, late: while the next transaction is under way, say. It changes nothing."""
+        """Repeat a request late, for example during the next transaction. It changes nothing."""
         random = self._env.random
         await asyncio.sleep(random.uniform(0.0, _LATEST_SECONDS))
         with suppress(RaylogError):

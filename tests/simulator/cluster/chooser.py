@@ -65,7 +65,7 @@ class Chooser:
         take()
 
     def last_copy_goes(self, partition: int, take: Callable[[], None]) -> None:
-        """Whatever is acknowledged and on a disk once it has gone has to be found in the end.
+        """Take the last copy away. All that is acknowledged and on a disk after that has to be found in the end.
 
         An earlier one may have left records in the very copy that goes now: these are owed no more.
         """
@@ -166,7 +166,7 @@ class Chooser:
         self.lost(partition, lost_from)
 
     def _first_loss(self, partition: int, chosen: CopyDescription) -> int:
-        """Where the chosen log ends, or first differs from what clients were told."""
+        """Return where the chosen log ends, or first differs from what clients were told."""
         disk = self.cluster.homes[chosen.broker].machine.disk
         directory = f"/data/{chosen.name or f'{TOPIC}-{partition}'}/"
         paths = sorted(path for path in disk.files() if path.startswith(directory) and path.endswith(".log"))

@@ -102,7 +102,7 @@ _ANSWERS: Final[dict[type[Message], type[Message]]] = {
 
 
 class LinkNetwork:
-    """What a `MemberProcess` asks over: a real link, which finds the coordinator by itself."""
+    """The network of a `MemberProcess`: a real link, which finds the coordinator by itself."""
 
     def __init__(self, link: ClusterLink, group: str) -> None:
         self._link = link
@@ -208,7 +208,7 @@ class GroupCluster:
         return len(living) > 2
 
     def _pause_member(self) -> bool:
-        """It comes back as a zombie, or within its session."""
+        """Pause a member, which comes back as a zombie or within its session."""
         living = self._living()
         if living:
             self.random.choice(living).pause(self.random.choice((1.0, 9.0)))
@@ -232,7 +232,7 @@ class GroupCluster:
     # --- afterwards -----------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
-        """Nobody commits any more. GroupBroken."""
+        """Check the log once nobody commits any more. GroupBroken."""
         for process, _ in self.members:
             if process.is_alive:
                 process.kill()

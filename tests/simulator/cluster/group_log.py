@@ -17,7 +17,7 @@ from tests.simulator.world.virtual_loop import VirtualLoop
 
 
 class OffsetsPartition:
-    """What is durable. `on_batch` hears of each batch as it is committed."""
+    """The durable records of a partition. `on_batch` hears of each batch as it is committed."""
 
     def __init__(self, on_batch: Callable[[Sequence[EncodedRecord]], None]) -> None:
         self.records: list[EncodedRecord] = []
@@ -96,7 +96,7 @@ class FakeOffsetsLog:
             future.set_exception(error)  # type: ignore[attr-defined]
 
     def _compacted(self, records: Sequence[EncodedRecord]) -> list[int]:
-        """Up to some offset the last record of each key alone is left; tombstones too, or not any more."""
+        """Return which records compaction leaves: up to some offset the last one of each key, tombstones or not."""
         cleaned_until = self._random.randint(0, len(records))
         drops_tombstones = self._random.random() < 0.5
         last = {key: offset for offset, (key, _) in enumerate(records[:cleaned_until])}
@@ -139,7 +139,7 @@ class TopicBoard:
 
 
 class TopicsView:
-    """What one process has heard of them, later than it happened."""
+    """Topics as one process has heard of them, later than they changed."""
 
     def __init__(self, board: TopicBoard, scheduler: Scheduler, loop: VirtualLoop, random: Random) -> None:
         self._scheduler = scheduler

@@ -29,7 +29,7 @@ from tests.simulator.world.virtual_loop import VirtualLoop
 
 
 class Coordinator(Protocol):
-    """Somebody who may be the group's coordinator."""
+    """A process that may be the group's coordinator."""
 
 
 class Network(Protocol):
@@ -180,7 +180,7 @@ class MemberProcess:
     # --- the application ------------------------------------------------------------------------------------------
 
     async def _begin(self, partition: PartitionId, member_id: str) -> None:
-        """From where its predecessor has committed."""
+        """Begin where the predecessor has committed."""
         while partition in self.member.reads and self.member.member_id == member_id:
             at_least = self._checker.before_fetch(self.group, partition)
             try:

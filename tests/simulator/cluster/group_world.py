@@ -151,7 +151,7 @@ class CoordinatorProcess(Coordinator):
 
 
 class GroupWorld:
-    """Also the network between members and coordinators."""
+    """The world of a group, with the network between members and coordinators."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -450,7 +450,7 @@ def run_group_seed(seed: int) -> GroupWorld:
 
 
 def failure_of_seed(seed: int) -> str:
-    """What went wrong, in one line; empty: nothing."""
+    """Return what went wrong, in one line; empty: nothing."""
     try:
         run_group_seed(seed)
     except Exception as error:  # noqa: BLE001 (whatever a seed brings to light)

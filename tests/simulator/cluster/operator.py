@@ -1,4 +1,4 @@
-"""Somebody who administers a simulated cluster while everything goes wrong: through the controller, as `Cluster` does.
+"""An administrator of a simulated cluster during faults, who works through the controller as `Cluster` does.
 
 What is asked for keeps the plan's promise: neither `min.insync.replicas` nor the replication factor goes below what the
 faults count on. Refusals and time-outs are as good as any other answer here; what matters is what becomes of the data.
@@ -130,7 +130,7 @@ class Operator:
             await admin.create_partitions(TOPIC, total, timeout=_SECONDS)
 
     async def _make_other_topic(self, admin: ControllerAdmin) -> None:
-        """Under a name that may have been another topic's, whose data may still be there."""
+        """Make a topic under a name that may have been another topic's, whose data may still be there."""
         new = NewTopic(OTHER_TOPIC, self.random.randint(1, 2), self.random.choice(self._sizes))
         await admin.create_topic(new, timeout=_SECONDS)
 

@@ -208,7 +208,7 @@ class SimulatedCluster:
             self.start_broker(home)
 
     def _reboot(self, home: BrokerHome) -> None:
-        """In good order: what is written gets to the disk. A metadata log that has failed asks for that (rule 2)."""
+        """Reboot in good order: all that is written is synced. A metadata log that has failed needs it (rule 2)."""
         home.needs_reboot = False
         home.machine.disk.sync_everything()
         self.crash_machine(home)
@@ -216,7 +216,7 @@ class SimulatedCluster:
     # --- housekeeping -------------------------------------------------------------------------------------------
 
     def _keep_housekeeper(self, home: BrokerHome) -> None:
-        """As a broker's process does it: started when there is none, and again after a while when it has ended."""
+        """Keep a housekeeper as a broker does: start one if there is none, and again some time after it has ended."""
         is_there = home.housekeeper is not None and home.housekeeper.is_alive
         if self.has_housekeepers and not is_there and home.is_running and not self.is_over:
             home.housekeeper = home.machine.start(
@@ -234,7 +234,7 @@ class SimulatedCluster:
                 self.world.after(self._pause(_RESTART_SECONDS), self._keep_housekeeper, home)
 
     async def find_controller(self) -> Endpoint:
-        """As Ray's names do it: the newest process under the name, whether it is well or not."""
+        """Return the newest process under the name, well or not, as Ray's names do."""
         for running in reversed(self.controllers):
             if running.controller is not None and running.controller.endpoints:
                 return running.controller.endpoints[-1]
@@ -243,7 +243,7 @@ class SimulatedCluster:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def serving(self) -> Controller | None:
-        """Of those that believe to be in office the one with the highest epoch."""
+        """Return the serving controller with the highest epoch: several may believe that they serve."""
         running = self.in_office()
         return None if running is None else running.controller
 
@@ -283,7 +283,7 @@ class SimulatedCluster:
         self.world.after(self._pause(_RESTART_SECONDS), self._replace_controller)
 
     def _replace_controller(self) -> None:
-        """Unless another one runs, healthy or not: Ray knows one process of the name."""
+        """Start another controller unless one runs, healthy or not: Ray knows one process of the name."""
         if self.is_over or self.controllers or not self.has_head:
             return
         up = [home.machine for home in self.homes.values() if home.machine.is_up]
@@ -293,7 +293,7 @@ class SimulatedCluster:
             self.world.after(1.0, self._replace_controller)
 
     def lose_head(self) -> None:
-        """Its controller with it."""
+        """Lose the head, and its controller with it."""
         self.has_head = False
         for running in list(self.controllers):
             running.process.kill()
@@ -305,7 +305,7 @@ class SimulatedCluster:
     # --- machines -----------------------------------------------------------------------------------------------
 
     def crash_machine(self, home: BrokerHome, boot_after: tuple[float, float] = _BOOT_SECONDS) -> None:
-        """And let it boot again after a while. Nobody's `on_exit` is called."""
+        """Crash a machine and let it boot again after a while. No process's `on_exit` is called."""
         if not home.machine.is_up:
             return
         had_controller = any(running.process.machine is home.machine for running in self.controllers)

@@ -71,7 +71,7 @@ class _StepwiseLog:
 
 
 def stepwise(points: Points) -> Callable[..., TransactionCoordinator]:
-    """For `SimulatedCluster.coordinator_makers`."""
+    """Make a stepwise coordinator, for `SimulatedCluster.coordinator_makers`."""
 
     def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
         counted: Any = _StepwiseLog(log, points)

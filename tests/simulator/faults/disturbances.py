@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster for the sake of its coordinators: a seeded series of faults, and then their end.
+"""Faults for the coordinators of a simulated cluster: a seeded series, and then its end.
 
 Coordinators, replicas and controllers are killed and stopped (what was stopped comes back as a zombie), and the network
 fails. Disks and machines do not: `faults.py` and `losses.py` have those, for the logs below.

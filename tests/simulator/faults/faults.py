@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster: a seeded series of faults, and then their end.
+"""Faults of a simulated cluster: a seeded series, and then its end.
 
 Here are those that take no bytes, and so have no bound: processes are killed and paused, clocks jump, disks are full or
 slow, and controllers come in twos; those of the network are in `network_faults.py`. What takes bytes is in `losses.py`,
@@ -153,7 +153,7 @@ class Faults:
             self._kill([each.process for each in leaders if each.spec.partition == partition])
 
     def _see_saw(self) -> bool:
-        """Whoever leads a partition is killed, again and again, before the others have got what it wrote."""
+        """Kill each leader of a partition in turn, before the others have fetched what it wrote."""
         partition = self.random.randrange(self.plan.partitions)
         network, seconds = self.cluster.world.network, self.random.choice((0.01, 0.03, 0.1, 0.4))
         machines = [home.machine for home in self.cluster.homes.values()]

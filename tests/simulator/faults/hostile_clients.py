@@ -54,7 +54,7 @@ class HostileClients:
         return bool(processes)
 
     def pull_as_nobody(self) -> bool:
-        """From inside, with an incarnation that was never told of."""
+        """Pull from inside, with an incarnation that was never registered."""
         leaders = [each for each in self.cluster.replicas if each.leads_epoch is not None]
         up = [home.machine for home in self.cluster.homes.values() if home.machine.is_up]
         if leaders and up:
@@ -106,7 +106,7 @@ class HostileClients:
     # --- what they ask ------------------------------------------------------------------------------------------
 
     def _worst(self, target: Process) -> list[Message]:
-        """What would do most harm at a replica, with everything in it as it has to be."""
+        """Return the messages that would do most harm at a replica, with everything in them as it has to be."""
         replica = next((each for each in self.cluster.replicas if each.process is target), None)
         if replica is None:
             return []
@@ -128,7 +128,7 @@ class HostileClients:
         return kind(*(self._value(hints[field.name]) for field in fields(kind)))  # type: ignore[arg-type]
 
     def _value(self, annotation: Any) -> Any:
-        """Of that type, and at its limits where it has some."""
+        """Return a value of that type, at its limits where it has some."""
         if hasattr(annotation, "_fields"):
             return annotation._make(map(self._value, typing.get_type_hints(annotation).values()))
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

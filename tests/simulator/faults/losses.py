@@ -86,7 +86,7 @@ class Losses:
         self._rotten.intersection_update(self._hit)
 
     def _may_be_cut(self) -> list[BrokerHome]:
-        """From power. Damage behind the recovery point would pass for a torn tail then: two losses of one copy."""
+        """Return homes whose power may be cut. Damage behind the recovery point would pass for a torn tail then."""
         self._forget_whole()
         return [home for home in self._up() if home.broker_id not in self._rotten]
 
@@ -128,7 +128,7 @@ class Losses:
         return bool(victims)
 
     def _crash_all_at_write(self) -> bool:
-        """While a leader counts what it has not synced."""
+        """Crash all machines while a leader counts records that it has not synced."""
         running = self.races.leader()
         if running is None:
             return False
@@ -141,7 +141,7 @@ class Losses:
             self.cluster.crash_machine(home)
 
     def _fail_sync_and_crash(self) -> bool:
-        """What a failed sync was to write is gone with the power, whatever later syncs say (rule 2)."""
+        """Fail a sync, then cut the power: what it was to write is gone, whatever later syncs say (rule 2)."""
         running = self.races.leader()
         if running is None:
             return False
@@ -200,7 +200,7 @@ class Losses:
         return True
 
     def _turn_read_only(self) -> bool:
-        """As a file system does after an error of its disk: what is there can be read, and nothing is written."""
+        """Make a disk read-only, as a file system does after an error of its disk."""
         up = self._up()
         if not up or not self._may_hit():
             return False
@@ -212,7 +212,7 @@ class Losses:
         return True
 
     def _rot_bit(self) -> bool:
-        """On a disk that is read meanwhile."""
+        """Flip a bit on a disk that is read meanwhile."""
         if not self._may_hit():
             return False
         return self._rotted(self.rot.strike(self.cluster.replicas))

@@ -1,4 +1,4 @@
-"""What happens to the network of a simulated cluster, one fault at a time. All of them go by."""
+"""Faults of the network of a simulated cluster. Each of them ends by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NetworkFaults:
     random: Random
 
     def faults(self) -> list[tuple[int, Callable[[], bool]]]:
-        """With their weights."""
+        """Return the faults with their weights."""
         return [
             (5, self.cut_off),
             (2, self.flap),
@@ -54,7 +54,7 @@ class NetworkFaults:
         return True
 
     def slow_links(self) -> bool:
-        """To or from one machine."""
+        """Slow the links to or from one machine."""
         network, one = self.cluster.world.network, self.random.choice(self.cluster.world.machines)
         seconds, outward = self.random.choice((0.02, 0.1, 0.5)), self.random.random() < 0.5
         for other in self.cluster.world.machines:

@@ -64,7 +64,7 @@ class Races:
         return self.random.choice(leaders) if leaders else None
 
     def followers(self, leader: RunningReplica) -> list[RunningReplica]:
-        """In the order in which they would be elected."""
+        """Return the followers in the order in which they would be elected."""
         controller = self.cluster.serving()
         if controller is None:
             return []
@@ -79,7 +79,7 @@ class Races:
         return None if running is None else running.process.machine
 
     def when(self, condition: Callable[[], bool], then: Callable[[], object], looks: int = _LOOKS) -> None:
-        """As soon as that is so, unless it takes too long."""
+        """Act as soon as a condition holds, unless that takes too long."""
         if self.is_over:
             return
         if condition():
@@ -103,7 +103,7 @@ class Races:
     # --- leaders and followers ----------------------------------------------------------------------------------
 
     def _leader_among_clients(self) -> bool:
-        """It is cut off from all brokers, and its clients still reach it."""
+        """Cut the leader off from all brokers while its clients still reach it."""
         leader = self.leader()
         if leader is None:
             return False
@@ -167,7 +167,7 @@ class Races:
         self._after(1.0, self.heal)
 
     def _fill_follower(self) -> bool:
-        """Who would be elected first cannot write what it is sent; then the leader dies."""
+        """Fill the disk of the follower that would be elected first; then kill the leader."""
         leader = self.leader()
         followers = [] if leader is None else self.followers(leader)
         if leader is None or not followers or followers[0].process.machine is leader.process.machine:
@@ -200,7 +200,7 @@ class Races:
                 self.kill(running.process)
 
     def _zombie_leader(self) -> bool:
-        """It is stopped until another one leads, and goes on."""
+        """Stop the leader until another one leads, then let it go on."""
         leader = self.leader()
         if leader is None:
             return False
@@ -235,7 +235,7 @@ class Races:
     # --- controllers --------------------------------------------------------------------------------------------
 
     def _zombie_controller(self) -> bool:
-        """It is stopped, another one takes over, and then it goes on."""
+        """Stop the controller until another one has taken over, then let it go on."""
         running = self.cluster.in_office()
         up = [machine for machine in self._brokers() if machine.is_up]
         if running is None or not up:
@@ -282,7 +282,7 @@ def is_proposed(leader: RunningReplica, joining: RunningReplica) -> bool:
 
 
 def is_joining(leader: RunningReplica, joining: RunningReplica) -> bool:
-    """As a process that is newer than the one that was killed."""
+    """Tell whether it joins as a process that is newer than the one that was killed."""
     leadership = leader.leadership
     if leadership is None:
         return False

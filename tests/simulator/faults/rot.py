@@ -58,7 +58,7 @@ class Rot:
         return any(bit.home.broker_id == broker_id for bit in self._present())
 
     def is_in(self, running: RunningReplica) -> bool:
-        """Its log is not to be looked at from outside: that would tell it."""
+        """Tell whether the rot is in this log, which must not be read from outside: that would report it."""
         mine = running.spec.broker_id, (running.spec.topic_id, running.spec.partition)
         return any((bit.home.broker_id, bit.partition) == mine for bit in self._present())
 
@@ -160,7 +160,7 @@ class Rot:
 
 
 def _is_read_at_opening(log: PartitionLog, segment: Segment, place: Place) -> bool:
-    """After the end of its process (a rotten disk loses no power): the growing segment, and where the others end.
+    """Tell whether the next process reads this place: in the growing segment, or at the end of another.
 
     A log that is damaged there is refused and set aside, whoever else there is (rule 14). With a minimum of one it may
     be the only one with the records since, and then its partition waits for a person (rule 7).

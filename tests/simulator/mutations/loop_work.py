@@ -1,4 +1,4 @@
-"""What a leader does on its event loop and elsewhere with batches that hold more than they seem to (rule 34).
+"""Work of a leader, on its loop and elsewhere, with batches that hold more than they seem to (rule 34).
 
     with watched(limit) as broken, switched_off("payloads_are_checked_on_the_loop"):
         ...                                  # `broken` says what was unpacked where it must not be
@@ -27,7 +27,7 @@ from tests.simulator.world.machines import Process
 
 @contextmanager
 def watched(limit: int) -> Iterator[list[str]]:
-    """What is unpacked beyond 256 KiB on a loop, or beyond `limit` anywhere, is told in the list."""
+    """Yield a list of what is unpacked beyond 256 KiB on a loop, or beyond `limit` anywhere."""
     broken: list[str] = []
     beside = 0
     patches = Patches()

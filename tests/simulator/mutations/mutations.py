@@ -26,7 +26,7 @@ _MISSING: Final = object()
 
 @dataclass
 class Patches:
-    """What is replaced, to be put back in the end."""
+    """Attributes that were replaced, to be put back in the end."""
 
     _undo: list[Callable[[], None]] = field(default_factory=list)
 

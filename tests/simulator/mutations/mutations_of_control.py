@@ -182,7 +182,7 @@ def leavers_stay_when_minimum_is_lowered(patches: Patches) -> None:
 @mutation(13, "a broker obeys a controller whose time is over", where=theme("controllers"))
 def older_controller_obeyed(patches: Patches) -> None:
     async def obey(self: MetadataCopy, epoch: int) -> None:
-        """Whoever it is."""
+        """Obey any controller."""
 
     patches.attribute(MetadataCopy, "_obey", obey)
     known = Replica._is_news

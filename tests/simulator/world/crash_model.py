@@ -1,4 +1,4 @@
-"""What is left after a power cut: the bytes of files (`FileImage`) and the names in directories (`NameTree`).
+"""The remains of a power cut: the bytes of files (`FileImage`) and the names in directories (`NameTree`).
 
 Each keeps the present state and the changes to it that were not synced. Syncing forgets those changes and
 copies nothing; only a crash has to look at bytes. What stays true:

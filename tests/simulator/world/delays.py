@@ -1,4 +1,4 @@
-"""How long something takes in the simulated world: usually within a narrow range, now and then far longer."""
+"""Delays in the simulated world: usually within a narrow range, now and then far longer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Rarely(NamedTuple):
-    """With this chance a delay lies in this range instead. In it short ones are as likely as long ones."""
+    """A range that a delay lies in with this chance. In it short ones are as likely as long ones."""
 
     chance: float
     shortest: int
@@ -39,6 +39,6 @@ class Delays:
 
 
 def draw_wide(uniform: float, shortest: int, longest: int) -> int:
-    """Between two times far apart, for a number between 0 and 1."""
+    """Return a delay between two times far apart, for a number between 0 and 1."""
     shortest = max(1, shortest)
     return int(shortest * (max(shortest, longest) / shortest) ** uniform)

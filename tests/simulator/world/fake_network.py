@@ -146,7 +146,7 @@ class Network:
                 self._link(source, target).slow_down(0)
 
     def slow_down(self, source: Node, target: Node, seconds: float) -> None:
-        """From now on all that goes from `source` to `target` takes so much longer."""
+        """Delay all that goes from `source` to `target` by so much from now on."""
         self.trace("link {} → {} is slower by {} s", source.name, target.name, seconds)
         self._link(source, target).slow_down(int(seconds * MICROSECONDS))
 
@@ -155,11 +155,11 @@ class Network:
         self._flap(one, other, self._scheduler.now + int(seconds * MICROSECONDS))
 
     def streams(self) -> list[FakeStream]:
-        """Those that live, each as the side that dialled, in the order in which they were connected."""
+        """Return the living streams, each as the side that dialled, in the order in which they were connected."""
         return [stream for stream in self._streams.values() if stream.is_dialler]
 
     def endpoints_of(self, loop: VirtualLoop) -> list[Endpoint]:
-        """Where others reach this process over the network."""
+        """Return where others reach this process over the network."""
         return [
             Endpoint(host=node, port=place)
             for (node, place), server in self._servers.items()
@@ -220,7 +220,7 @@ class Network:
         self._nodes[node.name] = node
 
     def process_ended(self, loop: VirtualLoop) -> None:
-        """Its kernel closes its streams and listeners."""
+        """Close the streams and listeners of a process, as its kernel does."""
         for stream in [stream for stream in self._streams.values() if stream.loop is loop]:
             stream.vanish()
             assert stream.out is not None
@@ -231,7 +231,7 @@ class Network:
             self._stop_listening(key)
 
     def machine_lost_power(self, node: Node) -> None:
-        """What has left it is on its way; nothing more comes, and nobody is told."""
+        """End all streams of a machine without a word. Frames that have left it are still on their way."""
         for stream in list(self._streams.values()):
             assert stream.out is not None
             assert stream.far is not None
@@ -278,7 +278,7 @@ class Network:
     # --- making connections ---------------------------------------------------------------------------------------
 
     def _knock(self, stream: FakeStream, endpoint: Endpoint, role: str, attempt: int) -> None:
-        """Its first packet arrives, or does not. A dialler that has given up is over."""
+        """Let the dialler's first packet arrive, or not. A dialler that has given up is over."""
         node = stream.node if endpoint.is_unix else self._nodes.get(endpoint.host)
         if stream.is_over or stream.loop.is_dead:
             return
@@ -346,7 +346,7 @@ class Network:
     # --- silence --------------------------------------------------------------------------------------------------
 
     def _watch(self, stream: FakeStream) -> None:
-        """Its peer cannot be reached. If that stays so, it gives up one day."""
+        """Watch a stream whose peer cannot be reached. If that stays so, it gives up after a while."""
         assert stream.far is not None
         links = self._link(stream.node, stream.far.node), self._link(stream.far.node, stream.node)
         blocks = tuple(link.blocks if link.is_blocked else -1 for link in links)

@@ -260,7 +260,7 @@ class FakeStream:
         topic_id: bytes = NO_TOPIC,
         partition: int = NO_PARTITION,
     ) -> SimFrame:
-        """What cannot be sent fails here."""
+        """Return the frame of a message. One that cannot be sent fails here."""
         if type(payload) is memoryview:
             payload = payload.cast("B")
         frame = SimFrame(flags, correlation_id, message, payload, topic_id, partition)
@@ -274,7 +274,7 @@ class FakeStream:
         return frame
 
     def _write(self, parts: Sequence[Bytes]) -> None:
-        """For `RequestsInFlight`, which is given a whole frame as the only part of it."""
+        """Write for `RequestsInFlight`, which gives a whole frame as the only part."""
         self._put(cast(SimFrame, parts[0]))
 
     def _put(self, frame: SimFrame) -> None:
@@ -294,7 +294,7 @@ class FakeStream:
     # --- what pipes and network tell ------------------------------------------------------------------------------
 
     def connected(self, role: str, far: FakeStream, out: Pipe) -> None:
-        """There is a connection. The acceptor's process hears of it with the hello."""
+        """Note that there is a connection. The acceptor's process hears of it with the hello."""
         self._my_role = role
         self.far = far
         self.out = out
@@ -333,7 +333,7 @@ class FakeStream:
         self.abort(PeerUnreachable(self._address, reason))
 
     def vanish(self) -> None:
-        """Its process is no more: nothing here runs again, and nobody is told."""
+        """End without a word: the process is no more, and nothing here runs again."""
         self.state = State.CLOSED
         self.is_over = True
         self._lent.clear()
@@ -381,7 +381,7 @@ class FakeStream:
             self.on_admitted(self)
 
     def _shared_standing(self) -> Standing | None:
-        """Of the newest key of the dialler's that the acceptor has."""
+        """Return the standing of the newest key of the dialler's that the acceptor has."""
         assert self.far is not None
         dialler, acceptor = (self, self.far) if self.is_dialler else (self.far, self)
         valid = acceptor.keys.keys()

@@ -84,7 +84,7 @@ class FaultyFile:
         return self._image.read(length, position)
 
     def drop_cached(self, length: int, position: int) -> None:
-        """There is one content, in the cache and on the disk."""
+        """Do nothing: the cache and the disk have one content here."""
         self._check_usable("drop_cached", min(length, position))
 
     def size(self) -> int:
@@ -206,7 +206,7 @@ class FaultyDisk:
         self._crash_fraction = fraction
 
     def sync_everything(self) -> None:
-        """As if the machine had been left alone for long: all that was written is on the disk."""
+        """Sync all that was written, as if the machine had been left alone for long."""
         self._files.sync_everything()
 
     # --- faults ---
@@ -310,7 +310,7 @@ class FaultyDisk:
             raise DiskFull(f"Writing {path}: {os.strerror(errno.ENOSPC)}.")
 
     def names_of(self, number: int) -> int:
-        """How many names a file has."""
+        """Return how many names a file has."""
         return sum(each == number for _, each in self._files.names.files())
 
     def forget(self, file: FaultyFile) -> None:

@@ -165,7 +165,7 @@ class FileSystem:
             raise _refused(errno.ENOTEMPTY, f"Removing directory {path}")
 
     def check_rename(self, source: str, target: str) -> tuple[Place, Place]:
-        """Where from and where to, refused where rename(2) refuses."""
+        """Return both places of a rename. It is refused where rename(2) refuses."""
         doing = f"Renaming {source} to {target}"
         places = self.locate(source), self.locate(target)  # rename(2) looks at the parents first
         moved, replaced = self.existing(source), self.lookup(target)

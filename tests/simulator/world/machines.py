@@ -132,7 +132,7 @@ class Machine:
     def fail_disk(
         self, operation: str = "", path_contains: str = "", *, seconds: float, error: BaseException | None = None
     ) -> None:
-        """For so long every such operation of any process here fails, by default with an I/O error."""
+        """Fail every such operation of any process here for so long, by default with an I/O error."""
         self.world.trace("{}: {} of *{}* fails for {} s", self.name, operation or "all", path_contains, seconds)
         until = self.world.scheduler.now + int(seconds * MICROSECONDS)
         self._troubles.append(_Trouble(operation, path_contains, error, until))
@@ -227,7 +227,7 @@ class Process:
         self._doom_in = skip
 
     def lose_power(self) -> None:
-        """For `Machine.crash`, which looks after streams and disk."""
+        """End without a word, for `Machine.crash`, which looks after streams and disk."""
         self._die("its machine lost its power")
         self._is_gone = True
 

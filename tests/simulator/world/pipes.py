@@ -70,7 +70,7 @@ class SimFrame:
         self.size = 0
 
     def lend(self, payload: Bytes) -> None:
-        """From now on the payload has to stay as it is."""
+        """Lend the payload, which has to stay as it is from now on."""
         self.lent = payload
         self.crc = zlib.crc32(payload)
 
@@ -92,7 +92,7 @@ class PipeEnd(Protocol):
 
 
 class Link:
-    """From one machine to another, in this direction."""
+    """A link from one machine to another, in this direction."""
 
     def __init__(self, delays: Delays) -> None:
         self.next_delay = self._usual_delay = delays.draw  # microseconds
@@ -170,19 +170,19 @@ class Pipe:
     # --- what the world does --------------------------------------------------------------------------------------
 
     def lose_all_but(self, count: int) -> None:
-        """Of what is on its way only the first few frames arrive."""
+        """Lose all frames on their way but the first few."""
         while len(self._frames) > count:
             frame = self._frames.pop()[1]
             if isinstance(frame, SimFrame):
                 self._bytes -= frame.size
 
     def vanish(self, count: int = 0) -> None:
-        """Of what is on its way only the first few frames arrive, and nothing after them, not even an end."""
+        """End without a word: of the frames on their way only the first few arrive, and not even an end after them."""
         self.lose_all_but(count)
         self.is_cut = True
 
     def go_on(self, delay: int = 0) -> None:
-        """What it has waited for may have happened."""
+        """Go on, if what it waits for has happened."""
         if self._is_waiting:
             self._is_waiting = False
             self._schedule(self._scheduler.now + delay)

@@ -1,4 +1,4 @@
-"""What happens when, over all processes of a simulated world, in whole microseconds.
+"""The order of events over all processes of a simulated world, in whole microseconds.
 
     scheduler = Scheduler(Random(seed))
     scheduler.after(2_000_000, loop.pause)
@@ -31,7 +31,7 @@ _MANY_CANCELLED: Final = 512
 
 
 class TooManyEvents(RuntimeError):
-    """Something goes round in circles."""
+    """The world makes events without end."""
 
 
 class Event:
@@ -55,7 +55,7 @@ _Entry: TypeAlias = "tuple[int, int, VirtualLoop | None, VirtualHandle | Event |
 
 
 class Scheduler:
-    """What happens when, over all processes. `now` is in microseconds."""
+    """The order of events over all processes. `now` is in microseconds."""
 
     NEVER: Final = 1 << 60
 
@@ -74,7 +74,7 @@ class Scheduler:
 
     @property
     def pending(self) -> int:
-        """What is still to happen, cancelled timers that were not thrown out yet among it."""
+        """Return how many events are still to come, with cancelled timers that were not removed yet."""
         return len(self._heap)
 
     def next_serial(self) -> int:

@@ -77,7 +77,7 @@ class VirtualHandle(asyncio.TimerHandle):
 
 
 class VirtualFuture(asyncio.Future[_T]):
-    """With a hash that is the same in every run, for the sets that `asyncio.wait` returns."""
+    """A future with a hash that is the same in every run, for the sets that `asyncio.wait` returns."""
 
     __slots__ = ("_serial",)
 
@@ -221,7 +221,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._hashes
 
     def deliver(self, callback: Callable[..., object], *args: Any) -> None:
-        """Something arrives from outside: run it now if the process is free, else in its next turn."""
+        """Take what arrives from outside: run it now if the process is free, else in its next turn."""
         self.happen(VirtualHandle(self, callback, args, None))
 
     def happen(self, handle: VirtualHandle | None) -> None:

@@ -38,7 +38,7 @@ _LONG_RUN: Final = 50_000  # events
 
 
 class SimulationFailed(AssertionError):
-    """Something in the simulated world went wrong."""
+    """A failure in the simulated world."""
 
 
 _OF_CLIENTS = ("client", "reader", "hostile")
@@ -165,7 +165,7 @@ class World:
 
     @property
     def fingerprint(self) -> int:
-        """Of all events so far, their order and their times."""
+        """Return the fingerprint of all events so far, their order and their times."""
         return self.scheduler.fingerprint
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ HELD: Final = (
     "raylog/",
     "spark_bridge/",
     "storage/",
+    "tests/simulator/",
 )
 
 _PRONOUNS: Final = (
