@@ -250,7 +250,7 @@ class Losses:
         return self._take_copy(self._take_bit)
 
     def _take_copy(self, take: Callable[[RunningReplica], None]) -> bool:
-        """Of one replica, while its process is down: its broker, and with it the place to come back to, is there."""
+        """Take the copy of a replica whose process is down, while its broker is there."""
         running = [each for each in self.cluster.replicas if each.log is not None]
         if not running or not self._may_hit():
             return False
