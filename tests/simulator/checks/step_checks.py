@@ -67,7 +67,7 @@ class ReplicaSteps:
 
 
 class PartitionChanges:
-    """What one process has seen of the partitions of a cluster, from state to state."""
+    """The partitions of a cluster as one process has seen them, from state to state."""
 
     def __init__(self) -> None:
         self._known: dict[PartitionId, PartitionState] = {}
