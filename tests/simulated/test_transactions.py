@@ -14,6 +14,7 @@ import pytest
 from tests.simulator.transaction_scenario import run_transaction_seed
 
 _NETWORK: Final = {"cut_off", "cut_off_client", "cut_streams", "flap", "slow_links"}
+_SEEDS: Final = (0, 1, 2, 4, 5, 6, 7)  # 3 has so many faults at once that little is written
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
     """Of every other seed the epochs of a producer id run out again and again."""
     outcome = run_transaction_seed(seed)
