@@ -1,7 +1,7 @@
 """One replica's log: what the rest of raylog appends to, reads from, truncates, trims and flushes.
 
     state      state.py: segments, epochs, producers, marks; what a call that fails means
-    calls      functions over the state, by subject: appends.py, reader.py, truncation.py, cleanup.py, compaction.py,
+    calls      functions over the state, by subject: appends.py, reader.py, truncation.py, retention.py, compaction.py,
                flushing.py, copying.py
     jobs       job.py: slow calls in steps, made by `plan_…`
     this file  which of them the rest of raylog may make, and what an error in each means for the log
@@ -29,7 +29,7 @@ from raylog.storage.directory.partition_directory import (
 from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.local_disk import LocalDisk
 from raylog.storage.disk.sealed_file import sync_sealed
-from raylog.storage.log import appends, cleanup, compaction, copying, flushing, reader, truncation
+from raylog.storage.log import appends, compaction, copying, flushing, reader, retention, truncation
 from raylog.storage.log.recovery import LogRecovery
 from raylog.storage.log.state import LogState, quarantine, reading, while_open
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
@@ -95,13 +95,13 @@ class PartitionLog(LogState):
 
     # --- getting rid of old records ---
 
-    delete_records = while_open(cleanup.delete_records)
-    may_have_old_segments = while_open(cleanup.may_have_old_segments)
-    delete_old_segments = while_open(cleanup.delete_old_segments)
-    plan_deletion = while_open(cleanup.Deletion)
-    remove_deleted_files = while_open(cleanup.remove_deleted_files)
-    plan_removal = while_open(cleanup.FileRemoval)
-    plan_dating = while_open(cleanup.SegmentDating)
+    delete_records = while_open(retention.delete_records)
+    may_have_old_segments = while_open(retention.may_have_old_segments)
+    delete_old_segments = while_open(retention.delete_old_segments)
+    plan_deletion = while_open(retention.Deletion)
+    remove_deleted_files = while_open(retention.remove_deleted_files)
+    plan_removal = while_open(retention.FileRemoval)
+    plan_dating = while_open(retention.SegmentDating)
     plan_compaction = while_open(compaction.plan_compaction)
     install_compaction = while_open(compaction.install_compaction)
     plan_installation = while_open(compaction.Installation)

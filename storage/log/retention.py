@@ -1,19 +1,35 @@
-"""Old segments that may go: by age, by size, and because their records were deleted.
+"""Retention: old segments that may go, by age, by size, or because their records were deleted, and how they go.
 
 What its leader has just written stays for a while, however old its timestamps are: whoever imports old records can
 read them. That is known of what this process wrote; what it found at its opening has been there for long enough.
 
-What must stay true: only a prefix of the sealed segments goes, and nothing at or above `keep_from`, the lower of high
-watermark and last stable offset.
+What must stay true:
+- Only a prefix of the sealed segments goes, and nothing at or above `keep_from`, the lower of high watermark and last
+  stable offset.
+- A segment leaves the log at once, but its files stay for a while (`state.Removals`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from raylog.config import NO_LIMIT, TopicConfig
+from raylog.errors import DiskFull, OffsetOutOfRange
+from raylog.storage.directory.partition_directory import DELETED_SUFFIX
 from raylog.storage.format.record_batch import NO_TIMESTAMP
+from raylog.storage.log.appends import roll
+from raylog.storage.log.job import Job
+from raylog.storage.log.state import LogState
+from raylog.storage.segment.segment import LOG_SUFFIX, Segment
+
+_log = logging.getLogger(__name__)
+
+
+# --- deciding ---
 
 
 class SegmentFacts(NamedTuple):
@@ -82,3 +98,219 @@ def is_past(largest_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
     if config.retention_ms == NO_LIMIT:
         return False
     return largest_timestamp == NO_TIMESTAMP or now_ms - largest_timestamp > config.retention_ms
+
+
+# --- deleting ---
+
+
+def may_have_old_segments(log: LogState, now_ms: int, *, decides: bool = True, spared_ms: int = 0) -> bool:
+    """Whether `delete_old_segments` may have something to do.
+
+    It is asked often, so it looks at two segments and at no file.
+    """
+    oldest, config = log.segments[0], log.config
+    if len(log.segments) > 1 and oldest.next_offset <= log.log_start_offset:
+        return True
+    if not decides or not config.deletes_old_segments or not log.size_bytes:
+        return False
+    if config.retention_bytes != NO_LIMIT and log.size_bytes - oldest.size >= config.retention_bytes:
+        return oldest is not log.segments.active
+    if config.retention_ms == NO_LIMIT or now_ms - oldest.written_ms < spared_ms:
+        return False
+    return not oldest.is_dated or is_past(oldest.largest_timestamp, config, now_ms)
+
+
+def _find_old_segments(log: LogState, now_ms: int, at_most: int | None, decides: bool, spared_ms: int) -> list[Expired]:
+    """Return the segments that may go. It rolls the growing segment where that may go too."""
+    active = log.segments.active
+    may_expire = decides and active.size and log.config.deletes_old_segments and now_ms - active.written_ms >= spared_ms
+    if may_expire and is_past(active.largest_timestamp, log.config, now_ms):
+        _roll_if_there_is_room(log)  # an idle partition gives up its last segment too, once all in it is too old
+    facts = (
+        SegmentFacts(
+            segment.base_offset, segment.next_offset, segment.size, segment.largest_timestamp, segment.written_ms
+        )
+        for segment in islice(log.segments.sealed, at_most)
+    )
+    keep_from = min(log.high_watermark, log.last_stable_offset)
+    return expired_segments(
+        facts, log.size_bytes, log.config, now_ms, log.log_start_offset, keep_from, decides, spared_ms
+    )
+
+
+def delete_old_segments(
+    log: LogState, now_ms: int, at_most: int | None = None, *, decides: bool = True, spared_ms: int = 0
+) -> list[Expired]:
+    """Take out of the log what retention allows; `remove_deleted_files` frees the space later.
+
+    Where the log's owner does not decide what is too old or too much (`decides`), only what is below the log start
+    offset goes. What this process wrote within `spared_ms` does not go by age.
+    """
+    log.settle()
+    expired = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
+    if expired:
+        gone = [log.segments.containing(entry.base_offset) for entry in expired]
+        advance_log_start(log, gone[-1].next_offset)
+        for segment, entry in zip(gone, expired, strict=True):
+            _log.info("%s: deleted, %s.", segment.path(LOG_SUFFIX), entry.reason)
+            retired = _retire(log, segment)  # if this fails, the segment is the log's still
+            log.segments.remove(segment)
+            log.remove_later([segment], retired, now_ms)
+    return expired
+
+
+class Deletion(Job[list[Expired]]):
+    """`delete_old_segments`, with what waits for the disk done before it: where the log will start is written ahead.
+
+    `decides` is asked for the plan, and again before anything is deleted: the owner may have lost its part meanwhile.
+    """
+
+    def __init__(
+        self,
+        log: LogState,
+        now_ms: int,
+        at_most: int | None = None,
+        *,
+        decides: Callable[[], bool] = lambda: True,
+        spared_ms: int = 0,
+    ) -> None:
+        super().__init__(log)
+        self._now_ms = now_ms
+        self._at_most = at_most
+        self._decides = decides
+        self._spared_ms = spared_ms
+        log.settle()
+        old = _find_old_segments(log, now_ms, at_most, decides(), spared_ms)
+        start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
+        self._write = log.marks.write_ahead(start) if start > log.log_start_offset else None
+
+    @property
+    def has_work(self) -> bool:
+        return self._write is not None
+
+    def work(self) -> None:
+        """Write down where the log will start. On a full disk the deletion itself makes the room that this needs."""
+        if self._write is not None:
+            with suppress(DiskFull):
+                self._write.carry_out()
+
+    def _take_in(self) -> list[Expired]:
+        return delete_old_segments(
+            self._log, self._now_ms, self._at_most, decides=self._decides(), spared_ms=self._spared_ms
+        )
+
+
+def delete_records(log: LogState, before_offset: int) -> int:
+    """Let the log begin at `before_offset`, durably; returns the log start offset."""
+    if not log.log_start_offset <= before_offset <= log.high_watermark:
+        if before_offset < log.log_start_offset:
+            return log.log_start_offset
+        raise OffsetOutOfRange(before_offset, log.log_start_offset, log.high_watermark)
+    advance_log_start(log, before_offset)
+    return log.log_start_offset
+
+
+def advance_log_start(log: LogState, offset: int) -> None:
+    """Let the log start at `offset`, if that is further on."""
+    if offset > log.log_start_offset:
+        _begin_at(log, offset)
+        try:
+            log.epochs.cut_start(offset)
+        except DiskFull as error:
+            _log.warning("%s keeps leader epochs from before its start for now: %s", log.directory.path, error)
+
+
+def remove_deleted_files(log: LogState, now_ms: int) -> int:
+    """Remove the files whose `file.delete.delay.ms` is over; returns how many."""
+    return FileRemoval(log, now_ms).run()
+
+
+class FileRemoval(Job[int]):
+    """`remove_deleted_files` as a job: to free the blocks of a large file takes long."""
+
+    def __init__(self, log: LogState, now_ms: int) -> None:
+        super().__init__(log)
+        self._due = log.removals.take_due(now_ms, log.flushes.let_go)
+        self._paths = [path for removal in self._due for path in removal.paths]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._due)
+
+    def work(self) -> None:
+        for path in self._paths:
+            self._log.disk.remove(path)
+
+    def _take_in(self) -> int:
+        self._log.removals.were_carried_out(self._due)
+        return len(self._paths)
+
+
+class SegmentDating(Job[None]):
+    """Finds the largest timestamps of sealed segments that are not in memory yet.
+
+    None of the segments may be replaced before `apply`.
+    """
+
+    def __init__(self, log: LogState, segments: Sequence[Segment]) -> None:
+        super().__init__(log)
+        self._undated = [segment for segment in segments if not segment.is_dated]
+        self._shape = log.shape
+        self._found: list[int] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._undated)
+
+    def work(self) -> None:
+        """Stop at the first segment that is gone."""
+        with suppress(FileNotFoundError):
+            for segment in self._undated:
+                self._found.append(segment.find_largest_timestamp())
+
+    def _take_in(self) -> None:
+        """Forget them if the log was cut: the segments may be others by now."""
+        if self._log.shape == self._shape:
+            for segment, timestamp in zip(self._undated, self._found, strict=False):
+                segment.date(timestamp)
+
+
+def _roll_if_there_is_room(log: LogState) -> None:
+    try:
+        roll(log)
+    except DiskFull as error:  # to delete the others is what makes room
+        _log.warning("%s keeps its last segment for now: %s", log.directory.path, error)
+
+
+def _begin_at(log: LogState, offset: int) -> None:
+    """Let the log start there. Where not one block is free, segments that go by this pay for it with their indexes.
+
+    These can be made again, should there be no room even then, and the segments stay.
+    """
+    going = iter([segment for segment in log.segments.sealed if segment.next_offset <= offset])
+    while True:
+        try:
+            log.marks.begin_at(offset)
+            return
+        except DiskFull:
+            segment = next(going, None)
+            if segment is None:
+                raise
+            _remove_indexes(log, segment)
+
+
+def _retire(log: LogState, segment: Segment) -> list[str]:
+    """Rename the files of a segment. On a full disk its indexes pay for this too: the longer names may need one more
+    block for the directory.
+    """
+    try:
+        return segment.retire(DELETED_SUFFIX)
+    except DiskFull:
+        _remove_indexes(log, segment)
+        return segment.retire(DELETED_SUFFIX)
+
+
+def _remove_indexes(log: LogState, segment: Segment) -> None:
+    for path in segment.index_paths():
+        log.disk.remove(path)
+        log.disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already

@@ -1,6 +1,12 @@
-"""State that the parts of one open log share: its segments, its marks, and whether it is online.
+"""State that the parts of one open log share: segments, marks, flushes, files to remove, and whether it is online.
 
 `PartitionLog` is this state with the calls that the rest of raylog makes. The other modules here are functions over it.
+
+    mark               moved by                                          on disk
+    log start offset   deletion and retention, forward; a restart        before it holds: what is gone never comes back
+    high watermark     what is replicated, forward; a cut, back          now and then, and before a cut
+    recovery point     a finished flush, forward; a cut, back            now and then, and before a cut
+    unproven           an opening sets it, the controller clears it      before it holds
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
@@ -14,15 +20,13 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from dataclasses import replace
+from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from raylog.config import TopicConfig
 from raylog.errors import DiskError, DiskFailed, LogDamaged, LogOffline, RaylogError
-from raylog.storage.directory.partition_directory import PartitionDirectory
-from raylog.storage.log.flushes import LogFlushes
-from raylog.storage.log.marks import LogMarks
+from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
 from raylog.storage.log.recovery import RecoveredLog
-from raylog.storage.log.removals import Removal, Removals
 from raylog.storage.segment.damaged_ranges import DamagedRanges
 from raylog.storage.segment.segment import Segment
 
@@ -161,6 +165,219 @@ class LogState:
             self.directory.note_failed_disk(error)
         except DiskError as refused:  # with fsync the next process writes again what was unsynced in any case
             _log.error("%s: its disk failed, and that could not be written down: %s", self.directory.path, refused)
+
+
+class LogMarks:
+    """The marks of a log, and their copy on disk. Anybody may read them; the log alone moves them.
+
+    What must stay true: nothing else moves a mark, so this is where it is decided what readers see. The copy on disk
+    never says more than is so. It is `partition_directory.LogCheckpoint`, replaced whole.
+    """
+
+    __slots__ = ("_ahead", "_boot_id", "_directory", "high_watermark", "log_start_offset", "recovery_point", "unproven")
+
+    def __init__(self, directory: PartitionDirectory, found: LogCheckpoint) -> None:
+        self._directory = directory
+        self._boot_id = found.boot_id
+        self._ahead: CheckpointWrite | None = None
+        self._take(found)
+
+    def _take(self, marks: LogCheckpoint) -> None:
+        self.log_start_offset = marks.log_start_offset
+        self.high_watermark = marks.high_watermark
+        self.recovery_point = marks.recovery_point
+        self.unproven = marks.unproven
+
+    def now(self) -> LogCheckpoint:
+        return LogCheckpoint(
+            self._boot_id, self.recovery_point, self.high_watermark, self.log_start_offset, self.unproven
+        )
+
+    def write(self) -> None:
+        self._directory.write_checkpoint(self.now())
+
+    def begin_write(self) -> CheckpointWrite:
+        """The same for another thread to carry out."""
+        return self._directory.begin_checkpoint(self.now())
+
+    # --- moving them ---
+
+    def replicated_to(self, offset: int) -> bool:
+        """Forward only; whether it moved."""
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    def synced_to(self, offset: int) -> None:
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def begin_at(self, offset: int) -> None:
+        """The log starts there: on disk first, since what is below may be removed from now on."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.checkpoint.log_start_offset != offset or not self._directory.is_newest(ahead):
+            self._directory.write_checkpoint(replace(self.now(), log_start_offset=offset))
+        self.log_start_offset = offset
+
+    def write_ahead(self, offset: int) -> CheckpointWrite:
+        """Return a job for another thread: it writes that the log starts there, before it does. `begin_at` then need
+        not wait for the disk.
+
+        A crash in between has the log start there already, so nothing must hold `offset` back any more. Whatever is
+        written behind this takes it back.
+        """
+        self._ahead = self._directory.begin_checkpoint(replace(self.now(), log_start_offset=offset))
+        return self._ahead
+
+    def registered(self) -> None:
+        """The controller knows why this log is not to be relied upon (rule 7)."""
+        self._write_and_take(replace(self.now(), unproven=""))
+
+    def before_cut_to(self, offset: int) -> None:
+        """Write the cut down before anything is cut: what is written there next has not been synced."""
+        lower = replace(
+            self.now(),
+            recovery_point=min(self.recovery_point, offset),
+            high_watermark=min(self.high_watermark, offset),
+        )
+        if lower != self.now():
+            self._write_and_take(lower)
+
+    def before_restart(self, base_offset: int, log_start_offset: int) -> LogCheckpoint:
+        """Write down that everything goes: from here on an opening carries it out, whatever is still there."""
+        marks = replace(self.now(), restart=(base_offset, log_start_offset))
+        self._directory.write_checkpoint(marks)
+        return marks
+
+    def restarted(self, empty: LogCheckpoint) -> None:
+        """The log is empty; these are its marks, and on disk."""
+        self._take(empty)
+
+    def _write_and_take(self, marks: LogCheckpoint) -> None:
+        self._directory.write_checkpoint(marks)
+        self._take(marks)
+
+
+class LogFlushes:
+    """Say when a flush is due, what it has to sync, and which files are kept open for it.
+
+    A flush is due when `flush.messages` or `flush.ms` say so, when a segment was sealed, or when an earlier flush
+    proved nothing.
+
+    What must stay true: a segment that has left the log is closed once no flush is under way. A sync of a closed file
+    would seem to fail.
+    """
+
+    def __init__(self, counted_unsynced: int) -> None:
+        self.counted_unsynced = counted_unsynced  # what is below may count though it is not synced
+        self.name_changes = 1
+        self.names_synced = 0
+        self._records = 0
+        self._waiting_since_ms: int | None = None
+        self._at_once = False
+        self._under_way = 0
+        self._let_go: list[Segment] = []
+
+    def appended(self, records: int, now_ms: int) -> None:
+        self._records += records
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now_ms
+
+    def rolled(self) -> None:
+        self.names_changed()
+        self._at_once = True
+
+    def names_changed(self) -> None:
+        """Files came, went, or were renamed."""
+        self.name_changes += 1
+
+    def is_due(self, config: TopicConfig, now_ms: int) -> bool:
+        if self._at_once or self._records >= config.flush_messages:
+            return True
+        if self._waiting_since_ms is None:
+            return False
+        return config.flush_policy == "fsync" or now_ms - self._waiting_since_ms >= config.flush_ms
+
+    def began(self) -> None:
+        self._records = 0
+        self._waiting_since_ms = None
+        self._at_once = False
+        self._under_way += 1
+
+    def proved_nothing(self) -> None:
+        """Note that what the flush was to make safe still waits."""
+        self._at_once = True
+
+    def is_over(self) -> None:
+        self._under_way -= 1
+        self._close_if_idle()
+
+    def let_go(self, segment: Segment) -> None:
+        """Close a segment that has left the log, as soon as no flush can be at it."""
+        self._let_go.append(segment)
+        self._close_if_idle()
+
+    @property
+    def is_letting_go(self) -> bool:
+        """Whether files of segments that have left the log are still open, for a flush."""
+        return bool(self._let_go)
+
+    def broken_invariants(self) -> Iterator[str]:
+        """Say in words what contradicts the text of this class."""
+        if self._under_way < 0:
+            yield f"{-self._under_way} more flushes have ended than began"
+        if self._let_go and not self._under_way:
+            yield f"{len(self._let_go)} files of segments that have left the log are open, and no flush is under way"
+
+    def close(self) -> None:
+        """The log is closed, so nothing is kept open any more."""
+        while self._let_go:
+            self._let_go.pop().close()
+
+    def _close_if_idle(self) -> None:
+        if not self._under_way:
+            self.close()
+
+
+class Removal(NamedTuple):
+    """Files out of the log's sight, and the open segments they belong to."""
+
+    due_ms: int
+    segments: Sequence[Segment]
+    paths: Sequence[str]
+
+
+class Removals:
+    """Files that have left the log and wait for their removal.
+
+    What must stay true: a file stays for `file.delete.delay.ms` after it has left the log, since readers on this
+    machine may be in the middle of it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Removal] = []
+
+    def add(self, removal: Removal) -> None:
+        self._waiting.append(removal)
+
+    def take_due(self, now_ms: int, let_go: Callable[[Segment], None]) -> list[Removal]:
+        """Return what is due. Its segments are let go first: the last one to close a file frees its blocks."""
+        for at, removal in enumerate(self._waiting):
+            if removal.due_ms <= now_ms:
+                for segment in removal.segments:
+                    let_go(segment)
+                self._waiting[at] = removal._replace(segments=())
+        return [removal for removal in self._waiting if removal.due_ms <= now_ms]
+
+    def were_carried_out(self, due: Sequence[Removal]) -> None:
+        """Forget them. What is never carried out is due again the next time."""
+        self._waiting = [removal for removal in self._waiting if removal not in due]
+
+    def close(self) -> None:
+        """Let go of the files; the next opening removes them."""
+        for removal in self._waiting:
+            for segment in removal.segments:
+                segment.close()
 
 
 def quarantine(directory: PartitionDirectory, damage: LogDamaged) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from raylog.errors import DiskBusy, DiskFull, LogOffline
 from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
-from raylog.storage.log import cleanup
+from raylog.storage.log import retention
 from raylog.storage.log.flushing import Checkpoint
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import Isolation
@@ -191,7 +191,7 @@ def test_retention_that_the_disk_refuses_waits_longer_than_a_round(
 
     trio.put_rounds(1, 30)
     with monkeypatch.context() as patch:
-        patch.setattr(cleanup, "delete_old_segments", refuse)
+        patch.setattr(retention, "delete_old_segments", refuse)
         trio.world.run_for(60.0)
     assert 3 <= len(attempts) <= 8
     trio.until(lambda: trio.log(1).size_bytes < 8_000, 20.0)
