@@ -14,7 +14,7 @@ What must stay true:
   our own requests are still taken; otherwise two sides with unread answers would wait for each other for ever.
 - No handler's error is lost: it goes back as the answer, or to the log where no answer is awaited.
 
-`outgoing_frames.py` says when what is written goes out.
+`stream_frames.py` says when what is written goes out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
 from raylog.actors.machine.admission import Acceptor, Admission
-from raylog.actors.machine.frame_reader import FrameReader
-from raylog.actors.machine.outgoing_frames import OutgoingFrames
+from raylog.actors.machine.stream_frames import FrameReader, OutgoingFrames
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import StreamLimits

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from raylog.actors.machine.outgoing_frames import OutgoingFrames
+from raylog.actors.machine.stream_frames import OutgoingFrames
 from raylog.actors.protocol.messages import HEADER_BYTES, MAX_MESSAGE_BYTES, REQUEST, Done
 from raylog.config import KIB
 from raylog.errors import FrameTooLarge

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.machine.frame_reader import FrameReader
+from raylog.actors.machine.stream_frames import FrameReader
 from raylog.actors.protocol.messages import (
     ERROR,
     HEADER,
