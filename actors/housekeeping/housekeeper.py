@@ -23,10 +23,9 @@ from typing import Any, Final
 from raylog.actors.housekeeping.compaction_messages import log_compacted, plan_of
 from raylog.actors.housekeeping.scrubber import Scrubber
 from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.dispatch import Dispatch, unknown
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
-from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
+from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream, unknown
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.housekeeping_messages import (
     CompactLog,

@@ -7,13 +7,15 @@ same protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
-from raylog.errors import AnswerUnexpected
+from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message, numbers_of
+from raylog.errors import AnswerUnexpected, MessageUnknown
 from raylog.storage.format.record_batch import Bytes, MutableBytes
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
@@ -214,3 +216,24 @@ class Stream(Protocol):
 
     async def close(self, timeout: float = 5.0) -> None:
         """Wait for the handlers so long, then end the stream. What is in flight from here fails with StreamClosed."""
+
+
+class Dispatch(Generic[_Handler]):
+    """Handlers by the kinds of message that they take. The owner of the table calls them."""
+
+    __slots__ = ("_handlers",)
+
+    def __init__(self, handlers: Mapping[type[Message], _Handler]) -> None:
+        self._handlers = dict(handlers)
+
+    def handler_of(self, message: Message) -> _Handler:
+        """Return the handler of this kind of message. MessageUnknown: there is none."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise unknown(message)
+        return handler
+
+
+def unknown(message: Message) -> MessageUnknown:
+    """Return the error that refuses this message."""
+    return MessageUnknown(*numbers_of(type(message)))

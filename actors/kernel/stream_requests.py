@@ -37,9 +37,8 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from raylog.actors.kernel.dispatch import unknown
 from raylog.actors.kernel.rare_log import RareLog
-from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, LaterAnswer, Request, Response
+from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, LaterAnswer, Request, Response, unknown
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done, Ping, is_for_clients
 from raylog.errors import (

@@ -20,9 +20,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Request, Response
+from raylog.actors.kernel.stream_interface import Dispatch, Request, Response
 from raylog.actors.metadata_log.files import Loaded, MetadataFiles
 from raylog.actors.metadata_log.rules.tail import MetadataSnapshot, StoredBatch, check_chain, decode_batches
 from raylog.actors.protocol.control_messages import (

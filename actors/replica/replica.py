@@ -22,8 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from raylog.actors.kernel.dispatch import Dispatch
-from raylog.actors.kernel.stream_interface import Answer, Request
+from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request
 from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,

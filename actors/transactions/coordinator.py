@@ -25,10 +25,9 @@ from typing import Any, Final
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background_tasks import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.dispatch import Dispatch
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
-from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response
 from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.link.until_answered import until_answered

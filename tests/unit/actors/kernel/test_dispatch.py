@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raylog.actors.kernel.dispatch import Dispatch, unknown
+from raylog.actors.kernel.stream_interface import Dispatch, unknown
 from raylog.actors.protocol.messages import Done, Message, Ping, numbers_of
 from raylog.errors import MessageUnknown
 
