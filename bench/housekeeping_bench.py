@@ -23,7 +23,7 @@ import uvloop
 from bench.measuring import Figure
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.housekeeping.watch import HousekeeperWatch
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.stream_interface import Answer, Request, Stream
 from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.machine.loop_thread import CoreThread

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from bench.measuring import ROUNDS, Figure, seconds
-from raylog.actors.kernel.timers import TimingWheel
+from raylog.actors.kernel.background import TimingWheel
 
 _PENDING = 100_000
 _SESSION_MS = 45_000

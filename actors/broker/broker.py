@@ -32,11 +32,10 @@ from raylog.actors.broker.secret_keeping import SecretKeeping
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.housekeeping.watch import HousekeeperWatch
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment, FindController, Server
 from raylog.actors.kernel.metrics import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.copy import MetadataCopy
 from raylog.actors.metadata_log.directory_marks import DirectoryMarks
 from raylog.actors.metadata_log.files import Loaded, MetadataFiles

@@ -19,11 +19,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from raylog.actors.broker.local_replicas import LocalReplicas
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import HEARTBEAT_SECONDS, SILENCE_SECONDS, BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment, FindController
 from raylog.actors.kernel.stream_interface import Handler, Response, Stream, expected
-from raylog.actors.kernel.timers import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.protocol.control_messages import (
     FULL_BELOW_BYTES,
     BrokerHeartbeat,

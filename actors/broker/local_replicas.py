@@ -24,11 +24,10 @@ from typing import Final, TypeAlias
 from raylog.actors.cluster.assignments import assignment_of
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import SILENCE_SECONDS, BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.kernel.timers import SILENCE_SECONDS, SilenceWatch, Timers
 from raylog.actors.protocol.control_messages import (
     ReplicaFailed,
     ReplicaHeartbeat,

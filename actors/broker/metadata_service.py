@@ -16,8 +16,8 @@ from typing import Final
 from raylog.actors.cluster.assignments import broker_metadata_of, coordinator_metadata_of, metadata_of
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.kernel.answer_room import until_it_reads
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.stream_interface import Response, Stream
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import GetMetadata, Metadata
 from raylog.errors import MetadataNotReady
 

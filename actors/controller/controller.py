@@ -36,11 +36,10 @@ from raylog.actors.controller.replica_starts import ReplicaLauncher, ReplicaSupe
 from raylog.actors.controller.secret_rotation import SecretRotation
 from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.metadata_log.writer import MetadataWriter, Recovered
 from raylog.actors.protocol.control_messages import (
     AllocateProducerIds,

@@ -27,10 +27,9 @@ from raylog.actors.cluster.placement.coordinator_placement import (
     place_coordinator,
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.kernel.timers import SilenceWatch, Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec

@@ -21,7 +21,7 @@ from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.cluster.topic_admin import topic_data_removed
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.protocol.control_messages import RemoveReplica
 from raylog.errors import RaylogError, TooManyBytesInFlight

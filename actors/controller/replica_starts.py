@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, Protocol
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.control_messages import PrepareReplica

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets

@@ -28,8 +28,8 @@ from raylog.actors.cluster.election.replica_registration import is_wanted, repli
 from raylog.actors.cluster.election.standing_down import stand_down
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges
+from raylog.actors.kernel.background import SILENCE_SECONDS, SilenceWatch, Timers
 from raylog.actors.kernel.stream_interface import Response, Stream
-from raylog.actors.kernel.timers import SILENCE_SECONDS, SilenceWatch, Timers
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import (
     BrokerHeartbeat,

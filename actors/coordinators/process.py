@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
+from raylog.actors.kernel.background import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.kernel.environment import Environment, FindController
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Stream
-from raylog.actors.kernel.timers import HEARTBEAT_SECONDS, SILENCE_SECONDS
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec

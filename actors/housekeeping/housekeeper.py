@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from raylog.actors.housekeeping.compaction_messages import log_compacted, plan_of
 from raylog.actors.housekeeping.scrubber import Scrubber
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream, unknown

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.protocol.housekeeping_messages import HousekeeperFound, HousekeeperHello, StopHousekeeper

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream, expected
 from raylog.actors.kernel.wait_notices import Wait

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream, Told
 from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch

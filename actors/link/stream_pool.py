@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, TypeAlias
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.kernel.stream_requests import refuse_all
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Ping

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import ReplicaId
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.full_disk import FullDisk

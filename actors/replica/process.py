@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metrics import (
     HIGH_WATERMARK,
@@ -29,7 +30,6 @@ from raylog.actors.kernel.metrics import (
     Reading,
 )
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream, unknown
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.control_messages import (
     Assign,
     ProposeIsr,

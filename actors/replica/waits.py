@@ -21,8 +21,8 @@ from functools import partial
 from math import inf
 from typing import Final
 
+from raylog.actors.kernel.background import TimerHandle, Timers
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Response, Stream
-from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.protocol.messages import Message
 from raylog.actors.replica.hosted_log import PartitionName
 from raylog.actors.replica.rules.counters import ReplicaCounters

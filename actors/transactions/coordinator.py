@@ -23,12 +23,11 @@ from functools import partial
 from typing import Any, Final
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, TimerHandle, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response
-from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.link.until_answered import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import TRANSACTIONS_TOPIC, coordinator_hash

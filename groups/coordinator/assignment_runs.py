@@ -19,9 +19,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks, TimerHandle, Timers
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.timers import TimerHandle, Timers
 from raylog.errors import AssignorFailed, UnknownAssignor
 from raylog.groups.assignors.calling import Assignors, Given, check_assignor
 from raylog.groups.records.settings import GroupSettings

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from raylog.actors.kernel.timers import TimerHandle, Timers
+from raylog.actors.kernel.background import TimerHandle, Timers
 from raylog.errors import GroupRequestTimedOut
 from raylog.groups.records.offsets_log import OffsetsLog
 from raylog.groups.records.records import EncodedRecord, Records, encode

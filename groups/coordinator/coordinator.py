@@ -28,8 +28,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
-from raylog.actors.kernel.timers import TimerHandle, Timers
+from raylog.actors.kernel.background import BackgroundTasks, TimerHandle, Timers
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     CoordinatorLoading,

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any, Final
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from raylog.actors.kernel.timers import TimerHandle, Timers
+from raylog.actors.kernel.background import TimerHandle, Timers
 from raylog.errors import StaleHeartbeat
 from raylog.groups.records.messages import GroupHeartbeat, GroupHeartbeatAnswer, each_of
 from raylog.groups.rules.shard import Held

@@ -21,8 +21,8 @@ import pytest
 import uvloop
 
 from raylog.actors.kernel.answer_room import AnswerRoom
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.stream_interface import Answer, Handler, LaterAnswer, Request, Response
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.machine import stream_connection, stream_door
 from raylog.actors.machine.admission import NONCE_BYTES, Dialer
 from raylog.actors.machine.stream_connection import StreamConnection

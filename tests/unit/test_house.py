@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     (tmp_path / "pyproject.toml").write_text(_CONTRACTS)
-    write(tmp_path, "actors/kernel/timers.py", "def now(): ...\n")
+    write(tmp_path, "actors/kernel/background.py", "def now(): ...\n")
     write(tmp_path, "raylog/__init__.py", "from raylog.errors import Lost\n")
     write(tmp_path, "raylog/errors.py", 'class Lost:\n    """It is gone."""\n')
     (tmp_path / "README.md").write_text("x" * 120 + "\n")

@@ -24,7 +24,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.until_answered import may_pass

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.wait_notices import WaitNotices
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.producer.buffer.producer_metrics import ProducerMetrics

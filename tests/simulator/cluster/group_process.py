@@ -11,7 +11,7 @@ from contextlib import suppress
 from random import Random
 from typing import Protocol
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.protocol.messages import Message
 from raylog.errors import NotCoordinator, RaylogError, RequestTimedOut
 from raylog.groups.member.member import Changes, GroupMember

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final, TypeVar
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.protocol.messages import Message, pack, unpack
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.errors import AssignorFailed, RaylogError, RequestTimedOut

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.housekeeping.watch import HousekeeperWatch
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, Request
 from raylog.actors.protocol.control_messages import ProposeIsr, ReplicaHello

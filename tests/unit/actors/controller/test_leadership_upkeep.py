@@ -9,7 +9,7 @@ from typing import cast
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
-from raylog.actors.kernel.timers import Timers
+from raylog.actors.kernel.background import Timers
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.messages import Message
 from raylog.storage.directory.doubts import REBOOTED

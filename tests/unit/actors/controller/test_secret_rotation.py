@@ -10,7 +10,7 @@ import pytest
 
 from raylog.actors.broker.secret_keeping import SecretKeeping
 from raylog.actors.controller.secret_rotation import SecretRotation
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.secret_messages import KeepSecrets

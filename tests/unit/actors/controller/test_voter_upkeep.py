@@ -9,7 +9,7 @@ import pytest
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
-from raylog.actors.kernel.timers import Timers
+from raylog.actors.kernel.background import Timers
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.actors.protocol.metadata_records import BrokerDraining, BrokerFenced, BrokerRegistration

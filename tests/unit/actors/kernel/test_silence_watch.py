@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raylog.actors.kernel.timers import SilenceWatch, Timers
+from raylog.actors.kernel.background import SilenceWatch, Timers
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from raylog.actors.kernel.timers import Timers
+from raylog.actors.kernel.background import Timers
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raylog.actors.kernel.timers import Timer, TimingWheel
+from raylog.actors.kernel.background import Timer, TimingWheel
 
 distances = st.integers(-5, 200) | st.integers(0, 70_000) | st.integers(0, 2**45)
 

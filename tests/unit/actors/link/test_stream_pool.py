@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.actors.kernel.background_tasks import BackgroundTasks
+from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.stream_interface import Answer, Request
 from raylog.actors.link.stream_pool import StreamPool
 from raylog.actors.protocol.endpoint import Endpoint

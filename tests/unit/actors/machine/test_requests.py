@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.actors.kernel.stream_requests import AnswerCall, Reply, RequestsHeld, RequestsInFlight
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.machine.kept_memory import raw_memory
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done

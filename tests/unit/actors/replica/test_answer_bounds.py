@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.kernel.answer_room import AnswerRoom
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response, Stream
 from raylog.actors.kernel.stream_requests import RequestsHeld
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Fetched

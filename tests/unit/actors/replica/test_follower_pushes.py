@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.stream_interface import Response
-from raylog.actors.kernel.timers import Timers
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Pull, Push, Pushed
 from raylog.actors.replica.hosted_log import PartitionName
 from raylog.actors.replica.pushes import FollowerPushes

@@ -1,4 +1,6 @@
-"""The timers of a process: a hierarchical timing wheel, turned by its event loop; and `SilenceWatch`, which uses it.
+"""Work that a process leaves to its event loop: timers, watches for silence, and tasks beside its answers.
+
+The timers are a hierarchical timing wheel, turned by the event loop.
 
 Setting and cancelling a timer takes O(1), however many there are. The wheel holds the timers that come with each
 request, member, transaction or watched process. There may be thousands, and nearly all are cancelled before their time:
@@ -28,16 +30,20 @@ key as silent.
 
 What must stay true: no key counts as silent because the watcher itself did not run. A watcher that was stopped or busy
 wakes with all timers over and all signs unread. So after a timer that goes off late there is time for two more signs.
+
+`BackgroundTasks` holds on to the tasks that a core runs beside its answers, so that none of them fails unheard. An
+error that is not expected is the end of the core: it has done part of something, and what it holds may be wrong. The
+core's owner ends the process, and a new one begins from what is durable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from operator import attrgetter
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 
@@ -293,3 +299,34 @@ class SilenceWatch(Generic[_K]):
             self._look_after(key, watched.heard_at, rest)
         else:
             self._on_silent(key)
+
+
+class BackgroundTasks:
+    """Tasks of one core. `on_error` is called with the error of a task that failed."""
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self._on_error = on_error
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # a dictionary keeps their order, a set would not
+        self._is_closed = False
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._is_closed:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    async def close(self, timeout: float = 1.0) -> None:
+        """Cancel all tasks, and wait so long for them to end."""
+        self._is_closed = True
+        others = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=timeout)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error)
