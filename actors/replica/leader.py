@@ -5,22 +5,29 @@ What must stay true:
 - What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_records.py`).
 - What has to be unpacked before it is taken in, is so beside the loop (rule 34, `parked_appends.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
+- An append that waits for that is answered exactly once: then, when its time is over, when the in-sync replicas have
+  become too few, or when this replica no longer leads. The last three leave the outcome open: the batch is in the log,
+  and its producer repeats it under the same sequence (rule 18). How many bytes wait has a bound, over all streams
+  (rule 31).
 - Once `end` was called nothing is appended, answered or proposed any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from math import inf
 from typing import Final
 
+from raylog.actors.kernel.background import TimerHandle, Timers
 from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.protocol.control_messages import NO_LEADER, ProposeIsr, ReplicaId
 from raylog.actors.protocol.coordinator_records import check_claimed
-from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import (
     Append,
@@ -31,13 +38,15 @@ from raylog.actors.protocol.replication_messages import (
     RecordsDeleted,
     WriteMarker,
 )
-from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.hosted_log import HostedLog, PartitionName
 from raylog.actors.replica.parked_appends import JoinCall, LeaderTransactions, PayloadChecks
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.actors.replica.reads import LeaderReads
+from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.replication import Leadership, RecordedPartition, check_epoch
-from raylog.actors.replica.waits import AppendWaits
+from raylog.config import MIB
 from raylog.errors import (
+    AppendTimedOut,
     DeletionTimedOut,
     DiskFull,
     IneligibleReplica,
@@ -51,10 +60,12 @@ from raylog.errors import (
     RaylogError,
     RemoteFailed,
     StaleIncarnation,
+    TooManyBytesInFlight,
 )
 from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactional
 
 ACKS_ALL: Final = -1
+MAX_WAITING_BYTES: Final = 256 * MIB  # of appends under acks=all
 _ACKS: Final = (ACKS_ALL, 0, 1)
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
@@ -65,6 +76,104 @@ _PROPOSAL_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 ProposeCall = Callable[[ProposeIsr], Awaitable[None]]
+
+
+class _WaitingAppend:
+    __slots__ = ("answer", "began", "deadline_ms", "end_offset", "number", "owed", "size", "timeout_ms")
+
+    def __init__(
+        self, end_offset: int, number: int, size: int, answer: Message, began: float, now_ms: float, timeout_ms: int
+    ) -> None:
+        self.end_offset = end_offset
+        self.number = number
+        self.size = size
+        self.answer = answer
+        self.began = began
+        self.owed = LaterAnswer()
+        self.timeout_ms = timeout_ms
+        self.deadline_ms = now_ms + timeout_ms
+
+    def __lt__(self, other: _WaitingAppend) -> bool:
+        return (self.end_offset, self.number) < (other.end_offset, other.number)
+
+
+class AppendWaits:
+    """In order of their end; a duplicate may wait for an earlier one than the newest.
+
+    One timer, set for the earliest time-out, serves all: nearly every append is over long before its own.
+    """
+
+    def __init__(self, name: PartitionName, timers: Timers, counters: ReplicaCounters) -> None:
+        self._name = name
+        self._timers = timers
+        self._counters = counters
+        self._loop = asyncio.get_running_loop()
+        self._heap: list[_WaitingAppend] = []
+        self._numbers = 0
+        self._bytes = 0
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = inf
+
+    def __len__(self) -> int:
+        return sum(not waiting.owed.done() for waiting in self._heap)
+
+    def check_room(self, size: int) -> None:
+        """Refuse, before it is written, what would have to wait behind too much."""
+        if self._bytes + size > MAX_WAITING_BYTES and self._heap:
+            raise TooManyBytesInFlight(size, self._bytes, MAX_WAITING_BYTES)
+
+    def wait(self, end_offset: int, size: int, answer: Message, timeout_ms: int, began: float) -> LaterAnswer:
+        """`began`: when its turn came, by the clock of the counters."""
+        self._numbers += 1
+        self._bytes += size
+        now_ms = self._loop.time() * 1000
+        waiting = _WaitingAppend(end_offset, self._numbers, size, answer, began, now_ms, timeout_ms)
+        heapq.heappush(self._heap, waiting)
+        if waiting.deadline_ms < self._timer_at_ms:
+            self._look_at(waiting.deadline_ms, timeout_ms)
+        return waiting.owed
+
+    def broken_invariants(self, high_watermark: int) -> Iterator[str]:
+        """Say in words what contradicts the top of this file."""
+        if self._heap and self._heap[0].end_offset <= high_watermark:
+            yield f"an append up to {self._heap[0].end_offset} waits, and the high watermark is {high_watermark}"
+        if self._bytes < 0 or (not self._heap and self._bytes):
+            yield f"{self._bytes} bytes are counted as waiting, of {len(self._heap)} appends"
+
+    def release(self, high_watermark: int) -> None:
+        """Answer all that the high watermark has passed."""
+        heap, counters = self._heap, self._counters
+        while heap and heap[0].end_offset <= high_watermark:
+            waiting = heapq.heappop(heap)
+            self._bytes -= waiting.size
+            if not waiting.owed.done():
+                waiting.owed.give(Response(waiting.answer))
+                counters.appends.add(counters.clock() - waiting.began)
+
+    def fail_all(self, error: RaylogError) -> None:
+        waiting_ones, self._heap = self._heap, []
+        self._bytes = 0
+        for waiting in waiting_ones:
+            if not waiting.owed.done():
+                waiting.owed.fail(error)
+
+    def _look_at(self, deadline_ms: float, delay_ms: float) -> None:
+        if self._timer is not None:
+            self._timers.cancel(self._timer)
+        self._timer_at_ms = deadline_ms
+        self._timer = self._timers.after(delay_ms, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        """Who is late stays in the heap until the high watermark gets there or the leadership ends; nobody waits."""
+        self._timer, self._timer_at_ms = None, inf
+        now_ms = self._loop.time() * 1000
+        still = [waiting for waiting in self._heap if not waiting.owed.done()]
+        for waiting in still:
+            if waiting.deadline_ms <= now_ms:
+                waiting.owed.fail(AppendTimedOut(self._name.topic, self._name.partition, waiting.timeout_ms))
+        next_ms = min((waiting.deadline_ms for waiting in still if waiting.deadline_ms > now_ms), default=inf)
+        if next_ms < self._timer_at_ms:
+            self._look_at(next_ms, next_ms - now_ms)
 
 
 class LeaderRole:

@@ -8,6 +8,11 @@ What must stay true:
 - An answer names every aborted transaction that has records in its batches, and at most `MAX_ABORTED`. Where there are
   more, it holds fewer batches; otherwise a log with millions of aborts could not be read at all (rule 31).
 - One batch always makes progress: it is of one producer, so at most one aborted transaction matters to it.
+- A fetch that waits (`fetch.min.bytes`, `fetch.max.wait.ms`) is answered once: when there is enough, when its time is
+  over, or when this replica no longer leads. Nothing is left of it once its stream has ended.
+- While no fetch waits, an append costs nothing here; a slow reader stalls no other.
+- Nothing is read for a client that does not take its answers; its fetches wait on, and what they wait for costs nothing
+  (rule 31). So an answer goes out in the moment in which it is read: the next one sees how much is unsent.
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from raylog.actors.kernel.stream_interface import Answer, Response, Stream
+from raylog.actors.kernel.background import TimerHandle, Timers
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Response, Stream
 from raylog.actors.protocol.replication_messages import (
     EARLIEST,
     LATEST,
@@ -31,8 +37,7 @@ from raylog.actors.protocol.replication_messages import (
 )
 from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
 from raylog.actors.replica.rules.replication import check_epoch, divergence
-from raylog.actors.replica.waits import FetchWaits
-from raylog.errors import NotLeader, OffsetNotAvailable
+from raylog.errors import NotLeader, OffsetNotAvailable, RaylogError
 from raylog.storage.format.record_batch import read_header
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import (
@@ -48,6 +53,78 @@ from raylog.storage.segment.transaction_index import AbortedRange, AbortedTransa
 
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_WAIT_MS: Final = 10 * 60 * 1000
+
+
+class _WaitingFetch:
+    __slots__ = ("is_deferred", "is_due", "owed", "stream", "timer", "try_answer")
+
+    def __init__(self, stream: Stream, try_answer: Callable[[bool], Answer]) -> None:
+        self.stream = stream
+        self.try_answer = try_answer
+        self.owed = LaterAnswer()
+        self.timer: TimerHandle | None = None
+        self.is_due = False  # its time is over
+        self.is_deferred = False  # until its client reads
+
+
+class FetchWaits:
+    """`try_answer` of a waiting fetch is asked at each wake-up; with True it has to answer with what there is."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: dict[_WaitingFetch, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, stream: Stream, try_answer: Callable[[bool], Answer], max_wait_ms: int) -> LaterAnswer:
+        waiting = _WaitingFetch(stream, try_answer)
+        self._waiting[waiting] = None
+        waiting.timer = self._timers.after(max_wait_ms, partial(self._is_over, waiting))
+        waiting.owed.when_cancelled(partial(self._forget, waiting))
+        return waiting.owed
+
+    def wake(self) -> None:
+        """There is more to read, or the marks have moved."""
+        for waiting in list(self._waiting):
+            self._attempt(waiting)
+
+    def fail_all(self, error: RaylogError) -> None:
+        for waiting in list(self._waiting):
+            self._fail(waiting, error)
+
+    def _is_over(self, waiting: _WaitingFetch) -> None:
+        waiting.is_due = True
+        self._attempt(waiting)
+
+    def _reads_again(self, waiting: _WaitingFetch) -> None:
+        waiting.is_deferred = False
+        self._attempt(waiting)
+
+    def _attempt(self, waiting: _WaitingFetch) -> None:
+        if waiting not in self._waiting or waiting.is_deferred:
+            return
+        if waiting.stream.is_congested:
+            waiting.is_deferred = True
+            waiting.stream.when_it_reads(partial(self._reads_again, waiting))
+            return
+        try:
+            answer = waiting.try_answer(waiting.is_due)
+        except RaylogError as error:
+            self._fail(waiting, error)
+            return
+        if answer is not None:
+            self._forget(waiting)
+            waiting.owed.give(answer)
+
+    def _fail(self, waiting: _WaitingFetch, error: RaylogError) -> None:
+        self._forget(waiting)
+        waiting.owed.fail(error)
+
+    def _forget(self, waiting: _WaitingFetch) -> None:
+        self._waiting.pop(waiting, None)
+        if waiting.timer is not None:
+            self._timers.cancel(waiting.timer)
 
 
 class LeaderReads:

@@ -42,7 +42,7 @@ from raylog.actors.protocol.messages import (
     pack,
 )
 from raylog.actors.protocol.replication_messages import Pull
-from raylog.actors.replica.waits import FetchWaits
+from raylog.actors.replica.reads import FetchWaits
 from raylog.config import KIB, MIB
 from raylog.errors import (
     DirectoryNotOurs,

@@ -16,12 +16,11 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH, EpochEnd, Push
 from raylog.actors.replica import reads
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.leader import LeaderRole
+from raylog.actors.replica.leader import AppendWaits, LeaderRole
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules import replication
 from raylog.actors.replica.rules.replication import Leadership, RecordedPartition, Verdict
-from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import DiskError, NotLeader, OffsetOutOfRange, RaylogError
 from raylog.storage.format.record_batch import next_offset_of
 from raylog.storage.log.reader import Isolation

@@ -16,8 +16,8 @@ from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Appended
 from raylog.actors.replica.hosted_log import PartitionName
+from raylog.actors.replica.leader import AppendWaits
 from raylog.actors.replica.rules.counters import ReplicaCounters
-from raylog.actors.replica.waits import AppendWaits
 from raylog.errors import AppendTimedOut, RequestTimedOut, StreamClosed, StreamNotOpen, TooManyBytesInFlight
 from tests.unit.actors.kernel.test_timers import in_a_process
 

@@ -16,7 +16,7 @@ from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import Fetched
 from raylog.actors.replica.leader import LeaderRole
-from raylog.actors.replica.waits import FetchWaits
+from raylog.actors.replica.reads import FetchWaits
 from raylog.config import MIB
 from raylog.errors import NotLeader, RemoteFailed, StreamNotOpen, TooManyBytesInFlight
 from tests.simulator.world.machines import SimEnvironment

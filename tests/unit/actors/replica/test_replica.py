@@ -85,7 +85,7 @@ def test_acks_all_times_out_and_says_that_the_outcome_is_open(trio: Trio) -> Non
 
 
 def test_what_waits_for_acknowledgement_has_a_bound(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raylog.actors.replica.waits.MAX_WAITING_BYTES", 1_000)
+    monkeypatch.setattr("raylog.actors.replica.leader.MAX_WAITING_BYTES", 1_000)
     led_by_one(trio)
     process = trio.members[3].process
     assert process is not None
