@@ -28,7 +28,7 @@ from raylog.actors.cluster.coordinator_state import FENCING_EPOCH
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Told
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.until_answered import until_answered
+from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_records import CLAIM_KEY, Entry, claim_entry
 from raylog.actors.protocol.messages import Done, Message

@@ -2,7 +2,7 @@
 
     metadata_watch ──answers──► topic_cache ──► on_change, changed()
     ask() ──► stream_pool ──► the leader        leader_requests: given up when the cache knows a newer epoch
-    find_topic(), refresh(), producer_id() ──► broker_questions ──► any broker
+    find_topic(), refresh(), producer_id() ──► questions.py ──► any broker
 
 What must stay true:
 - Every wait here ends within its time-out, in an answer or in one typed error that says what to do.
@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream, Told
-from raylog.actors.link.broker_questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
+from raylog.actors.link.questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.actors.link.stream_pool import LeaderRequests, StreamPool, replaced
 from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated

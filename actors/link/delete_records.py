@@ -12,7 +12,7 @@ from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import expected
 from raylog.actors.kernel.stream_requests import refuse_all
-from raylog.actors.link.until_answered import until_answered
+from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER, GetMetadata, Metadata, PartitionMetadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message

@@ -15,7 +15,7 @@ from typing import Final
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.until_answered import until_answered
+from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.names import OFFSETS_TOPIC

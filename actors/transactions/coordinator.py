@@ -29,7 +29,7 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import TRANSACTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response
 from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
-from raylog.actors.link.until_answered import until_answered
+from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.messages import Done

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.until_answered import until_answered
+from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.messages import Message
 from raylog.errors import ProducerError, RaylogError
 

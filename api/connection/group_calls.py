@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.until_answered import may_pass, until_answered
+from raylog.actors.link.questions import may_pass, until_answered
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.api.connection.records import OffsetAndMetadata

@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.questions import until_answered
 from raylog.actors.link.rules.topic_cache import PartitionLeader
-from raylog.actors.link.until_answered import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.api.connection.records import TopicPartition

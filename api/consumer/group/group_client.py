@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.until_answered import may_pass
+from raylog.actors.link.questions import may_pass
 from raylog.api.connection.group_calls import GroupCalls
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.api.consumer.group.group_offsets import GroupOffsets, Speaker

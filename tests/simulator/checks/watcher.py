@@ -4,7 +4,7 @@
 - A leader's high watermark does not go back within its epoch, and no log's does as long as it is not cut (rule 3).
 - The same bytes below the high watermark: whatever any replica has had below its high watermark, every other one has
   there too, now and ever after.
-- The same of the metadata log: see `broker_questions.py`. Whoever may be elected holds all that is committed: see
+- The same of the metadata log: see `questions.py`. Whoever may be elected holds all that is committed: see
   `candidate_watch.py`.
 
 It looks now and then, at each log only at what is new.

@@ -18,8 +18,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.link.broker_questions import FindBrokers
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.questions import FindBrokers
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.fetcher import Fetcher

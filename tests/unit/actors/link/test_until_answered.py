@@ -10,7 +10,7 @@ import pytest
 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import expected
-from raylog.actors.link.until_answered import may_pass, until_answered
+from raylog.actors.link.questions import may_pass, until_answered
 from raylog.actors.protocol.messages import Done, Ping
 from raylog.errors import (
     AnswerUnexpected,

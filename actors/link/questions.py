@@ -14,6 +14,20 @@ What must stay true:
   those in the last metadata.
 - The topics of the question for news change over time, and the version that it waits on belongs to the topics of the
   last question. So a question for other topics is sent without a version, and answered at once.
+
+`until_answered` asks one question again and again until there is an answer.
+
+    asked ──answer──► done
+      ▲ └──error──► final, or the time is over: raised
+      └───pause─────┘ otherwise
+
+The caller says which errors are final, since that depends on the question. A coordinator, for example, asks again for
+a topic that is unknown, because it waits for its own; a consumer does not, because its user may have misspelt the name.
+
+What must stay true:
+- Only questions that may be asked twice go this way.
+- The time that is given is a bound for all attempts and pauses together. The last error is raised when it is over.
+- An answer of the wrong kind is final (`AnswerUnexpected`): no repetition mends versions that differ.
 """
 
 from __future__ import annotations
@@ -35,7 +49,17 @@ from raylog.actors.link.stream_pool import Endpoints, StreamPool
 from raylog.actors.protocol.control_messages import BrokerMetadata, GetMetadata, Metadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
-from raylog.errors import ClusterUnreachable, ControlError, PeerNotAdmitted, PeerUnreachable, RaylogError, RemoteFailed
+from raylog.errors import (
+    AnswerUnexpected,
+    ClusterUnreachable,
+    ControlError,
+    MessageUnknown,
+    PeerNotAdmitted,
+    PeerUnreachable,
+    RaylogError,
+    RemoteFailed,
+    StreamError,
+)
 
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
 _FIRST_PAUSE: Final = 0.05
@@ -52,8 +76,46 @@ _SPARE_SECONDS: Final = 1.0  # between looks whether there is a broker more than
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _Answer = TypeVar("_Answer", bound=Message)
 FindBrokers: TypeAlias = Callable[[], Awaitable[Sequence[Endpoint]]]
+
+
+async def until_answered(
+    ask: Callable[[float], Awaitable[_T]],
+    backoff: Backoff,
+    *,
+    is_final: Callable[[RaylogError], bool],
+    failed: Callable[[RaylogError], None],
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    seconds: float = math.inf,
+) -> _T:
+    """Return what `ask` returns; it is given the seconds that are left, and is called at least once.
+
+    `failed` is called with each error that is not final. `pause` waits for so long, or less where something has
+    changed; what it raises is raised. After a pause that the end of the time cuts short the last error is raised.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        try:
+            return await ask(max(0.0, deadline - loop.time()))
+        except RaylogError as error:
+            if isinstance(error, AnswerUnexpected) or is_final(error):
+                raise
+            last = error
+        failed(last)
+        left, wait = deadline - loop.time(), backoff.next()
+        if left > 0:
+            await pause(min(wait, left))
+        if wait >= left:
+            raise last
+
+
+def may_pass(error: RaylogError) -> bool:
+    """Return whether an error may pass by itself. Errors of streams do, but for those of secrets and versions."""
+    never = isinstance(error, (AnswerUnexpected, MessageUnknown, PeerNotAdmitted))
+    return error.retriable or (isinstance(error, StreamError) and not never)
 
 
 class Brokers:
