@@ -34,7 +34,6 @@ from raylog.api.connection.client_threads import SERVING_THREADS
 from raylog.api.connection.progress import Progress
 from raylog.api.connection.serializers import check_headers, check_timestamp, to_bytes
 from raylog.api.producer.buffer.interceptors import Interceptors, ProducerRecord
-from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
 from raylog.api.producer.buffer.record_accumulator import (
     RECORD_BYTES,
     BufferPool,
@@ -46,7 +45,7 @@ from raylog.api.producer.buffer.record_future import RecordFuture, refuse_on_ser
 from raylog.api.producer.buffer.topic_routes import LONGEST_CACHED_KEY, TopicRoutes
 from raylog.api.producer.rules.producer_batch import ProducerBatch
 from raylog.api.producer.rules.producer_options import ProducerOptions
-from raylog.api.producer.sending.sender import Sender
+from raylog.api.producer.sending.sender import ProducerMetrics, Sender
 from raylog.api.producer.sending.transaction_requests import TransactionRequests
 from raylog.errors import (
     BufferFull,

@@ -26,11 +26,10 @@ from raylog.api.consumer.fetching.fetcher import Fetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetched import Item
 from raylog.api.consumer.subscription_state import SubscriptionState
-from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
 from raylog.api.producer.buffer.record_accumulator import BufferPool, Clocks, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.rules.producer_options import ProducerOptions
-from raylog.api.producer.sending.sender import Sender
+from raylog.api.producer.sending.sender import ProducerMetrics, Sender
 from raylog.errors import OnlyCopyDamaged, RaylogError, RecordUnreadable
 from tests.simulator.checks.history import PartitionHistory
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster

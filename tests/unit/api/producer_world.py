@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.api.producer.buffer.producer_metrics import ProducerMetrics
 from raylog.api.producer.buffer.record_accumulator import BufferPool, Clocks, RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.rules.producer_options import ProducerOptions
-from raylog.api.producer.sending.sender import Sender
+from raylog.api.producer.sending.sender import ProducerMetrics, Sender
 
 
 def _no_pause(_seconds: float) -> None:
