@@ -3,7 +3,7 @@
     growing   the last segment of a log
     sealed    no longer written to
 
-`segment_indexes.py` says when the indexes of either are in memory.
+`indexes.py` says when the indexes of either are in memory.
 
 What must stay true: the batches of a segment form a chain from its base offset on (see `batch_scan.py`). What is read
 is checked against that chain; where it breaks the log is damaged and says so, and nothing is served (rule 14).
@@ -22,10 +22,9 @@ from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
 from raylog.storage.segment import transaction_index
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file, walk_chain
-from raylog.storage.segment.indexes import OffsetIndex, TimeIndex
+from raylog.storage.segment.indexes import OffsetIndex, SegmentIndexes, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
-from raylog.storage.segment.segment_indexes import SegmentIndexes
 from raylog.storage.segment.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
