@@ -24,7 +24,7 @@ from raylog.api.connection.progress import Progress
 from raylog.api.connection.serializers import check_headers, column
 from raylog.api.producer.buffer.record_accumulator import RecordAccumulator
 from raylog.api.producer.buffer.record_future import RecordFuture, told_on_this_loop, wait_for
-from raylog.api.producer.buffer.topic_routes import TopicRoutes
+from raylog.api.producer.producer_core import TopicRoutes
 from raylog.api.producer.rules.bulk_partitioning import known_partitions, partitions_of, split
 from raylog.api.producer.rules.joined_columns import (
     WIRE_BYTES,
