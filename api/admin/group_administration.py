@@ -21,7 +21,7 @@ from raylog.api.admin.rules.group_descriptions import (
     MemberDescription,
 )
 from raylog.api.connection.group_calls import GroupCalls, offset_of
-from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
+from raylog.api.connection.leader_requests import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupNotEmpty, OffsetBeyondEnd, RaylogError, UnknownGroup, UnknownPartition, UnknownTopic
 from raylog.groups.records.messages import (

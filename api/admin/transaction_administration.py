@@ -43,7 +43,7 @@ from raylog.api.admin.rules.transaction_descriptions import (
 )
 from raylog.api.connection.coordinator_calls import ask_coordinator
 from raylog.api.connection.group_calls import GroupCalls
-from raylog.api.connection.leader_search import ask_until_answered
+from raylog.api.connection.leader_requests import ask_until_answered
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import InvalidTransactionState, RaylogError, UnknownTopic, UnknownTransactionalId
 from raylog.groups.records.messages import ListStaged, StagedListed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset
-from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
+from raylog.api.connection.leader_requests import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndTimestamp, TopicPartition, as_partition
 from raylog.api.consumer.consumer_core import ConsumerCore
 from raylog.errors import UnknownTopic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.actors.link.cluster_link import TopicView
 from raylog.actors.machine.cluster_access import ClusterAccess
-from raylog.api.connection.offset_lookup import look_up
+from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import UnknownPartition, UnknownTopic
 from raylog.spark_bridge.cluster.channel import Channel, channel_to

@@ -25,7 +25,7 @@ from raylog.actors.kernel.wait_notices import LoopNotices
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, NO_EPOCH
-from raylog.api.connection.offset_lookup import look_up
+from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
 from raylog.api.consumer.fetching.partition_fetcher import PartitionFetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions

@@ -26,8 +26,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import EARLIEST, NO_EPOCH, EpochEnd, Fetch, Fetched, SuspectBatch
-from raylog.api.connection.leader_search import FIRST_PAUSE_SECONDS, after_failure, leader_of
-from raylog.api.connection.offset_lookup import NO_OFFSET, ask_offset
+from raylog.api.connection.leader_requests import FIRST_PAUSE_SECONDS, NO_OFFSET, after_failure, ask_offset, leader_of
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.local_reads import read_slice
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions

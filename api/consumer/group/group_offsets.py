@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.replication_messages import LATEST
 from raylog.api.connection.group_calls import GroupCalls, offset_of
-from raylog.api.connection.offset_lookup import look_up
+from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import OffsetAndMetadata, TopicPartition
 from raylog.errors import GroupError, GroupRequestTimedOut, OffsetBeyondEnd, UnknownMember, UnstableOffset
 from raylog.groups.member.member import GroupMember

@@ -43,7 +43,7 @@ from raylog.actors.protocol.transaction_messages import (
 )
 from raylog.api.connection.coordinator_calls import ask_coordinator
 from raylog.api.connection.group_calls import GroupCalls
-from raylog.api.connection.offset_lookup import look_up
+from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from raylog.api.producer.rules.producer_batch import ProducerBatch, Writer
 from raylog.api.producer.rules.producer_transaction import Phase, ProducerTransaction

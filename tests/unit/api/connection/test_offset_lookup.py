@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
-from raylog.api.connection.offset_lookup import NO_OFFSET, look_up
+from raylog.api.connection.leader_requests import NO_OFFSET, look_up
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import ClusterUnreachable, OffsetNotAvailable, UnknownPartition, UnknownTopic
 from tests.unit.api.consumer_world import Consuming, consuming

@@ -1,13 +1,19 @@
-"""The leader of a partition now, and what to do when asking it has failed: for the requests of consumers.
+"""Requests of clients to leaders: the leader of a partition now, what to do when asking it has failed, and offsets.
 
-What must stay true: after a failure nobody is asked again before metadata tells of another leader, or a pause is over;
-so neither a partition without a leader nor a broken network makes a loop spin.
+    look_up ──► ask_until_answered ──► leader_of ──► ListOffset ──► beginning, end, or the offset of a time
+
+What must stay true:
+- After a failure no leader is asked again before metadata tells of another one, or a pause is over. So neither a
+  partition without a leader nor a broken network makes a loop spin.
+- An end offset that was told never goes back. A leader that cannot know its end yet says so (OffsetNotAvailable, rule
+  16), and is asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from raylog.actors.kernel.backoff import Backoff
@@ -16,7 +22,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.questions import until_answered
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.control_messages import NO_LEADER
-from raylog.actors.protocol.replication_messages import NO_EPOCH
+from raylog.actors.protocol.replication_messages import NO_EPOCH, ListedOffset, ListOffset
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
@@ -41,6 +47,7 @@ _FINAL: Final = (UnknownTopic, PeerNotAdmitted, ClusterUnreachable)
 FIRST_PAUSE_SECONDS: Final = 0.005  # short, for a new leader is there within moments
 # The leader itself says that it is the right one, and busy: newer metadata would not help.
 _SAME_LEADER: Final = (OffsetNotAvailable, UnknownLeaderEpoch, TooManyBytesInFlight, CorruptBatch, InspectionUnderWay)
+NO_OFFSET: Final = -1  # what a leader answers where there is none
 
 
 async def leader_of(link: ClusterLink, partition: TopicPartition, timeout: float) -> PartitionLeader | None:
@@ -150,3 +157,36 @@ def is_replaced(link: ClusterLink, tried: PartitionLeader) -> bool:
     """Whether metadata names another leadership than the one that was asked."""
     known = link.leader(tried.topic, tried.partition)
     return known is None or (known.topic_id, known.epoch, known.broker) != (tried.topic_id, tried.epoch, tried.broker)
+
+
+async def ask_offset(
+    link: ClusterLink, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float
+) -> ListedOffset:
+    """Once."""
+    message = ListOffset(timestamp, leader.epoch, committed)
+    return (await link.ask(leader, message, expect=ListedOffset, timeout=timeout)).message
+
+
+async def look_up(
+    link: ClusterLink, wanted: Mapping[TopicPartition, int], committed: bool, timeout: float
+) -> dict[TopicPartition, ListedOffset]:
+    """Return for each partition the offset at its timestamp (or LATEST, EARLIEST). All are asked at once, each until it
+    is known.
+
+    UnknownTopic, UnknownPartition, ClusterUnreachable, PeerNotAdmitted; or, when the time is over, what came last.
+    """
+    tasks = [
+        asyncio.ensure_future(ask_until_answered(link, partition, partial(_ask, link, timestamp, committed), timeout))
+        for partition, timestamp in wanted.items()
+    ]
+    try:
+        return dict(zip(wanted, await asyncio.gather(*tasks), strict=True))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _ask(
+    link: ClusterLink, timestamp: int, committed: bool, leader: PartitionLeader, timeout: float
+) -> ListedOffset:
+    return await ask_offset(link, leader, timestamp, committed, timeout)
