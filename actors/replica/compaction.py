@@ -1,13 +1,13 @@
-"""When a replica's log is compacted, and how the result comes into it.
+"""Compaction of a replica's log: when it is due, and how the result comes into the log.
 
     a while → worth while? plan → the broker's housekeeping process does it → put in place, step by step → a while …
 
 What must stay true:
-- The event loop plans, and renames files; whatever scans or syncs is done elsewhere.
-- Whatever becomes of a compaction, the log is as good as before; it is tried again later. Damage that the log itself
-  confirms is heard of by `DamageCare` (rule 14).
-- While the log's files are being replaced here, nobody else replaces them (`files`), but a cut of the log, which comes
-  first and makes the compaction outdated.
+- The event loop plans, and renames files. All that scans or syncs is done elsewhere.
+- A compaction that fails leaves the log as good as before, and is tried again later. Damage that the log itself
+  confirms goes to `DamageCare` (rule 14).
+- While the log's files are being replaced here, nobody else replaces them (`files`). A cut of the log may: it comes
+  first, and makes the compaction outdated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogCompaction:
-    """One replica's."""
+    """Compacts the log of one replica."""
 
     def __init__(self, hosted: HostedLog, housekeeper: HousekeeperCalls, files: asyncio.Lock) -> None:
         self._hosted = hosted
@@ -45,7 +45,7 @@ class LogCompaction:
         self._failed: list[str] = []  # what may still come of them is removed once more at the next look
 
     async def run(self) -> None:
-        """For as long as the log is online."""
+        """Look now and then whether a compaction is due, as long as the log is online."""
         random = self._hosted.env.random
         backoff = Backoff(2 * LOOK_SECONDS, LONGEST_PAUSE, random)
         pause = LOOK_SECONDS * (0.5 + random.random())
@@ -90,7 +90,7 @@ class LogCompaction:
         return log.plan_compaction(self._hosted.env.wall_ms())
 
     async def _save_plan_files(self, plan: CompactionPlan) -> None:
-        """A log may know a million producers: the loop collects a few thousand of them at a time."""
+        """Write the plan's files. A log may know a million producers, so the loop collects a few thousand at a time."""
         rows, producers = LastWriteRows(), self._hosted.log.producers
         producer_ids = producers.ids()
         for first in range(0, len(producer_ids), _PRODUCERS_AT_ONCE):
@@ -110,7 +110,7 @@ class LogCompaction:
                 await self._hosted.beside(partial(remove_drafts, log.directory, draft_suffix(run)))
 
     def _look_at(self, damage: LogDamaged, plan: CompactionPlan) -> None:
-        """Where the log has the same segments still, it reads what the other process could not."""
+        """Read in the log what the other process could not read, if the log has the same segments still."""
         log = self._hosted.log
         name = damage.path.rpartition("/")[2]
         if log.shape != plan.made_for or not name[:20].isdigit():

@@ -1,4 +1,4 @@
-"""What a replica does about damage in its own log (rules 1, 14).
+"""Damage in a replica's own log: how it is found, and how the replica is relieved (rules 1, 14).
 
     somebody names an offset, or a read of ours meets damage
       └─► inspected beside the loop ──► sound: whoever asked fetches again
@@ -6,8 +6,8 @@
                                          ├─► relieved: goes offline, is quarantined, set aside, and fetched anew
                                          └─► nobody else in sync is alive: stays, and serves all other offsets
 
-A replica without another one in sync stays, since its copy is the only one: without it all of the partition would be
-gone from sight for the sake of one batch, and what it has of later records too.
+A replica without another one in sync stays, since its copy is the only one. Without it nothing of the partition could
+be read, for the sake of one batch.
 
 What must stay true:
 - It goes offline for its damage only after the controller has recorded that others have what it has (`standing_down`).
@@ -50,7 +50,7 @@ StandDownCall: TypeAlias = Callable[[bool, str], Awaitable[None]]
 
 
 class DamageCare:
-    """Of one replica. `stand_down(is_damaged, reason)` asks the controller to relieve it."""
+    """Looks into the log of one replica. `stand_down(is_damaged, reason)` asks the controller to relieve it."""
 
     def __init__(self, hosted: HostedLog, stand_down: StandDownCall) -> None:
         self._hosted = hosted

@@ -145,9 +145,9 @@ class FollowerRole:
                 await self._until_it_has_to_pull(stream)
 
     async def _throttle(self, size: int) -> None:
-        """Who is not in sync catches up no faster than is allowed, so that those who are can work.
+        """Wait, so that a replica out of sync catches up no faster than is allowed and leaves room for those in sync.
 
-        In short steps, for what is allowed changes as others begin and finish.
+        It waits in short steps: what is allowed changes as others begin and finish.
         """
         while size > 0 and (rate := self.catch_up_rate) != NO_LIMIT:
             seconds = min(size / rate, _THROTTLE_STEP_SECONDS)
@@ -208,7 +208,7 @@ class FollowerRole:
         self._hosted.appended()
 
     async def _tell_suspicion(self, batches: Bytes) -> None:
-        """To the leader: it looks into its own copy, and another one leads if that is damaged (rule 1)."""
+        """Tell the leader of a damaged batch. It looks into its own copy, and stands down if needed (rule 1)."""
         stream, name = self._stream, self._hosted.name
         offset = first_unsound(batches, self._log.log_end_offset)
         _log.warning("%s: broker %d gets a damaged batch at %d.", name, self._hosted.me[0], offset)
@@ -219,7 +219,7 @@ class FollowerRole:
             )
 
     async def _truncate(self, offset: int) -> None:
-        """While it is prepared beside the loop nothing is appended: this is what would."""
+        """Cut the log. While the cut is prepared off the loop nothing is appended, for only the caller appends."""
         log = self._log
         before, high_watermark = log.log_end_offset, log.high_watermark
         await self._keep_what_is_cut(offset)
@@ -276,7 +276,7 @@ class FollowerRole:
             await asyncio.wait([counted])
 
     async def _until_it_has_to_pull(self, stream: Stream) -> None:
-        """After silence too: a pull finds out whether the leader still hears us; a stream alone would not tell."""
+        """Wait for a reason to pull. Silence is one: only a pull shows whether the leader still hears this replica."""
         self._heard = True
         while self._heard and not (self._pull_again.done() or stream.closed.done()):
             self._heard = False
@@ -296,7 +296,7 @@ class FollowerRole:
         return self._take_push(request, message)
 
     def pull_instead(self, message: PullInstead) -> None:
-        """Also where it overtakes, in this process, the answer to the pull that it belongs to."""
+        """Pull again, as the leader asks, even if this overtook the answer to the pull that it belongs to."""
         if message.session == self._session:
             self._pull_soon()
 

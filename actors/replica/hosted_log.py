@@ -1,4 +1,4 @@
-"""What both roles of a replica stand on: its log, its name, its clock, and how far its log counts.
+"""The log of one replica with all that both of its roles use: its name, its clock, and how far its log counts.
 
 What must stay true: with `flush.policy=fsync` nothing counts that has not been synced, neither here nor in what a
 follower says of itself (rule 2). A log that has gone offline is told of once, and nothing is tried on it again.
@@ -73,11 +73,11 @@ class HostedLog:
         self._flushing: asyncio.Task[None] | None = None
 
     def now_ms(self) -> int:
-        """Monotonic."""
+        """The time in milliseconds, monotonic."""
         return int(self._loop.time() * 1000)
 
     def check_offline(self) -> None:
-        """To be called after the log raised: whether that was the end of it."""
+        """Fail, if the log has gone offline. To be called after the log has raised."""
         reason = self.log.offline_because
         if reason is not None:
             self.fail(reason)
@@ -137,16 +137,16 @@ class HostedLog:
         return offset < self.log.segments.active.base_offset
 
     def read(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
-        """As `log.read`, of what one answer may hold (rule 31)."""
+        """Read as `log.read` does, no more than one answer may hold (rule 31)."""
         return self.log.read(offset, min(max_bytes, MAX_READ_BYTES), isolation)
 
     async def read_cold(
         self, offset: int, max_bytes: int, isolation: Isolation, check: Callable[[], None]
     ) -> FetchedBatches:
-        """The same, with the waiting for the disk beside the event loop, so that no append waits too.
+        """Read as `read` does, with the waiting for the disk off the event loop, so that no append waits too.
 
-        `check` raises where the reader may not be answered any more: whatever the log has said, it may have been cut or
-        thrown away meanwhile (rule 28).
+        `check` raises where the reader may not be answered any more: the log may have been cut or thrown away
+        meanwhile (rule 28).
         """
         try:
             read = await self._read_beside(offset, min(max_bytes, MAX_READ_BYTES), isolation)
@@ -186,7 +186,7 @@ class HostedLog:
             self._flush_soon()
 
     def counted(self, offset: int) -> asyncio.Future[None] | None:
-        """Done once everything below `offset` counts; None: it does already. Cancelled if the log goes offline."""
+        """A future for when all below `offset` counts; None: it does. Cancelled if the log goes offline."""
         if self.counted_end >= offset:
             return None
         future: asyncio.Future[None] = self._loop.create_future()
@@ -199,7 +199,7 @@ class HostedLog:
             self._flushing = self.start(self._flush())
 
     async def _flush(self) -> None:
-        """One flush after the other, as long as one is due: all that was appended during one goes into the next."""
+        """Flush again and again, as long as a flush is due. All that was appended during one goes into the next."""
         try:
             while self.log.offline_because is None and (self._waiting or self.log.flush_due(self.env.wall_ms())):
                 await self._flush_once()
@@ -229,7 +229,7 @@ class HostedLog:
         for offset, future in self._waiting:
             if offset > counted and offset <= self.log.log_end_offset:
                 still.append((offset, future))
-            elif not future.done():  # counted, or truncated away: whoever waits looks for himself
+            elif not future.done():  # counted, or truncated away: the one who waits finds out which
                 future.set_result(None)
         self._waiting = still
 

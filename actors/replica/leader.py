@@ -2,8 +2,8 @@
 
 What must stay true:
 - The epoch is on disk before the first append (rule 8). All appends go through `append`, one after the other (rule 28).
-- What comes to an internal topic is its coordinator's, or refused (rule 25, `coordinator_records.py`).
-- What has to be unpacked before it is taken in, is so beside the loop (rule 34, `parked_appends.py`).
+- An append to an internal topic is from its coordinator, or is refused (rule 25, `coordinator_records.py`).
+- A batch that has to be unpacked before it is appended is unpacked off the loop (rule 34, `parked_appends.py`).
 - acks=all is answered when the high watermark has passed the batch and the recorded ISR is large enough (rule 2).
 - An append that waits for that is answered exactly once: then, when its time is over, when the in-sync replicas have
   become too few, or when this replica no longer leads. The last three leave the outcome open: the batch is in the log,
@@ -70,7 +70,7 @@ _ACKS: Final = (ACKS_ALL, 0, 1)
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
 _TELL_AGAIN_SECONDS: Final = 0.02
-_LOOK_AT_ISR_SECONDS: Final = 0.5  # who does not answer may have left it meanwhile
+_LOOK_AT_ISR_SECONDS: Final = 0.5  # one that does not answer may have left it meanwhile
 _PROPOSAL_RETRY_SECONDS: Final = 0.2
 _PROPOSAL_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class _WaitingAppend:
 
 
 class AppendWaits:
-    """In order of their end; a duplicate may wait for an earlier one than the newest.
+    """Appends that wait, in order of their end; a duplicate may wait for an earlier end than the newest.
 
     One timer, set for the earliest time-out, serves all: nearly every append is over long before its own.
     """
@@ -164,7 +164,7 @@ class AppendWaits:
         self._timer = self._timers.after(delay_ms, self._look_for_late)
 
     def _look_for_late(self) -> None:
-        """Who is late stays in the heap until the high watermark gets there or the leadership ends; nobody waits."""
+        """Answer appends that are late. They stay in the heap until the high watermark gets there or the role ends."""
         self._timer, self._timer_at_ms = None, inf
         now_ms = self._loop.time() * 1000
         still = [waiting for waiting in self._heap if not waiting.owed.done()]
@@ -232,7 +232,7 @@ class LeaderRole:
         return self._append(request, message)
 
     def append_transactional(self, request: Request, message: AppendTransactional) -> Answer | Awaitable[Answer]:
-        """Once the partition belongs to the batch's transaction (rule 20)."""
+        """Append, once the partition belongs to the batch's transaction (rule 20)."""
         if self._is_internal:
             raise InternalTopic(self._hosted.name.topic)
         self._check_append(request, message)
@@ -247,7 +247,7 @@ class LeaderRole:
         return self._transactions.append(request.payload, message, append)
 
     def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
-        """Answered once the marker is replicated, whoever wrote it (rule 21)."""
+        """Write a marker. The answer waits until the marker is replicated, even if it was written before (rule 21)."""
         began = self._counters.clock()
         if self._leadership.recorded.is_under_min_isr:
             raise NotEnoughReplicas(*self._isr_shortage())
@@ -299,12 +299,12 @@ class LeaderRole:
             self._appends.check_room(len(request.payload))
 
     def _check_leading(self) -> None:
-        """After an await (rule 28)."""
+        """NotLeader after the end of this leadership. To be called after each await (rule 28)."""
         if self._ended:
             raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
 
     def _took_in(self, batch: Bytes, first_offset: int) -> None:
-        """What was just appended goes to the followers, and counts."""
+        """Push to the followers what was just appended, and count it."""
         self._followers.appended(batch, first_offset, self._log.log_end_offset)
         self._count_own_end()
         self._advance()
@@ -314,7 +314,7 @@ class LeaderRole:
         return name.topic, name.partition, len(recorded.isr), recorded.min_insync
 
     def _count_own_end(self) -> None:
-        """With `flush.policy=fsync` the leader's own log counts once it is synced."""
+        """Count the leader's own log: with `flush.policy=fsync` once it is synced, else at once."""
         self._hosted.appended()
         counted = self._hosted.counted(self._log.log_end_offset)
         if counted is not None:
@@ -350,10 +350,10 @@ class LeaderRole:
         return self._followers.pull(request, message, incarnation)
 
     def record(self, recorded: RecordedPartition) -> None:
-        """The controller has recorded a newer state of this leadership."""
+        """Take over a newer state of this leadership, which the controller has recorded."""
         self._leadership.record(recorded, self._hosted.now_ms())
         if self._proposing is not None and self._leadership.proposed is None:
-            self._proposing.cancel()  # whatever became of it is recorded
+            self._proposing.cancel()  # its outcome is recorded
         self._count_own_end()  # a flush policy that has just become fsync has what is there synced first
         self._advance()
         if recorded.is_under_min_isr:
@@ -384,7 +384,7 @@ class LeaderRole:
         self._consider_isr()
 
     async def _carry_proposal(self, recorded: RecordedPartition, isr: tuple[ReplicaId, ...]) -> None:
-        """Until its outcome is known: recorded, as an assignment tells, or refused for certain (rule 4)."""
+        """Propose until the outcome is known: recorded, as an assignment tells, or refused for certain (rule 4)."""
         name = self._hosted.name
         proposal = ProposeIsr(
             name.topic_id, name.partition, self._hosted.me[0], self.epoch, recorded.partition_epoch, isr
@@ -408,7 +408,7 @@ class LeaderRole:
     # --- deleting ---
 
     async def delete_records(self, message: DeleteRecords) -> Answer:
-        """Answered when all that may lead next have it too, so that whoever does begins there as well."""
+        """Delete records. The answer waits until all that may lead next have deleted them too."""
         loop, name = asyncio.get_running_loop(), self._hosted.name
         check_deletable(name.topic, self._log.config)
         timeout_ms = min(message.timeout_ms, _MAX_TIMEOUT_MS)
@@ -446,7 +446,7 @@ class LeaderRole:
     # --- ending ---
 
     def end(self, leader: int, leader_epoch: int) -> None:
-        """Another leader, or none: the outcome of what waits is left open, and the producers repeat it there."""
+        """End this leadership. The outcome of waiting appends stays open; their producers repeat them elsewhere."""
         self._ended = True
         self._hosted.timers.cancel(self._lag_timer)
         if self._proposing is not None:

@@ -159,7 +159,7 @@ def _opened(header: BatchHeader, batch: Bytes, limit: int) -> BatchHeader:
 
 
 def _producer(request: Request) -> object:
-    """Whose order counts. A batch that is no batch is refused in its turn."""
+    """Name the producer whose order counts. A batch that is no batch is refused in its turn."""
     batch = request.payload
     if len(batch) >= HEADER_BYTES:
         header = read_header(batch)
@@ -235,7 +235,7 @@ class LeaderTransactions:
         return OpenTransactions(tuple(found))
 
     def end(self, error: RaylogError) -> None:
-        """This replica does not lead any more."""
+        """Refuse all that is parked: this replica does not lead any more."""
         parked, self._parked = self._parked, {}
         for each in parked.values():
             _fail(each, error)
@@ -267,7 +267,7 @@ class LeaderTransactions:
 
 
 def _append_all(parked: _Parked, producer_id: int) -> None:
-    """In their order. Once one is refused nothing behind it is taken, as the log may take anything of a new producer.
+    """Append them in order. Behind a refused one nothing is taken: of a new producer the log would take any sequence.
 
     Each is told its own refusal: one that was appended before is not taken for lost, nor cut because of another's size.
     """
@@ -298,7 +298,7 @@ def _refuse(owed: LaterAnswer, error: BaseException) -> None:
 
 
 class TransactionJoins:
-    """How leaders reach the transaction coordinators: over a link of their process, made when it is needed first.
+    """The way to transaction coordinators: one link of the process, made when it is first needed.
 
     `broker` is the one beside it.
     """

@@ -1,4 +1,4 @@
-"""The process of one replica: opens its log, says hello to its broker, and does what the broker passes on.
+"""The process of one replica: it opens the log, says hello to its broker, and does what the broker passes on.
 
     OPENING   recovery of the log                        ends: damage and refusals are told to the broker
     SERVING   with a broker, or looking for one again    StopReplica · the log fails · a later incarnation: over
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a replica process is over, and whether its directory is to be deleted."""
+    """The reason why a replica process is over, and whether its directory is to be deleted."""
 
     reason: str
     delete: bool = False
@@ -123,7 +123,7 @@ class ReplicaProcess:
         return ending
 
     def _has_stream(self, stream: Stream) -> None:
-        """Let a client send batches as large as the topic takes. Was that raised meanwhile, it has to dial again."""
+        """Let a client send batches as large as the topic takes. After that is raised the client has to dial again."""
         if self._hosted is not None:
             stream.take_frames_of(self._hosted.log.config.max_message_bytes + CLIENT_MESSAGE_BYTES)
 
@@ -133,7 +133,7 @@ class ReplicaProcess:
             self._stopped.set_result(Ending(reason, delete))
 
     def readings(self) -> Iterator[Reading]:
-        """Its metrics; none before its log is open, or after that has gone offline."""
+        """Metrics of this replica; none before its log is open, or after the log has gone offline."""
         hosted = self._hosted
         if hosted is None or hosted.log.offline_because is not None:
             return
@@ -255,7 +255,7 @@ class ReplicaProcess:
             await self._broker.close(timeout=1.0)
 
     async def _tell_failure(self, error: RaylogError) -> None:
-        """To the broker, if it can be reached; the end of this process tells the rest."""
+        """Tell the broker why the log cannot be opened, if the broker can be reached."""
         _log.error("%s: it ends: %s", self._spec, error)
         failure = ReplicaFailed(type(error).__name__, str(error), isinstance(error, LogDamaged))
         try:

@@ -5,7 +5,8 @@ What must stay true:
   in between. Batches that are appended in one turn of the event loop go out together.
 - What is pushed to one follower and not answered has a bound; past it the follower is told to pull (rule 31).
 - What a follower is said to hold, and where its log is said to begin, is what it has answered, or what it asks to go
-  on from. An older answer takes nothing back: who stops after it would be waited for until it pulls.
+  on from. A late answer never lowers a follower's known end; otherwise the leader would wait for a follower that has
+  already answered.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ class FollowerPushes:
         return Response(self._pulled(pushing=following.cursor.is_pushing), read.data)
 
     def _take_log_start(self, offset: int) -> None:
-        """What a leader before this one deleted stays deleted, even if this replica had not heard of it.
+        """Delete what an earlier leader has deleted, of which only the follower may know.
 
-        Unless the follower's log begins where this one has nothing yet: that is from another history.
+        A follower whose log begins where this one has nothing yet is from another history, and tells nothing.
         """
         if self._log.log_start_offset < offset <= self._log.high_watermark:
             try:
@@ -126,14 +127,14 @@ class FollowerPushes:
                 _log.warning("%s: its log start offset stays behind: %s", self._hosted.name, error)
 
     async def _pull_cold(self, message: Pull) -> Response:
-        """What is in a sealed segment does not reach the log end, so the follower will pull again."""
+        """Answer a pull from a sealed segment. It does not reach the log end, so the follower will pull again."""
         read = await self._hosted.read_cold(
             message.offset, message.max_bytes, Isolation.LOG_END, self._check_leading
         )
         return Response(self._pulled(), read.data)
 
     def _check_leading(self) -> None:
-        """After an await: whatever the log says by then, it may not be the leader's any more (rule 28)."""
+        """NotLeader after the end of this leadership. To be called after each await (rule 28)."""
         if self._ended:
             name = self._hosted.name
             raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)
@@ -159,7 +160,7 @@ class FollowerPushes:
     # --- pushes ---
 
     def appended(self, batch: Bytes, base_offset: int, next_offset: int) -> None:
-        """To be pushed at the end of this turn of the event loop."""
+        """Push this batch at the end of this turn of the event loop."""
         if self._following:
             if not self._unpushed:
                 self._loop.call_soon(self._push_out)
@@ -198,7 +199,7 @@ class FollowerPushes:
     def _answered(self, following: _Following, size: int, told_start: int, reply: Response | Exception) -> None:
         """Called as the answer arrives, so that an append which waits for it goes out in the same turn of the loop.
 
-        Who has taken a push has taken over the log start offset that it told, unless its own log ends before that.
+        A follower that has taken a push has taken its log start offset too, unless its own log ends before that.
         """
         cursor = following.cursor
         cursor.answered(size)
@@ -218,7 +219,7 @@ class FollowerPushes:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
     def _failed(self, following: _Following, error: Exception) -> None:
-        """What failed for a cursor that a later pull has replaced needs nothing more."""
+        """Have the follower pull. For a cursor that a later pull has replaced there is nothing to do."""
         cause = error.error if isinstance(error, RemoteFailed) else error
         if isinstance(cause, StaleLeaderEpoch) and cause.current > self._epoch:
             self._deposed(cause.current)
@@ -242,7 +243,7 @@ class FollowerPushes:
             self._forget_later(following)
 
     def _forget_later(self, following: _Following) -> None:
-        """It reads nothing and hears nothing: end the stream, so that it finds out and comes back."""
+        """End the stream of a follower that reads and hears nothing, so that it finds out and comes back."""
         self._hosted.start(following.stream.close(0))
 
     # --- marks ---
@@ -266,14 +267,14 @@ class FollowerPushes:
                 self._tell_marks_to(following)
 
     async def tell_log_start(self, whom: set[ReplicaId], seconds: float) -> None:
-        """Until they have answered, or the time is over. `holds` hears who has taken it over."""
+        """Tell followers the log start, until they have answered or the time is over. `holds` hears who took it."""
         told = [each for each in list(self._following.values()) if each.cursor.follower in whom]
         asked = [answer for each in told if (answer := self._tell_marks_to(each)) is not None]
         if asked:
             await asyncio.wait(asked, timeout=seconds)
 
     def _tell_marks_to(self, following: _Following) -> asyncio.Future[None] | None:
-        """A push without batches, behind all that was pushed before. Done once it is answered."""
+        """Push without batches, behind all that was pushed before. The future is done once it is answered."""
         cursor = following.cursor
         if self._ended or not cursor.is_pushing or not self._is_present(following):
             return None
@@ -294,7 +295,7 @@ class FollowerPushes:
         return over
 
     def end(self) -> None:
-        """The leadership is over: nothing more goes out, and answers that come count for nothing."""
+        """End with the leadership: nothing more goes out, and answers that come count for nothing."""
         self._ended = True
         self._following.clear()
         self._unpushed.clear()

@@ -1,4 +1,4 @@
-"""What readers ask of a leader: batches from an offset on, where a moment begins, where an epoch ends.
+"""Requests of readers to a leader: batches from an offset on, where a moment begins, where an epoch ends.
 
 What must stay true:
 - Nothing above the high watermark is given, and to readers of committed records nothing above the last stable offset.
@@ -85,7 +85,7 @@ class FetchWaits:
         return waiting.owed
 
     def wake(self) -> None:
-        """There is more to read, or the marks have moved."""
+        """Try all again: there is more to read, or the marks have moved."""
         for waiting in list(self._waiting):
             self._attempt(waiting)
 
@@ -148,7 +148,7 @@ class LeaderReads:
 
     @property
     def waiting(self) -> int:
-        """How many fetches wait for more to read."""
+        """Number of fetches that wait for more to read."""
         return len(self._fetches)
 
     def end(self, error: NotLeader) -> None:
@@ -300,7 +300,7 @@ AbortedPairs: TypeAlias = "tuple[tuple[int, int], ...]"  # producer id and first
 
 
 class CommittedBatches(NamedTuple):
-    """What is answered of the batches that were read."""
+    """The part of the batches that were read which one answer holds."""
 
     data: bytes
     next_offset: int
@@ -308,14 +308,14 @@ class CommittedBatches(NamedTuple):
 
 
 class CommittedSlice(NamedTuple):
-    """What is answered of a piece of a file."""
+    """The part of a piece of a file which one answer holds."""
 
     piece: FileSlice
     aborted: AbortedPairs
 
 
 def committed_batches(log: PartitionLog, read: FetchedBatches, now_ms: int) -> CommittedBatches:
-    """As many of the batches as one answer can name the aborted transactions of; at least one."""
+    """Take as many batches as one answer can name the aborted transactions of, but at least one."""
     if not read.data:
         return CommittedBatches(read.data, read.next_offset, ())
     first = read_header(read.data)

@@ -1,4 +1,4 @@
-"""One replica of one partition: which role it plays, and who may ask it what.
+"""One replica of one partition: its role, and the requests that it takes in that role.
 
     role      while the controller says            takes
     waiting   nothing yet, or that nobody leads    nothing
@@ -8,11 +8,11 @@
 What must stay true:
 - The role is that of the newest assignment: the highest (leader epoch, partition epoch, metadata version). An older
   one, or one from before this incarnation was registered, changes nothing (rules 7, 13).
-- Whoever learns from another replica of a higher epoch stops leading, until the controller has told it as well
-  (rule 13). It has to be one that the controller has named, with its incarnation, on an internal stream (rule 33). A
-  client's word changes nothing.
-  In memory is enough: that epoch was committed before anybody heard of it, so before a later process registers. And
-  that one obeys only assignments that name its own incarnation, so none of an epoch below (rules 6, 7).
+- A replica that learns of a higher epoch from another replica stops leading, until the controller has told it as well
+  (rule 13). The other one has to be one that the controller has named, with its incarnation, on an internal stream
+  (rule 33). A client's word changes nothing.
+  To keep the epoch in memory is enough. It was committed before anybody heard of it, so before a later process
+  registers. That process obeys only assignments that name its own incarnation, so none of a lower epoch (rules 6, 7).
 - Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
 """
 
@@ -160,7 +160,7 @@ class Replica:
     # --- roles ---
 
     def assign(self, assigned: Assign) -> None:
-        """What the controller has decided, in whatever order it arrives."""
+        """Obey what the controller has decided, in whatever order that arrives."""
         if self._ended or self._hosted.failed.done() or not self._is_news(assigned):
             return
         self._assigned = assigned

@@ -1,7 +1,7 @@
-"""What a replica does for its log now and then: checkpoints, due flushes, retention, forgotten producers, compaction.
+"""Upkeep of a replica's log: checkpoints, due flushes, retention, forgotten producers, compaction.
 
 What must stay true:
-- None of it is needed for an acknowledged record to survive, and each of it may fail and be done again the next time.
+- None of it is needed for an acknowledged record to survive. Each step may fail, and is done again the next time.
 - Retention is due by what the log holds, looked at in every round. A clock of its own would begin anew with each
   process: with a leader that is killed every 25 s, a log of `retention.bytes` 1 MB grew to 15 MB.
 - What waits for the disk is done beside the event loop: a checkpoint syncs twice (5 ms on the disk of a laptop), and
@@ -34,17 +34,17 @@ _log = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """One replica's rounds."""
+    """Rounds of upkeep for the log of one replica."""
 
     def __init__(self, hosted: HostedLog, housekeeper: HousekeeperCalls) -> None:
         self._hosted = hosted
-        self._files = asyncio.Lock()  # held by whoever replaces or removes segments
+        self._files = asyncio.Lock()  # held while segments are replaced or removed
         self._compaction = LogCompaction(hosted, housekeeper, self._files)
         self._written: LogCheckpoint | None = None
         self._retention_waits = 0  # rounds, after the disk refused
 
     async def run(self) -> None:
-        """For as long as the log is online."""
+        """Make rounds, as long as the log is online."""
         self._hosted.start(self._compaction.run())
         number = 0
         while not self._hosted.failed.done():
@@ -57,7 +57,7 @@ class LogUpkeep:
         self._hosted.check_offline()
 
     async def _round(self, number: int) -> None:
-        """Each step by itself: on a full disk the one that fails must not keep back the one that frees space."""
+        """Take each step by itself: on a full disk the one that fails must not keep back the one that frees space."""
         self._hosted.appended()  # flush.ms
         await self._step(self._retain())
         await self._step(self._remove_files())

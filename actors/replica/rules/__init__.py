@@ -1,1 +1,1 @@
-"""When a record is committed, where two logs part, who is in sync. Pure."""
+"""Rules of replication: when a record is committed, where two logs part, which replicas are in sync. Pure."""

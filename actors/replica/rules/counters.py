@@ -1,4 +1,4 @@
-"""What one replica has done as a leader, in plain numbers. They outlive its roles, and begin anew with its process."""
+"""Plain numbers of what one replica has done as a leader. They outlive its roles, and begin anew with its process."""
 
 from __future__ import annotations
 

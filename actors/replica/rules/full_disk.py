@@ -1,4 +1,4 @@
-"""Since when a replica's disk has no room for what it is to append.
+"""A replica's full disk: since when it has had no room for what is to be appended.
 
     room ──an append is refused──► full ──an append succeeds, or nothing is refused for a while──► room
                                      └── for so long that a leader asks to be relieved (rule 14)
@@ -18,7 +18,7 @@ _ASK_AGAIN_SECONDS: Final = 5.0
 
 
 class FullDisk:
-    """Of one replica. `stays_full` is called, now and then, while an append is refused that long after the first."""
+    """The room of one replica. `stays_full` is called now and then, while appends are refused for that long."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.stays_full: Callable[[], None] = lambda: None

@@ -39,7 +39,7 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class EpochHistory(Protocol):
-    """Which epoch wrote what: `storage.leader_epochs.LeaderEpochs`."""
+    """History of which epoch wrote what: `storage.leader_epochs.LeaderEpochs`."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart: ...
     def span_at(self, offset: int) -> tuple[int, int]: ...
@@ -60,7 +60,7 @@ def epoch_before(history: EpochHistory, offset: int, log_start_offset: int) -> i
 
 
 def divergence(history: EpochHistory, log_end_offset: int, offset: int, last_epoch: int) -> EpochEnd | None:
-    """What a leader answers a reader who holds everything below `offset`, the last of it from `last_epoch`.
+    """Answer a reader that holds everything below `offset`, the last of it from `last_epoch`.
 
     None: both logs are the same up to there. Otherwise the largest epoch that is not above the reader's, and its end
     (rule 10).
@@ -72,7 +72,7 @@ def divergence(history: EpochHistory, log_end_offset: int, offset: int, last_epo
 
 
 def truncation_offset(history: EpochHistory, log_end_offset: int, answer: EpochEnd) -> int:
-    """Where a follower cuts after such an answer, before it asks again (rule 9).
+    """The offset where a follower cuts after such an answer, before it asks again (rule 9).
 
     Behind the leader's end of that epoch everything differs; so does what this log has from epochs that the
     leader's answer leaves out.
@@ -91,7 +91,7 @@ def may_be_all_there_is(own_last_epoch: int, unclean_epoch: int, offset: int, hi
 
 
 class Verdict(Enum):
-    """What to do with a push (rule 12)."""
+    """The answer to a push (rule 12)."""
 
     APPEND = "it joins on"
     REPEATED = "all of it is there already"
@@ -145,7 +145,7 @@ class FollowerCursor:
         self.pushed_bytes -= size
 
     def holds(self, log_end_offset: int) -> int:
-        """What the follower holds after this answer. Within a session its log only grows, and answers may overtake."""
+        """Note what the follower holds after this answer. Within a session its log only grows; answers may overtake."""
         self.held = max(self.held, log_end_offset)
         return self.held
 
@@ -166,7 +166,7 @@ class RecordedPartition:
 
 
 class FollowerProgress:
-    """How far one follower is, by its own word.
+    """The progress of one follower, by its own word.
 
     It is caught up at a moment if it then held all that the leader had; of a follower that reports how far it is only
     now and then, the same holds for the time of its report before, if it now holds what the leader had then.
@@ -216,7 +216,7 @@ class Leadership:
     # --- what the controller says ---
 
     def record(self, recorded: RecordedPartition, now_ms: int) -> None:
-        """A newer state of the same leader epoch."""
+        """Take over a newer state of the same leader epoch."""
         if recorded.partition_epoch > self.recorded.partition_epoch:
             self.proposed = None
         self.recorded = recorded
@@ -253,7 +253,7 @@ class Leadership:
             progress.log_start_offset = max(progress.log_start_offset, log_start_offset)
 
     def follower_left(self, follower: ReplicaId) -> None:
-        """Its stream has ended. What it holds it still holds, but it is not about to join."""
+        """Note that its stream has ended. It still holds what it held, but is not about to join."""
         progress = self._progress.get(follower[0])
         if progress is not None and progress.incarnation == follower[1]:
             progress.is_here = False
@@ -278,9 +278,10 @@ class Leadership:
     # --- what follows ---
 
     def may_bring_back(self, log_start_offset: int) -> set[ReplicaId]:
-        """Who may lead next and is not known to have deleted what is before this offset.
+        """The replicas that may lead next and are not known to have deleted what is before this offset.
 
-        While the recorded ISR is too small, whoever has left it may be eligible (rule 7), and a leader is not told who.
+        While the recorded ISR is too small, replicas that have left it may be eligible (rule 7); a leader is not told
+        which.
         """
         members = self.recorded.incarnations if self.recorded.is_under_min_isr else self._waits_for
         return {
@@ -296,7 +297,7 @@ class Leadership:
         return progress.log_start_offset >= log_start_offset
 
     def high_watermark(self, current: int, own_end_offset: int) -> int:
-        """Where the high watermark stands now (rule 3). `own_end_offset`: as far as the leader's own log counts."""
+        """The present high watermark (rule 3). `own_end_offset`: as far as the leader's own log counts."""
         if self.recorded.is_under_min_isr:
             return current
         lowest = own_end_offset
@@ -320,7 +321,7 @@ class Leadership:
             for member in self.recorded.isr
             if not self._has_to_leave(member, leader_end_offset, now_ms, max_lag_ms)
         )
-        members = {broker_id for broker_id, _ in self.recorded.isr}  # who leaves now does not join at once
+        members = {broker_id for broker_id, _ in self.recorded.isr}  # a member that leaves now does not join at once
         joining = tuple(
             replica
             for replica in self.recorded.incarnations
@@ -340,7 +341,7 @@ class Leadership:
         return progress is not None and progress.lags(leader_end_offset, now_ms, max_lag_ms)
 
     def _may_join(self, replica: ReplicaId, high_watermark: int, log_start_offset: int) -> bool:
-        """Rule 5."""
+        """Whether this replica may join the ISR (rule 5)."""
         progress = self._progress.get(replica[0])
         if progress is None or not progress.is_here:
             return False

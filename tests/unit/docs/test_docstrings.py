@@ -29,6 +29,7 @@ HELD: Final = (
     "actors/machine/",
     "actors/on_ray/",
     "actors/protocol/",
+    "actors/replica/",
     "actors/transactions/",
     "api/",
     "bench/",
