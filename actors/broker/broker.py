@@ -90,7 +90,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """What a broker process is told at its start. `run` is drawn anew for each."""
+    """Settings that a broker process gets at its start. `run` is drawn anew for each."""
 
     cluster_id: str
     broker_id: int
@@ -103,7 +103,7 @@ class BrokerSpec:
 
 
 class _Opened(NamedTuple):
-    """What a broker finds in its directory, under its lock."""
+    """The contents of a broker's directory, read under its lock."""
 
     directories: ReplicaDirectories
     directory_id: str
@@ -245,7 +245,7 @@ class Broker:
         return self._is_closing
 
     def readings(self) -> Iterator[Reading]:
-        """Its metrics."""
+        """Metrics of this broker."""
         free, total = self.usage
         yield Reading(DISK_FREE_BYTES, (), free)
         yield Reading(DISK_TOTAL_BYTES, (), total)
@@ -264,7 +264,7 @@ class Broker:
 
     @property
     def state(self) -> ClusterState:
-        """As of `version`; not to be changed."""
+        """The state of the cluster as of `version`; not to be changed."""
         return self._fold.state
 
     @property
@@ -329,7 +329,7 @@ class Broker:
         return None
 
     def _tell_secrets(self, stream: Stream) -> None:
-        """It was told the first ones at its start, or later ones."""
+        """Tell a process beside this one the secrets, unless they are the first ones: it has those."""
         if self._env.keys.secrets.version > 1:
             self._secrets.tell(stream)
 
@@ -351,7 +351,7 @@ class Broker:
         return await self._link.ask(asked)
 
     async def _on_suspicion(self, _: Request, found: SuspectReplica) -> Answer:
-        """Its replica looks itself. One that does not run is looked at when it is opened."""
+        """Pass a suspicion on to its replica, which looks itself. One that does not run is checked at its opening."""
         session = self._replicas.get((found.topic_id, found.partition))
         if session is not None:
             try:
@@ -431,7 +431,7 @@ class Broker:
         self._fail(self._link.refused.result())
 
     async def _wait_for_living_replicas(self) -> None:
-        """Those whose directories are in use; one that does not turn cannot say hello, and is not waited for."""
+        """Wait for replicas whose directories are in use. A stopped one cannot say hello: it is not waited for."""
         found = await self._env.off_loop(self._directories.find)
         living = [(each.topic_id, each.partition) for each in found if each.in_use]
         deadline = asyncio.get_running_loop().time() + _RETURN_SECONDS
@@ -465,7 +465,7 @@ class Broker:
         self._check_caught_up()
 
     def _check_caught_up(self) -> None:
-        """What only a state as new as the registration can tell: which topics there are, and replicas here in vain."""
+        """Act on a state as new as the registration: it says which topics there are, and which replicas go."""
         registration = self._link.controller_epoch, self._link.broker_epoch
         if registration != self._swept_under and self.is_caught_up:
             self._swept_under = registration

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerFacts(Protocol):
-    """What the link asks its broker, each time anew."""
+    """Facts that the link asks its broker for, each time anew."""
 
     @property
     def version(self) -> int:
@@ -110,7 +110,7 @@ class ControllerLink:
         return self.broker_epoch is not None
 
     def wake(self) -> None:
-        """There is something new to report."""
+        """Report at once: there is something new."""
         self._has_news.set()
 
     async def check_order(self, stream: Stream) -> None:
@@ -125,7 +125,7 @@ class ControllerLink:
         self._check_controller()
 
     async def ask(self, message: Message) -> Response:
-        """What the controller answers; an error comes as it raised it."""
+        """Ask the controller. An error comes as the controller raised it."""
         stream = self._stream
         if stream is None or self.broker_epoch is None:
             raise ControllerNotReady("This broker has no controller just now.")
@@ -141,7 +141,7 @@ class ControllerLink:
             await self._stream.close(timeout=1.0)
 
     async def run(self) -> None:
-        """For ever, until it is cancelled or refused for good."""
+        """Keep up the link, until it is cancelled or refused for good."""
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while not self.refused.done():
             try:
@@ -157,7 +157,7 @@ class ControllerLink:
     # --- one stream -----------------------------------------------------------------------------------------------
 
     async def _use(self, stream: Stream) -> bool:
-        """Until it ends. Whether this broker was registered over it."""
+        """Use a stream until it ends. Returns whether this broker was registered over it."""
         self._stream = stream
         was_registered = is_superseded = False
         try:
@@ -179,7 +179,7 @@ class ControllerLink:
         return was_registered
 
     async def _let_go(self, stream: Stream) -> None:
-        """Of a controller that has a successor: it may still ask over this stream, and hear so."""
+        """Let go of a controller that has a successor. It may still ask over this stream, and then hears of that."""
         await asyncio.wait([stream.closed], timeout=_LET_GO_SECONDS)
         await stream.close(timeout=0.0)
 
@@ -217,7 +217,7 @@ class ControllerLink:
     # --- signs of life --------------------------------------------------------------------------------------------
 
     async def _beat(self, stream: Stream) -> None:
-        """Until this broker has to register again, or look for another controller."""
+        """Send heartbeats until this broker has to register again, or to look for another controller."""
         loop = asyncio.get_running_loop()
         self._reports_in_flight = 0
         self._is_over = False
@@ -227,7 +227,7 @@ class ControllerLink:
             is_due = loop.time() >= next_beat
             if is_due:
                 next_beat = loop.time() + HEARTBEAT_SECONDS
-            # While a report is under way, what is new waits for its answer: the next one carries all of it.
+            # While a report is under way, news waits for its answer: the next report carries all of it.
             if is_due or (self._replicas.has_news and not self._reports_in_flight):
                 self._send_beat(stream, with_marks=is_due)
             self._has_news.clear()

@@ -1,5 +1,4 @@
-"""The replica processes of one broker: which run, what the controller has not been told of them yet, and what they are
-told of its decisions.
+"""The replica processes of one broker: which run, what the controller is still to hear of them, and what they are told.
 
     says hello ──► running ──► lost: its stream ended, it was silent too long, it said that it failed,
                                      or a later incarnation said hello
@@ -162,7 +161,7 @@ class LocalReplicas:
             self._watch.heard(session.process)
 
     def failed(self, failure: ReplicaFailed, stream: Stream) -> None:
-        """It says that it is about to end; one that could not even open its log has not said hello."""
+        """Take note that a process says it is about to end. One that could not open its log has not said hello."""
         session = self._by_stream.get(stream)
         name = "that has not said hello" if session is None else _name(session)
         _log.error("The replica %s failed: %s: %s", name, failure.error, failure.text)
@@ -173,7 +172,7 @@ class LocalReplicas:
     # --- ending them ----------------------------------------------------------------------------------------------
 
     def kill(self, session: ReplicaSession, why: str) -> None:
-        """At once."""
+        """Kill the process of a replica at once."""
         self._env.kill(session.hello.pid)
         if self._running.get(session.id) is session:
             self._lose(session, why, damaged=False)
@@ -210,7 +209,7 @@ class LocalReplicas:
             await asyncio.gather(*stops)
 
     def forget(self, partition: PartitionId) -> None:
-        """Its topic is no more: a process of it that still turned up would be dismissed for that."""
+        """Forget a replica whose topic is gone. A process of it that still turns up is dismissed for that reason."""
         if partition not in self._running:
             self._ended.pop(partition, None)
 

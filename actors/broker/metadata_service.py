@@ -1,9 +1,9 @@
-"""A broker tells clients what it knows of the cluster: topics, leaders, brokers, as of its metadata version.
+"""Metadata for clients: the topics, leaders and brokers that a broker knows, as of its metadata version.
 
 What must stay true:
 - A version is answered for the state at that version and no other.
-- Nothing is told before this process has heard all from a controller once: until then what it knows is empty, or as old
-  as its last snapshot, and whoever asked would take topics for deleted.
+- Nothing is told before this process has heard all from a controller once. Until then its state is empty, or as old as
+  its last snapshot, and a client would take topics for deleted.
 - Those who wait for a newer version are bounded in number and in time (rule 31); one too many is answered at once with
   what there is.
 """
@@ -45,13 +45,13 @@ class MetadataService:
         return Response(self._metadata(request.topics))
 
     def changed(self) -> None:
-        """There is a newer version."""
+        """Answer all that wait: there is a newer version."""
         self._latest = None
         if self._is_ready:
             self._wake_all()
 
     def begin(self) -> None:
-        """What is known now is no older than the start of this process. A second call changes nothing."""
+        """Begin to answer: the state is no older than the start of this process. A second call changes nothing."""
         if not self._is_ready:
             self._is_ready = True
             self._wake_all()
@@ -62,7 +62,7 @@ class MetadataService:
             _wake(waiter)
 
     def close(self) -> None:
-        """Whoever waits is answered with what there is."""
+        """Answer all that wait with what there is."""
         self._wake_all()
 
     async def _newer(self, wait_ms: int) -> None:

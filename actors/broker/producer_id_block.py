@@ -1,8 +1,9 @@
-"""A broker's block of producer ids, of which it hands out one after the other to clients.
+"""A broker's block of producer ids, which it gives to clients one after the other.
 
-So clients need no controller for an id, and the controller commits one record for a thousand. What must stay true: an
-id is handed out once (rule 18). It is gone when it is taken, also where the answer is lost; so is what was left of a
-block when its broker ends.
+So clients need no controller for an id, and the controller commits one record for a thousand ids.
+
+What must stay true: an id is given once (rule 18). It is gone when it is taken, even if the answer is lost. What is
+left of a block when its broker ends is gone too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from raylog.errors import InvalidRequest
 
 
 class ProducerIdBlock:
-    """`ask_controller` sends it a message, and returns or raises what it answers."""
+    """Producer ids of one broker. `ask_controller` sends a message, and returns or raises the answer."""
 
     def __init__(self, ask_controller: Callable[[Message], Awaitable[Response]]) -> None:
         self._ask_controller = ask_controller
@@ -35,7 +36,7 @@ class ProducerIdBlock:
         return Response(ProducerIdsAllocated(first, self._next))
 
     async def _next_block(self) -> None:
-        """Many who find the block empty at once ask for one together, and hear together that there is none."""
+        """Ask for a block. Many that find the old one empty at once ask together, and hear the outcome together."""
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
         await asyncio.wait([fetching := self._fetching])

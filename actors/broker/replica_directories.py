@@ -1,4 +1,4 @@
-"""What a broker does with its replicas' directories: making room for a process, and removing what nobody needs.
+"""Directories of a broker's replicas: making room for a process, and removing what nobody needs.
 
 All of this is slow work of the disk, to be done off the loop. What must stay true:
 - A directory is moved or removed only under its lock, so never under a process that uses it.

@@ -1,4 +1,4 @@
-"""A broker carries out what the controller orders about its replicas: make room for a new process, remove a replica.
+"""Orders of the controller about a broker's replicas: make room for a new process, remove a replica.
 
 What must stay true:
 - Orders about one partition are carried out one after the other, so none of them kills what a later one has let in.
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Turns:
-    """Of one partition, while anybody has one or waits for it."""
+    """Turns of one partition, while anybody has one or waits for it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -47,7 +47,7 @@ class _Turns:
 
 
 class ReplicaOrders:
-    """What the controller wants of the replicas of one broker, and how that is done."""
+    """Carries out what the controller wants of the replicas of one broker."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ReplicaOrders:
     def is_expected(self, partition: PartitionId) -> bool:
         """Whether the controller wants a replica here, as far as is known: by its state, or by its word.
 
-        The word of an earlier controller counts for nothing: what it led to is in the state.
+        An order of an earlier controller counts for nothing: its outcome is in the state.
         """
         by_its_word = epoch_of(self._prepared.get(partition, NO_INCARNATION)) == self._link.controller_epoch
         return by_its_word or is_wanted(self._fold.state, *partition, self._broker_id)
@@ -107,7 +107,7 @@ class ReplicaOrders:
         await self._env.off_loop(self._directories.purge)
 
     def _removal(self, topic: str, topic_id: bytes, partition: int) -> Callable[[int], object]:
-        """Of one replica; how much of it has to be kept is said by what has become of its partition."""
+        """Prepare to remove one replica. The state of its partition says how much of it has to be kept."""
         state = self._fold.state.partitions.get((topic_id, partition))
         unclean_epoch = None if state is None else state.unclean_epoch
 

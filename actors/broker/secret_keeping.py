@@ -45,7 +45,7 @@ class SecretKeeping:
                 self.tell(stream)
 
     def tell(self, stream: Stream) -> None:
-        """To a process beside this one, which may have been started under an earlier set."""
+        """Tell a process beside this one, which may have been started under an earlier set."""
         try:
             stream.send(KeepSecrets.of(self._env.keys.secrets))
         except StreamError as error:  # it hears of them when it is back

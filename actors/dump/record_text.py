@@ -1,4 +1,4 @@
-"""What a record of `__transaction_state` or `__cluster_metadata` says, as a line of text: for the dump of a segment.
+"""Records of `__transaction_state` and `__cluster_metadata` as lines of text, for the dump of a segment.
 
 `python -m raylog.groups.dump PATH` and `raylog log dump` import this, and decode the records of all internal topics.
 """

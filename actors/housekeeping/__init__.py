@@ -1,4 +1,4 @@
-"""What a broker does to its logs beside the replicas: compaction, deletion of files, scrubbing.
+"""Work on a broker's logs in a process beside its replicas: compaction and scrubbing.
 
 `housekeeper.Housekeeper` is its core; `calls` is how replicas hand work over.
 """

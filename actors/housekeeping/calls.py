@@ -1,4 +1,4 @@
-"""How a replica gets a compaction done: ask the broker where its housekeeping process is, and send that the plan.
+"""A replica's request for a compaction: the broker says where its housekeeping process is, and that gets the plan.
 
 What must stay true: the stream lives for one plan. Its end tells the housekeeping process that nobody waits any more,
 and tells the replica that nobody works any more; so neither needs to watch the other.
@@ -26,14 +26,14 @@ AskBroker: TypeAlias = Callable[[Message], Awaitable[Response]]
 
 
 class HousekeeperCalls:
-    """`ask_broker` carries a request to the replica's broker."""
+    """Requests for compactions. `ask_broker` carries a request to the replica's broker."""
 
     def __init__(self, env: Environment, ask_broker: AskBroker) -> None:
         self._env = env
         self._ask_broker = ask_broker
 
     async def compact(self, plan: CompactionPlan) -> CompactionReport:
-        """StreamError, or RemoteFailed with what the compaction died of: nothing was done that matters."""
+        """Have this plan carried out. StreamError, or RemoteFailed with the reason: the log is as it was."""
         found = expected((await self._ask_broker(FindHousekeeper())).message, HousekeeperFound, "the broker")
         if not found.endpoints:
             raise StreamNotOpen("the housekeeping process", "the broker knows of none")

@@ -1,4 +1,4 @@
-"""From a plan of a compaction to the message that asks for it, and back; and the same of its report."""
+"""Plans and reports of compactions as messages, and back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def log_compacted(report: CompactionReport) -> LogCompacted:
 
 
 def report_of(done: LogCompacted, plan: CompactionPlan) -> CompactionReport:
-    """What was done for this plan."""
+    """The report of what was done for this plan."""
     return CompactionReport(
         done.cleaned_to,
         list(done.replaced),

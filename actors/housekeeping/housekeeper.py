@@ -6,7 +6,7 @@
 What must stay true:
 - Nothing depends on it but time and disk space. It writes files under names of their own beside a log's, and the log's
   owner alone puts them in place; so it may be killed, stopped or replaced at any moment.
-- What nobody waits for any more is not begun, and what is under way is given up at its next batch.
+- A compaction that nobody waits for any more is not begun; one that is under way is given up at its next batch.
 - All compactions of a broker share one budget of memory.
 """
 
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HousekeeperSpec:
-    """What a housekeeping process is told at its start."""
+    """Settings that a housekeeping process gets at its start."""
 
     broker_id: int
     broker: Endpoint
@@ -197,7 +197,7 @@ class Housekeeper:
         await self._stream.request(SuspectReplica(topic_id, partition, offset), timeout=_SUSPICION_SECONDS)
 
     def readings(self) -> Iterator[Reading]:
-        """Its metrics."""
+        """Metrics of this process."""
         return self._scrubber.readings()
 
     def _from_broker(self, request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""Reads every sealed segment of a broker's replicas now and then, and tells of what has rotted (rule 1).
+"""Scrubbing: reads every sealed segment of a broker's replicas now and then, and reports damage (rule 1).
 
     a replica is due ──► its sealed segments, the oldest first, so many bytes a second ──► done, until it is due again
                               └─ one is not sound: its replica is told, and looks itself
@@ -43,7 +43,7 @@ TellCall: TypeAlias = Callable[[bytes, int, int], Awaitable[None]]
 
 @dataclass(slots=True)
 class Progress:
-    """Of one replica: of which topic, when the present or last reading began, and how far it is (−1: through)."""
+    """Progress in one replica: its topic, when the present or last reading began, and how far it is (−1: done)."""
 
     topic_id: str
     begun_ms: int
@@ -75,7 +75,7 @@ class Scrubber:
         self._suspects = 0
 
     def readings(self) -> Iterator[Reading]:
-        """Its metrics. The age is that of the replica whose last whole reading began the longest ago."""
+        """Metrics of the scrubber. The age is that of the replica whose last whole reading began the longest ago."""
         yield Reading(SCRUB_BYTES, (), self._bytes)
         yield Reading(SCRUB_SUSPECTS, (), self._suspects)
         if self._progress:
@@ -83,7 +83,7 @@ class Scrubber:
             yield Reading(SCRUB_AGE_SECONDS, (), max(0, self._env.wall_ms() - oldest) / 1000)
 
     async def run(self) -> None:
-        """For ever."""
+        """Read for ever."""
         self._progress = await self._env.off_loop(self._read_progress)
         while True:
             try:

@@ -1,7 +1,7 @@
-"""What a broker knows of its housekeeping process: where it is, and whether it still turns.
+"""A broker's watch over its housekeeping process: where it is, and whether it still answers.
 
 What must stay true: one such process at most is named to replicas, the last that said hello. One that was replaced, or
-that does not answer, is killed; whoever started it (`on_ray/housekeeper_keeper.py`) starts the next.
+that does not answer, is killed; `on_ray/housekeeper_keeper.py` starts the next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class HousekeeperWatch:
-    """Of one broker."""
+    """Watches the housekeeping process of one broker."""
 
     def __init__(self, env: Environment, tasks: BackgroundTasks) -> None:
         self._env = env
@@ -35,7 +35,7 @@ class HousekeeperWatch:
 
     @property
     def stream(self) -> Stream | None:
-        """To the process, while there is one."""
+        """The stream to the process, while there is one."""
         return None if self._stream is None or self._stream.closed.done() else self._stream
 
     def hello(self, hello: HousekeeperHello, stream: Stream) -> None:
@@ -47,7 +47,7 @@ class HousekeeperWatch:
         self._tasks.start(self._watch(hello, stream))
 
     def find(self) -> Response:
-        """For replicas."""
+        """Tell a replica where the process is."""
         gone = self._stream is None or self._stream.closed.done()
         return Response(HousekeeperFound(() if gone or self._hello is None else self._hello.endpoints))
 
