@@ -1,14 +1,14 @@
 """A broker's copy of the metadata log (rule 17): on disk where the broker is a voter, in memory elsewhere.
 
 What must stay true:
-- Nothing is acknowledged by a voter that is not synced, nor by anybody under an epoch lower than its promise. A
-  promise is durable on every broker, so that any may become a voter. The log is durable from the batch on that names
-  the broker as a voter: until it is, that batch is not acknowledged.
+- A voter acknowledges nothing that is not synced, and no broker acknowledges anything under an epoch lower than its
+  promise. A promise is durable on every broker, so that any may become a voter. The log is durable from the batch on
+  that names the broker as a voter; before that, the batch is not acknowledged.
 - Requests are carried out one after the other, in the order in which they came, whatever becomes of their streams.
-- What is committed is handed on once and in order, and never changes. A controller that wants to change it is refused,
+- A committed batch is passed on once and in order, and never changes. A controller that wants to change one is refused,
   and the copy goes offline.
-- After an I/O error or damage the copy is offline: it acknowledges and promises nothing any more (rule 2), nor after an
-  I/O error does its successor before the machine was booted again.
+- After an I/O error or damage the copy is offline: it acknowledges and promises nothing any more (rule 2). After an I/O
+  error its successor does neither, before the machine was booted again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Waiting(NamedTuple):
 class MetadataCopy:
     """The copy of one broker, `own`, as `files` have loaded it.
 
-    Where a snapshot was loaded, `on_snapshot` is called at once. What of the log is committed a controller has to tell.
+    Where a snapshot was loaded, `on_snapshot` is called at once. A controller has to tell how far the log is committed.
     """
 
     def __init__(
@@ -115,21 +115,21 @@ class MetadataCopy:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Those that the end of its log names; empty while it has heard of none."""
+        """The voters that the end of its log names; empty while it has heard of none."""
         return self._tail.voters
 
     @property
     def is_durable(self) -> bool:
-        """Whether the log is kept on disk: so for whoever is, or once was, a voter."""
+        """Whether the log is kept on disk, as it is if this broker is, or once was, a voter."""
         return self._files.keeps_log
 
     @property
     def mark(self) -> int:
-        """Of its directory, as it is on disk."""
+        """The mark of its directory, as it is on disk."""
         return self._mark
 
     async def raise_mark(self) -> int:
-        """The next one, once it is on disk."""
+        """Raise the mark by one; returns it once it is on disk."""
         mark = self._mark + 1
         await self._env.off_loop(partial(self._files.write_mark, mark))
         self._mark = max(self._mark, mark)
@@ -138,7 +138,7 @@ class MetadataCopy:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> asyncio.Future[Response]:
-        """Promise, ReadMetadata, AppendMetadata, InstallSnapshot."""
+        """Take a Promise, ReadMetadata, AppendMetadata or InstallSnapshot."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(request.message, request.payload, answer))
         if self._worker is None or self._worker.done():
@@ -234,7 +234,7 @@ class MetadataCopy:
         return Response(MetadataAppended(self._directory_id, True, last_epoch, end))
 
     def _new_ones(self, batches: Sequence[StoredBatch]) -> Sequence[StoredBatch]:
-        """Without those that are here already. One epoch has one writer, so an epoch and an end name a batch."""
+        """Leave out batches that are here already. One epoch has one writer, so an epoch and an end name a batch."""
         held = 0
         while held < len(batches) and self._tail.epoch_before(batches[held].end_offset) == batches[held].epoch:
             held += 1
@@ -252,7 +252,7 @@ class MetadataCopy:
         self._tail.append(batches)
 
     async def _truncate_to(self, offset: int) -> None:
-        """The controller's log leaves this one here, and what follows was never committed."""
+        """Cut the log where the controller's log leaves it. The rest was never committed."""
         if offset < self._version:
             raise MetadataDiverged(offset, self._version)
         if self.is_durable:

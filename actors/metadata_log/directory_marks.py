@@ -49,12 +49,12 @@ def recorded_marks(records: Iterable[Message]) -> dict[Voter, int]:
 
 
 def outdated_voters(promised: Collection[PromisedLog], marks: dict[Voter, int]) -> set[Voter]:
-    """Those whose directory is older than the log says it was: they have forgotten what they promised and synced."""
+    """Voters with a directory older than the log says it was: they have forgotten promises and synced batches."""
     return {log.voter for log in promised if log.mark < marks.get(log.voter, 0)}
 
 
 class DirectoryMarks:
-    """One broker's. `raise_mark` puts the next mark on its disk, `ask` carries it to the controller."""
+    """Raises the mark of one broker. `raise_mark` puts it on its disk, `ask` carries it to the controller."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class DirectoryMarks:
         self._is_registered = is_registered
 
     async def run(self) -> None:
-        """For ever. Where it does not get through it tries again; until then only fewer copies are recognised."""
+        """Raise the mark for ever, and again after a failure. Without that fewer copies are recognised, no more."""
         await asyncio.sleep(_FIRST_SECONDS)
         pause = 0.0
         while True:

@@ -1,8 +1,8 @@
-"""How one broker's copy is brought up to date with the controller's log, and kept so.
+"""Feeds brokers: brings one broker's copy up to date with the controller's log, and keeps it so.
 
 What must stay true:
-- One request is under way at a time, with all that has come up since the last, so that a busy log is synced in groups
-  and a slow broker holds up nobody. A feed keeps no data: what it has yet to send is in the controller's log.
+- One request is under way at a time, with all batches since the last one. So a busy log is synced in groups, and a slow
+  broker holds up nobody. A feed keeps no data: the batches that it has yet to send are in the controller's log.
 - A place counts as agreed once the broker has said so. After an error the outcome is unknown (rule 27): it asks again.
 """
 
@@ -43,13 +43,13 @@ class FeedSource(Protocol):
     @property
     def version(self) -> int: ...
     def synced(self, member: Voter, end_offset: int) -> None:
-        """A broker holds everything below `end_offset`, synced if it is a voter."""
+        """Take note that a broker holds everything below `end_offset`, synced if it is a voter."""
 
     def fence(self, epoch: int) -> None:
-        """A broker has promised this higher epoch."""
+        """Stop: a broker has promised this higher epoch."""
 
     def feed_ended(self, feed: BrokerFeed) -> None:
-        """Its stream has."""
+        """Forget a feed whose stream has ended."""
 
 
 class _Outgoing(NamedTuple):
@@ -61,7 +61,7 @@ class _Outgoing(NamedTuple):
 
 
 class BrokerFeed:
-    """One broker on one stream."""
+    """Feeds one broker over one stream."""
 
     def __init__(self, broker_id: int, stream: Stream, source: FeedSource, random: Random) -> None:
         self.broker_id = broker_id
@@ -79,7 +79,7 @@ class BrokerFeed:
         self._task.add_done_callback(self._ended)
 
     def wake(self) -> None:
-        """There is something new to send."""
+        """Send at once: there is something new."""
         if not self._news.done():
             self._news.set_result(None)
 
@@ -109,7 +109,7 @@ class BrokerFeed:
             self._source.feed_ended(self)
 
     async def _wait_for_news(self) -> bool:
-        """True: there were none for so long that it is time to ask whether this controller is still obeyed."""
+        """Wait for something to send. True: it took so long that the broker has to be asked whether it still obeys."""
         await asyncio.wait({self._news, self.stream.closed}, timeout=_IDLE_SECONDS, return_when="FIRST_COMPLETED")
         if not self._news.done():
             return True
@@ -117,7 +117,7 @@ class BrokerFeed:
         return False
 
     async def _send(self, outgoing: _Outgoing) -> bool:
-        """Whether to go on."""
+        """Send the next request; returns whether to go on."""
         try:
             told = await self.stream.request(outgoing.message, outgoing.payload, timeout=outgoing.timeout)
             answer = expected(told.message, MetadataAppended, self.stream.peer)

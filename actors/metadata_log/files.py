@@ -1,10 +1,10 @@
-"""What a broker keeps of the metadata log on its disk: its promise always, the log where it is a voter.
+"""Files of the metadata log on a broker's disk: its promise always, the log where it is a voter.
 
     <data dir>/metadata-promise          the highest controller epoch that this broker has promised
     <data dir>/metadata-snapshot         the state at an offset, which stands for the log before it
     <data dir>/directory-mark            a number that only rises: see directory_marks.py
     <data dir>/metadata-failure          the disk failed, and during which boot of the machine
-    <data dir>/__cluster_metadata-0/     the log, a `PartitionLog`; it is there for whoever is, or once was, a voter
+    <data dir>/__cluster_metadata-0/     the log, a `PartitionLog`; it is there if the broker is, or once was, a voter
 
 What must stay true: when a method returns, what it did survives any crash (rules 15 and 17). A crash half way leaves
 what `load` puts right: the snapshot is on disk before the log before it goes, and a log that does not join on to the
@@ -51,7 +51,7 @@ _SETTINGS: Final[dict[str, ConfigValue]] = {
 
 
 class Loaded(NamedTuple):
-    """What a broker's disk holds: its promise, its directory's mark, and its copy of the log."""
+    """The contents of a broker's disk: its promise, its directory's mark, and its copy of the log."""
 
     promised_epoch: int
     mark: int
@@ -153,7 +153,7 @@ class MetadataFiles:
         write_checkpoint(self._disk, self._path(PROMISE_FILE), _VERSION, {"controller_epoch": epoch})
 
     def write_mark(self, mark: int) -> None:
-        """May run beside another method: the file is its own."""
+        """Write the mark of the directory. It may run beside another method: the file is its own."""
         write_checkpoint(self._disk, self._path(MARK_FILE), _VERSION, {"mark": mark})
 
     def begin_log(self, tail: LogTail, now_ms: int) -> None:
@@ -170,7 +170,7 @@ class MetadataFiles:
         self._log = log
 
     def append(self, data: Bytes, now_ms: int) -> None:
-        """DiskFull and DiskBusy: the log ends where it ended before."""
+        """Append batches, synced. DiskFull and DiskBusy: the log ends where it ended before."""
         log = self._kept_log()
         end = log.log_end_offset
         try:
@@ -190,7 +190,7 @@ class MetadataFiles:
         _begin_at(self._kept_log(), snapshot.version, agrees, now_ms)
 
     def remember_failure(self, error: RaylogError) -> None:
-        """As well as the disk still can."""
+        """Write the failure down, as well as the disk still can."""
         body = {"boot_id": self._disk.boot_id(), "reason": error.describe()}
         try:
             write_checkpoint(self._disk, self._path(FAILURE_FILE), _VERSION, body)

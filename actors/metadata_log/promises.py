@@ -1,7 +1,7 @@
-"""How a controller that begins gets its epoch and its log: promises first, then the newest log (rule 17).
+"""Promises: a controller that begins gets its epoch from them, and then the newest log (rule 17).
 
-Each round asks under an epoch that is higher than all that were heard of, so that no answer to an earlier round can be
-taken for one to this. Rounds end with the time-out.
+Each round asks under an epoch that is higher than all that were heard of. So no answer to an earlier round can be taken
+for one to this. Rounds end with the time-out.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class PromiseRounds:
         return epoch, decided
 
     def _promised_log(self, broker_id: int, asked: asyncio.Future[Response]) -> PromisedLog | None:
-        """What this broker has promised with; None where it did not."""
+        """The log that this broker has promised with; None where it did not promise."""
         error = asked.exception()
         if error is not None:
             if not isinstance(error, RaylogError):
@@ -174,7 +174,7 @@ class PromiseRounds:
     # --- the chosen log -------------------------------------------------------------------------------------------
 
     async def _read_log(self, stream: Stream, epoch: int, log: PromisedLog) -> LogTail:
-        """All that the broker has. It stands still, since it has promised to obey nobody else."""
+        """Read all that the broker has. Its log stands still, since it has promised to obey nobody else."""
         tail = LogTail()
         if log.start_offset:
             read, payload = await self._read(stream, ReadMetadata(epoch, SNAPSHOT, _READ_BYTES))
@@ -200,10 +200,10 @@ async def _pause(seconds: float) -> None:
 
 
 def brokers_text(brokers: Iterable[int]) -> str:
-    """For people: their ids."""
+    """List brokers for people, by their ids."""
     return ", ".join(map(str, sorted(brokers)))
 
 
 def voters_text(voters: Iterable[Voter]) -> str:
-    """For people: their brokers' ids."""
+    """List voters for people, by their brokers' ids."""
     return brokers_text(broker_id for broker_id, _ in voters)

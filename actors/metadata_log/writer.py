@@ -6,8 +6,8 @@
 What must stay true:
 - One writer has one epoch. Nothing is committed under it before a batch that it wrote itself, the first of its epoch.
 - Changes are committed in the order of their appends, and a change is committed as a whole or not at all.
-- Once fenced or stopped it commits nothing more, and what was not committed is of unknown outcome: it may be in the log
-  that the next controller adopts.
+- Once fenced or stopped it commits nothing more. The outcome of changes that were not committed is unknown: they may be
+  in the log that the next controller adopts.
 - Memory is bounded: by the log since the last snapshot, and by `max_uncommitted_bytes` where no majority answers.
 """
 
@@ -101,7 +101,7 @@ class MetadataWriter:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Those in force, which may not be committed yet."""
+        """The voters in force, which may not be committed yet."""
         return self._tail.voters
 
     @property
@@ -111,7 +111,7 @@ class MetadataWriter:
 
     @property
     def tail(self) -> LogTail:
-        """For its feeds."""
+        """The log in memory, for its feeds."""
         return self._tail
 
     @property
@@ -180,7 +180,7 @@ class MetadataWriter:
     # --- changes --------------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Message]) -> asyncio.Future[int]:
-        """One atomic change: the version after it, once it is committed. Several may be under way, in order.
+        """Append one atomic change. The result is the version after it, once it is committed; several may be under way.
 
         ControllerFenced and ControllerStopped: outcome unknown. Raises TooManyBytesInFlight, and nothing was written.
         """
@@ -206,7 +206,7 @@ class MetadataWriter:
         return done
 
     def snapshot(self, state: Sequence[Message], version: int) -> None:
-        """`state` is the fold of all below the committed `version`: the log before it is forgotten, here and there.
+        """Let `state`, the fold of all below the committed `version`, stand for the log before it, here and at brokers.
 
         Records of this log's own (Voters, ControllerStarted) are left out of it; the voters of that version are added.
         """
@@ -220,7 +220,7 @@ class MetadataWriter:
         self._wake_feeds()
 
     async def change_voters(self, voters: Sequence[Voter], *, timeout: float = 30.0) -> None:
-        """Step by step to this set, lost voters included.
+        """Change the voters step by step to this set, lost ones included.
 
         VotersNotChanged where it is not reached in time: steps that are done stay done. ControllerFenced.
         """
@@ -275,7 +275,7 @@ class MetadataWriter:
             feed.stop()
 
     def synced(self, member: Voter, end_offset: int) -> None:
-        """From a feed."""
+        """Take note, from a feed, that a broker holds everything below `end_offset`."""
         if self._ended is None and self._rule.synced(member, end_offset):
             while self._uncommitted and self._uncommitted[0].end_offset <= self.version:
                 committed = self._uncommitted.popleft()
@@ -285,7 +285,7 @@ class MetadataWriter:
             self._wake_feeds()
 
     def feed_ended(self, feed: BrokerFeed) -> None:
-        """From a feed."""
+        """Forget a feed that has ended."""
         if self._feeds.get(feed.broker_id) is feed:
             del self._feeds[feed.broker_id]
 
@@ -310,7 +310,7 @@ class MetadataWriter:
             yield f"{self._uncommitted_bytes} bytes are counted as uncommitted"
 
     def fence(self, epoch: int) -> None:
-        """From a feed: this higher epoch has been promised."""
+        """Stop: a feed has heard that this higher epoch was promised."""
         if self._ended is None:
             error = ControllerFenced(self._epoch, epoch)
             _log.warning("%s stops: %s", self._controller, error)
@@ -340,7 +340,7 @@ def _check_no_voters(records: Sequence[Message]) -> None:
 
 
 def _fail(future: asyncio.Future[int], error: RaylogError) -> None:
-    """`fenced` says it as well, so it is nothing that nobody was told if nobody waits here."""
+    """Fail a change that waits. `fenced` tells the reason as well, so it may be that nobody waits here."""
     if not future.done():
         future.set_exception(error)
         future.exception()

@@ -1,1 +1,1 @@
-"""When a metadata record is committed, which log wins, and what a log holds in memory. Pure."""
+"""Rules of the metadata log: when a record is committed, which log wins, and the log in memory. Pure."""

@@ -6,7 +6,7 @@ that it finds. What must stay true:
   What was committed is at a majority of the voters of its time, and sets change by one member, so such a log has it.
 - A batch of an earlier epoch is committed by a later one of the controller's own epoch, never by being counted. (At a
   majority alone it can still be replaced, by a log with a higher last epoch that knows nothing of it.)
-- A voter that joins counts from the batch that names it: what it acknowledged before that was not on its disk.
+- A voter that joins counts from the batch that names it: batches that it acknowledged before were not on its disk.
 - A voter is a broker on one disk. A broker that comes back on a blank one has forgotten what it promised and synced, so
   it counts for nothing until it has been named anew; and its older self leaves before it joins.
 """
@@ -25,7 +25,7 @@ _MIN_SNAPSHOT_BYTES: Final = 1 * MIB
 
 
 class PromisedLog(NamedTuple):
-    """What a broker said about its log when it promised an epoch; the log has stood still since."""
+    """A broker's word about its log when it promised an epoch; the log has stood still since."""
 
     broker_id: int
     directory_id: str
@@ -37,12 +37,12 @@ class PromisedLog(NamedTuple):
 
     @property
     def voter(self) -> Voter:
-        """Who this is, where it is a voter."""
+        """The voter that this is, if it is one."""
         return self.broker_id, self.directory_id
 
     @property
     def age(self) -> tuple[int, int]:
-        """Of two logs the newer one has the larger."""
+        """The age of the log: of two logs the newer one has the larger."""
         return self.last_epoch, self.end_offset
 
     @property
@@ -54,7 +54,7 @@ class PromisedLog(NamedTuple):
 
 
 def next_controller_epoch(seen: Iterable[int]) -> int:
-    """One that is higher than any promised so far, as far as is known."""
+    """The next epoch: higher than any promised so far, as far as is known."""
     return max((_FIRST_EPOCH - 1, *seen)) + 1
 
 
@@ -66,8 +66,8 @@ def is_majority(members: Collection[Voter], voters: Collection[Voter]) -> bool:
 def choose_log(promised: Collection[PromisedLog]) -> PromisedLog | None:
     """The newest log that may be adopted; None while too few have promised.
 
-    A newer one whose own voters are not there does not stand in the way: had it more than they know, a majority of them
-    would be needed to have made that count.
+    A newer one whose own voters are not there does not stand in the way: to commit more than they know would have
+    needed a majority of them.
     """
     for log in sorted(promised, key=_age_then_id, reverse=True):
         behind = [other.voter for other in promised if other.age <= log.age]
@@ -89,7 +89,7 @@ def may_form(promised: Collection[PromisedLog], voters: Collection[int]) -> bool
 
 
 class CommitRule:
-    """How far one controller's log is committed. `own_offset` is where the first batch of its epoch begins."""
+    """Decides how far one controller's log is committed. The first batch of its epoch begins at `own_offset`."""
 
     def __init__(self, voters: Collection[Voter], committed: int, own_offset: int) -> None:
         self.committed = committed
@@ -103,7 +103,7 @@ class CommitRule:
         return tuple(sorted(self._voters))
 
     def change_voters(self, voters: Collection[Voter], end_offset: int) -> None:
-        """In force from its append on. `end_offset` is the end of the batch that says so."""
+        """Change the voters, in force from the append on. `end_offset` is the end of the batch that names them."""
         self._counts_from = {voter: self._counts_from.get(voter, end_offset) for voter in voters}
         self._voters = frozenset(voters)
 
@@ -150,7 +150,7 @@ def next_voters(
 
 
 def common_end(own: EpochEnd, other: EpochEnd) -> int | None:
-    """Where to try next to join on to another log; None: only a snapshot helps.
+    """The offset where to try next to join on to another log; None: only a snapshot helps.
 
     `other` is the end of an epoch there, `own` the largest epoch up to that in the log here, and its end. Where both
     are of one epoch the logs do agree up to the lower end, for one controller wrote it; otherwise the epoch is lower

@@ -1,4 +1,4 @@
-"""The metadata log as everybody holds it in memory: the last snapshot, and the batches since.
+"""The metadata log in memory: the last snapshot, and the batches since.
 
     snapshot at offset s | batch | batch | … | batch
     ^ start_offset = s                         ^ end_offset
@@ -131,7 +131,7 @@ class StoredBatch:
 
 
 def decode_batches(data: Bytes) -> list[StoredBatch]:
-    """What an AppendMetadata or a MetadataRead carries."""
+    """Decode the batches that an AppendMetadata or a MetadataRead carries."""
     return [StoredBatch.decode(batch) for batch in split_batches(data)]
 
 
@@ -160,16 +160,16 @@ class LogTail:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Those that the log names last; none, where it never did."""
+        """The voters that the log names last; none where it never named any."""
         return self._voters[-1][1]
 
     def voters_at(self, offset: int) -> tuple[Voter, ...]:
-        """Those that were in force at `offset`."""
+        """The voters that were in force at `offset`."""
         return next((voters for end, voters in reversed(self._voters) if end <= offset), NO_VOTERS)
 
     @property
     def voters_offset(self) -> int:
-        """The end of the batch that named the last ones; the start of the log, where the snapshot did."""
+        """The end of the batch that named the last voters; the start of the log, where the snapshot did."""
         return self._voters[-1][0]
 
     # --- where it agrees with another one ---
@@ -249,7 +249,7 @@ class LogTail:
                 self._voters.append((batch.end_offset, voters))
 
     def _index_of(self, offset: int) -> int | None:
-        """Which batch begins at `offset`; one past the last, where that is the end; None where none does."""
+        """The index of the batch that begins at `offset`; one past the last at the end; None where none begins."""
         at = bisect_right(self._batches, offset - 1, key=_base_offset)
         begins = self._batches[at].base_offset if at < len(self._batches) else self.end_offset
         return at if begins == offset else None
@@ -266,7 +266,7 @@ def check_chain(batches: Sequence[StoredBatch], end_offset: int, last_epoch: int
 
 
 def voters_in(records: Sequence[Message]) -> tuple[Voter, ...] | None:
-    """Those that the last record about it names; None where there is none."""
+    """The voters that the last record about them names; None where there is none."""
     return next((record.voters for record in reversed(records) if type(record) is Voters), None)
 
 

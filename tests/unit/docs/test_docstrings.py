@@ -31,6 +31,7 @@ HELD: Final = (
     "actors/link/",
     "actors/machine/",
     "actors/on_ray/",
+    "actors/metadata_log/",
     "actors/protocol/",
     "actors/replica/",
     "actors/transactions/",
