@@ -111,16 +111,7 @@ class PartitionLog(LogState):
     flush = while_open(flushing.flush)
     plan_flush = while_open(flushing.Flush)
 
-    def flush_due(self, now_ms: int) -> bool:
-        return self.flushes.is_due(self.config, now_ms)
-
     # --- marks and settings ---
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """The high watermark goes forward only; never past the end of the log."""
-        end = self.segments.active.next_offset
-        if self.marks.replicated_to(offset if offset < end else end):
-            self.producers.settle(self.marks.high_watermark)
 
     @while_open
     def confirm_registered(self) -> None:

@@ -101,6 +101,15 @@ class LogState:
         """Changes with every opening and every cut: segments at the same offsets may be others afterwards."""
         return self._opening, self.truncations
 
+    def advance_high_watermark(self, offset: int) -> None:
+        """Move the high watermark forward; never past the end of the log."""
+        end = self.segments.active.next_offset
+        if self.marks.replicated_to(offset if offset < end else end):
+            self.producers.settle(self.marks.high_watermark)
+
+    def flush_due(self, now_ms: int) -> bool:
+        return self.flushes.is_due(self.config, now_ms)
+
     def new_segment(self, base_offset: int) -> Segment:
         """Create an empty segment that grows. The list of segments does not have it yet."""
         return Segment.create(
