@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.protocol.control_messages import ReplicaId
+from raylog.actors.protocol.control_messages import ProposeIsr, ReplicaId
+from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.full_disk import FullDisk
 from raylog.config import MIB
@@ -43,6 +44,13 @@ class PartitionName:
         return f"{self.topic}-{self.partition}"
 
 
+class ReplicaCalls(NamedTuple):
+    """Calls of a replica to others. Each returns once what it asks for is durable."""
+
+    propose: Callable[[ProposeIsr], Awaitable[None]]  # an ISR, to the controller
+    join: Callable[[AddPartition], Awaitable[None]]  # a transaction, by way of its coordinator
+
+
 class HostedLog:
     """A log and its surroundings in one replica process."""
 
@@ -55,6 +63,7 @@ class HostedLog:
         env: Environment,
         timers: Timers,
         counters: ReplicaCounters,
+        calls: ReplicaCalls,
     ) -> None:
         self.log = log
         self.name = name
@@ -64,6 +73,7 @@ class HostedLog:
         self.env = env
         self.timers = timers
         self.counters = counters
+        self.calls = calls
         self.failed: asyncio.Future[RaylogError] = asyncio.get_running_loop().create_future()
         self.opening = asyncio.Lock()  # held by what unpacks a large batch: one at a time bounds the memory (rule 34)
         self._loop = asyncio.get_running_loop()

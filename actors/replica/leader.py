@@ -39,7 +39,7 @@ from raylog.actors.protocol.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.replica.hosted_log import HostedLog, PartitionName
-from raylog.actors.replica.parked_appends import JoinCall, LeaderTransactions, PayloadChecks
+from raylog.actors.replica.parked_appends import LeaderTransactions, PayloadChecks
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.counters import ReplicaCounters
@@ -75,7 +75,6 @@ _PROPOSAL_RETRY_SECONDS: Final = 0.2
 _PROPOSAL_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
-ProposeCall = Callable[[ProposeIsr], Awaitable[None]]
 
 
 class _WaitingAppend:
@@ -179,14 +178,7 @@ class AppendWaits:
 class LeaderRole:
     """`deposed(epoch)` is called when a follower knows of a newer leader."""
 
-    def __init__(
-        self,
-        hosted: HostedLog,
-        recorded: RecordedPartition,
-        propose: ProposeCall,
-        join: JoinCall,
-        deposed: Callable[[int], None],
-    ) -> None:
+    def __init__(self, hosted: HostedLog, recorded: RecordedPartition, deposed: Callable[[int], None]) -> None:
         self.epoch = recorded.leader_epoch
         self._hosted = hosted
         self._log = hosted.log
@@ -194,10 +186,9 @@ class LeaderRole:
         self._marks = hosted.log.marks
         self._log.begin_epoch(self.epoch)
         self._leadership = Leadership(hosted.me, recorded, self._log.log_end_offset, hosted.now_ms())
-        self._propose = propose
         self._counters = hosted.counters
         self._appends = AppendWaits(hosted.name, hosted.timers, hosted.counters)
-        self._transactions = LeaderTransactions(hosted, join)
+        self._transactions = LeaderTransactions(hosted)
         self._payloads = PayloadChecks(hosted, self._check_leading)
         self.reads = LeaderReads(hosted, self.epoch, self._leadership.epoch_start, self._check_leading)
         self._followers = FollowerPushes(
@@ -392,7 +383,7 @@ class LeaderRole:
         while self._is_proposed(recorded, isr):
             refused: object = None
             try:
-                await asyncio.wait_for(self._propose(proposal), _PROPOSAL_SECONDS)
+                await asyncio.wait_for(self._hosted.calls.propose(proposal), _PROPOSAL_SECONDS)
             except (RaylogError, asyncio.TimeoutError) as error:
                 refused = error.error if isinstance(error, RemoteFailed) else None
             if isinstance(refused, IneligibleReplica | StaleIncarnation) and self._is_proposed(recorded, isr):

@@ -25,7 +25,7 @@ What must stay true:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -60,7 +60,6 @@ _ASK_SECONDS: Final = 5.0
 MAX_PARKED_BYTES: Final = 32 * MIB  # one batch alone may be larger
 
 AppendCall: TypeAlias = Callable[[], Answer | LaterAnswer]
-JoinCall: TypeAlias = Callable[[AddPartition], Awaitable[None]]
 
 
 class _Append(Protocol):
@@ -185,11 +184,10 @@ class _Parked:
 
 
 class LeaderTransactions:
-    """`join` asks the coordinator, and returns once the partition is on its list."""
+    """Transactions at one leader. A batch waits until its partition is on the coordinator's list."""
 
-    def __init__(self, hosted: HostedLog, join: JoinCall) -> None:
+    def __init__(self, hosted: HostedLog) -> None:
         self._hosted = hosted
-        self._join = join
         self._parked: dict[int, _Parked] = {}  # by producer id
 
     def append(self, batch: Bytes, message: AppendTransactional, append: AppendCall) -> Answer | LaterAnswer:
@@ -254,7 +252,7 @@ class LeaderTransactions:
         )  # fmt: skip
         refused: RaylogError | None = None
         try:
-            await self._join(asked)
+            await self._hosted.calls.join(asked)
         except RaylogError as error:
             refused = error
         parked = self._parked.pop(header.producer_id, None)  # None: another replica leads by now

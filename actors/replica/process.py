@@ -44,7 +44,7 @@ from raylog.actors.protocol.replica_spec import ReplicaSpec
 from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.replica.damage_care import DamageCare
-from raylog.actors.replica.hosted_log import HostedLog, PartitionName
+from raylog.actors.replica.hosted_log import HostedLog, PartitionName, ReplicaCalls
 from raylog.actors.replica.parked_appends import TransactionJoins
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules.counters import ReplicaCounters
@@ -107,11 +107,13 @@ class ReplicaProcess:
         timers = Timers(self._loop)
         name = PartitionName(self._spec.topic, self._spec.topic_id, self._spec.partition)
         me = (self._spec.broker_id, self._spec.incarnation)
-        hosted = self._hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers, self._counters)
         joins = TransactionJoins(self._env, self._spec.broker, self._spec.node_id)
+        calls = ReplicaCalls(self._propose, joins.add)
+        hosted = HostedLog(log, name, me, self._spec.node_id, self._env, timers, self._counters, calls)
+        self._hosted = hosted
         self._care = DamageCare(hosted, self._stand_down)
         hosted.room.stays_full = lambda: self._stays_full(hosted)
-        self._replica = Replica(hosted, self._propose, joins.add, self._care)
+        self._replica = Replica(hosted, self._care)
         server, endpoints = await self._env.listen(
             self._server_name(), "replica", self._replica.handle, self._has_stream
         )

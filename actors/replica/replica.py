@@ -42,8 +42,7 @@ from raylog.actors.protocol.replication_messages import (
 from raylog.actors.replica.damage_care import DamageCare
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.leader import LeaderRole, ProposeCall
-from raylog.actors.replica.parked_appends import JoinCall
+from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
@@ -54,14 +53,10 @@ _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """`propose` carries an ISR proposal to the controller, and returns once it is durable; `join` asks the coordinator
-    of a transaction to take this partition in, likewise.
-    """
+    """A replica in whatever role its broker assigns to it. `care` looks at what is found damaged."""
 
-    def __init__(self, hosted: HostedLog, propose: ProposeCall, join: JoinCall, care: DamageCare) -> None:
+    def __init__(self, hosted: HostedLog, care: DamageCare) -> None:
         self._hosted = hosted
-        self._propose = propose
-        self._join = join
         self._care = care
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
@@ -239,7 +234,7 @@ class Replica:
             self._role.record(recorded)
             return
         self._end_role()
-        self._role = LeaderRole(self._hosted, recorded, self._propose, self._join, self._learn)
+        self._role = LeaderRole(self._hosted, recorded, self._learn)
         self._hosted.is_leading = True
 
     def _follow(self, leader_epoch: int, leader: ReplicaAddress, catch_up_rate: int, unclean_epoch: int) -> None:

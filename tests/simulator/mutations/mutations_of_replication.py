@@ -142,7 +142,7 @@ def unknown_proposal_forgotten(patches: Patches) -> None:
             name.topic_id, name.partition, self._hosted.me[0], self.epoch, recorded.partition_epoch, isr
         )
         with suppress(RaylogError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._propose(proposal), 0.01)
+            await asyncio.wait_for(self._hosted.calls.propose(proposal), 0.01)
         if self._is_proposed(recorded, isr):
             self._leadership.proposal_refused()
             self._advance()

@@ -42,9 +42,12 @@ class Leader:
         self.joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.asked: list[AddPartition] = []
         hosted = SimpleNamespace(
-            log=SimpleNamespace(producers=ProducerStates()), name=PartitionName("t", b"t" * 16, 0), start=self._start
+            log=SimpleNamespace(producers=ProducerStates()),
+            name=PartitionName("t", b"t" * 16, 0),
+            start=self._start,
+            calls=SimpleNamespace(join=self._join),
         )
-        self.transactions = LeaderTransactions(cast(Any, hosted), self._join)
+        self.transactions = LeaderTransactions(cast(Any, hosted))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
