@@ -57,9 +57,8 @@ from raylog.errors import (
     StreamError,
     UnknownTopic,
 )
-from raylog.storage.format.append_checks import first_unsound
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
-from raylog.storage.format.record_batch import Bytes, read_header, split_batches
+from raylog.storage.format.record_batch import Bytes, first_unsound, read_header, split_batches
 
 _ACKS_ALL: Final = -1
 _ASK_SECONDS: Final = 5.0

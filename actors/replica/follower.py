@@ -55,8 +55,7 @@ from raylog.errors import (
     StreamError,
 )
 from raylog.storage.directory.set_aside_names import cut, unclean
-from raylog.storage.format.append_checks import first_unsound
-from raylog.storage.format.record_batch import Bytes, next_offset_of
+from raylog.storage.format.record_batch import Bytes, first_unsound, next_offset_of
 
 MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0

@@ -49,10 +49,10 @@ from raylog.errors import (
     RaylogError,
     TooManyBytesInFlight,
 )
-from raylog.storage.format.append_checks import check_new_batch, check_payload, unpack_limit
-from raylog.storage.format.batch_codec import QUICK_BYTES, opens_quickly
+from raylog.storage.format.batch_codec import QUICK_BYTES, opens_quickly, unpack_limit
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.format.record_batch import HEADER_BYTES, BatchHeader, Bytes, is_transactional, read_header
+from raylog.storage.log.appends import check_new_batch, check_payload
 
 FIRST_SEQUENCE: Final = 0
 _FIND_SECONDS: Final = 5.0

@@ -12,6 +12,7 @@ from itertools import repeat
 from operator import add
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from raylog.config import TopicConfig
 from raylog.errors import InvalidBatch
 from raylog.storage.format import kafka_records
 from raylog.storage.format.columns import (
@@ -40,6 +41,7 @@ from raylog.storage.format.record_batch import (
 )
 
 QUICK_BYTES: Final = 256 * 1024  # what is unpacked on an event loop at most (rule 34)
+_UNPACK_FACTOR: Final = 16
 _QUICK_RECORDS: Final = 4_000  # of Kafka's own layout, of which each record costs a microsecond
 
 # Timestamps as runs (how many records, milliseconds): records come in bursts, and a run costs as much as one record.
@@ -222,6 +224,11 @@ def column_payload(
 def unpacked(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Bytes:
     payload = memoryview(batch)[HEADER_BYTES:]
     return payload if header.codec == 0 else decompress(header.codec, payload, unpack_limit)
+
+
+def unpack_limit(config: TopicConfig) -> int:
+    """Return how much a broker unpacks of one batch of this topic."""
+    return min(_UNPACK_FACTOR * config.max_message_bytes, DEFAULT_UNPACK_LIMIT)
 
 
 def has_null_key(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> bool:

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from raylog.errors import CorruptBatch, InvalidBatch, UnsupportedCodec, UnsupportedMagic
+from raylog.errors import BatchError, CorruptBatch, InvalidBatch, UnsupportedCodec, UnsupportedMagic
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 MutableBytes: TypeAlias = bytearray | memoryview
@@ -283,3 +283,13 @@ def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
         max_timestamp=NO_TIMESTAMP,
         record_count=0,
     )
+
+
+def first_unsound(data: Bytes, offset: int) -> int:
+    """The offset of the first batch in `data` that is not as its writer made it; `offset`: where the first begins."""
+    try:
+        for batch in split_batches(data):
+            offset = check_batch(batch).next_offset
+    except BatchError:
+        return offset
+    return offset

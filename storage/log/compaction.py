@@ -17,7 +17,7 @@ from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.plan import CompactionPlan, PlannedSegment
 from raylog.storage.compaction.progress import CompactionProgress, Pass
 from raylog.storage.compaction.swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
-from raylog.storage.format.append_checks import unpack_limit
+from raylog.storage.format.batch_codec import unpack_limit
 from raylog.storage.log.appends import roll
 from raylog.storage.log.job import Job
 from raylog.storage.log.state import LogState, all_or_offline

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from raylog.errors import BatchError, OffsetOutOfRange
 from raylog.storage.disk.disk import Disk
-from raylog.storage.format.append_checks import unpack_limit
-from raylog.storage.format.batch_codec import QUICK_BYTES, moments, opens_quickly
+from raylog.storage.format.batch_codec import QUICK_BYTES, moments, opens_quickly, unpack_limit
 from raylog.storage.format.record_batch import MAX_OFFSET, BatchHeader, check_batch
 from raylog.storage.log.state import LogState
 from raylog.storage.segment.batch_scan import ChainBroken, walk_chain

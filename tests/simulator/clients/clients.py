@@ -40,9 +40,8 @@ from raylog.actors.protocol.replication_messages import (
     SuspectBatch,
 )
 from raylog.errors import BatchError, OffsetOutOfRange, OutOfOrderSequence, RaylogError, RemoteFailed, UnknownPartition
-from raylog.storage.format.append_checks import first_unsound
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
-from raylog.storage.format.record_batch import read_header, split_batches
+from raylog.storage.format.record_batch import first_unsound, read_header, split_batches
 from tests.simulator.checks.history import PartitionHistory
 
 ACKS_ALL: Final = -1

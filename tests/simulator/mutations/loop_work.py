@@ -15,12 +15,12 @@ from typing import Any, Final
 from raylog.actors.protocol import coordinator_records
 from raylog.actors.replica import parked_appends
 from raylog.actors.replica.parked_appends import PayloadChecks
-from raylog.storage.format import append_checks, batch_codec
-from raylog.storage.format.append_checks import check_payload, unpack_limit
-from raylog.storage.format.batch_codec import QUICK_BYTES
+from raylog.storage.format import batch_codec
+from raylog.storage.format.batch_codec import QUICK_BYTES, unpack_limit
 from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.format.record_batch import BatchHeader, Bytes
 from raylog.storage.log import reader
+from raylog.storage.log.appends import check_payload
 from tests.simulator.mutations.mutations import Patches
 from tests.simulator.world.machines import Process
 
@@ -79,7 +79,7 @@ def claims_are_read_before_their_size(patches: Patches) -> None:
 
 
 def what_unpacks_to_any_size_is_taken(patches: Patches) -> None:
-    patches.function(append_checks.unpack_limit, lambda config: DEFAULT_UNPACK_LIMIT)
+    patches.function(batch_codec.unpack_limit, lambda config: DEFAULT_UNPACK_LIMIT)
 
 
 LOOP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {

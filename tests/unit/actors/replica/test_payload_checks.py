@@ -16,10 +16,10 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Append
 from raylog.actors.replica import parked_appends
 from raylog.actors.replica.parked_appends import PayloadChecks
 from raylog.errors import RaylogError, RemoteFailed
-from raylog.storage.format import append_checks
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.columns import encode_columns
 from raylog.storage.format.record_batch import HEADER_BYTES, BatchHeader, Bytes, check_batch
+from raylog.storage.log import appends
 from tests.simulator.clients.clients import refuse
 from tests.simulator.mutations.loop_work import LOOP_MUTATIONS, clause_off, watched
 from tests.simulator.world.world import World
@@ -188,7 +188,7 @@ def test_a_batch_is_summed_once(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> 
         checked.append(len(batch))
         return original(batch)
 
-    monkeypatch.setattr(append_checks, "check_batch", check)
+    monkeypatch.setattr(appends, "check_batch", check)
     assert outcomes(trio, record(10), record(LARGE)) == [0, 1]
     trio.until(lambda: trio.log(2).log_end_offset == trio.log(3).log_end_offset == 2)
     assert len(checked) == 2 * len(trio.members)
