@@ -30,13 +30,14 @@ from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.on_ray.housekeeper_actor import give_way
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
-from raylog.actors.protocol.control_messages import Assign, ReplicaAddress, ReplicaHello
+from raylog.actors.protocol.control_messages import Assign, ReplicaAddress
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
 from raylog.actors.replica import compaction
-from raylog.actors.replica.process import ReplicaProcess
+from raylog.actors.replica.host import ReplicaHost
 from raylog.config import MIB
 from raylog.storage.compaction import progress as progress_files
 from raylog.storage.format.batch_codec import encode_batch
@@ -69,7 +70,8 @@ class _Partition:
         self.directory = f"{folder}/bench-0"
         self._folder = folder
         self._watch = HousekeeperWatch(self.env, BackgroundTasks(_fail))
-        self._hello: asyncio.Future[tuple[ReplicaHello, Stream]] = asyncio.get_running_loop().create_future()
+        self._hello: asyncio.Future[tuple[HostHello, Stream]] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._processes: list[BaseProcess] = []
         self._is_housekeeper_there = False
         self._begun_at = 0.0
@@ -81,11 +83,10 @@ class _Partition:
         stack.callback(self._kill)
         self.broker = endpoints[0]
         settings = tuple(_SETTINGS.items())
-        spec = ReplicaSpec(
-            self.place.cluster_id, "bench", _TOPIC_ID, 0, 1, 1, settings, self.directory, "node", self.broker
-        )
-        self._start(_replica, spec, self.place)
+        self._start(_host, HostSpec(self.place.cluster_id, 1, 1, "node", self.broker), self.place)
         hello, stream = await self._hello
+        await stream.request(OpenReplica("bench", _TOPIC_ID, 0, 1, settings, self.directory, OWN))
+        await self._opened
         address = ReplicaAddress(1, 1, hello.endpoints)
         await stream.request(Assign("bench", _TOPIC_ID, 0, 1, 1, 0, 0, ((1, 1),), (address,), 1, settings, 1))
         await asyncio.sleep(0.5)
@@ -105,8 +106,10 @@ class _Partition:
 
     def _take(self, request: Request) -> Answer:
         message = request.message
-        if isinstance(message, ReplicaHello):
+        if isinstance(message, HostHello):
             self._hello.set_result((message, request.stream))
+        elif isinstance(message, ReplicaHello):
+            self._opened.set_result(None)
         elif isinstance(message, HousekeeperHello):
             self._watch.hello(message, request.stream)
             self._is_housekeeper_there = True
@@ -202,12 +205,12 @@ def _fail(error: BaseException) -> None:
     raise error
 
 
-def _replica(spec: ReplicaSpec, place: Place) -> None:
+def _host(spec: HostSpec, place: Place) -> None:
     compaction.LOOK_SECONDS = _LOOK_SECONDS  # type: ignore[misc]  # a quarter of a minute is long for a bench
     compaction.LONGEST_PAUSE = _LOOK_SECONDS  # type: ignore[misc]
 
     async def live() -> None:
-        await ReplicaProcess(RealEnvironment(place, None), spec, os.getpid()).run()
+        await ReplicaHost(RealEnvironment(place, None), spec, os.getpid()).run()
 
     uvloop.run(live())
 

@@ -1,4 +1,4 @@
-"""Three real replicas of one partition, each in a process of its own on this machine, and nobody to disturb them.
+"""Three real replicas of one partition, each in a host of its own on this machine, and nobody to disturb them.
 
 The bench is their broker and controller: it takes their hellos, tells them once who leads, and tells clients too.
 """
@@ -30,12 +30,12 @@ from raylog.actors.protocol.control_messages import (
     Metadata,
     PartitionMetadata,
     ReplicaAddress,
-    ReplicaHello,
     TopicMetadata,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.replica_spec import ReplicaSpec
-from raylog.actors.replica.process import ReplicaProcess
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
+from raylog.actors.protocol.replica_spec import HostSpec
+from raylog.actors.replica.host import ReplicaHost
 
 TOPIC = "bench"
 TOPIC_ID = b"topic of a bench"
@@ -62,11 +62,17 @@ async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIte
     folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
     place = Place(f"bench-{os.getpid()}", ClusterSecrets.draw(), "127.0.0.1")
     env = RealEnvironment(place, None)
-    hellos: dict[int, tuple[ReplicaHello, Stream]] = {}
+    hellos: dict[int, tuple[HostHello, Stream]] = {}
+    opened: set[int] = set()
 
     def take(request: Request) -> Answer | Awaitable[Answer]:
+        if isinstance(request.message, HostHello):
+            number = request.message.incarnation
+            hellos[number] = request.message, request.stream
+            directory = f"{folder}/broker-{number}/{TOPIC}-0"
+            request.stream.send(OpenReplica(TOPIC, TOPIC_ID, 0, number, tuple(settings.items()), directory, OWN))
         if isinstance(request.message, ReplicaHello):
-            hellos[request.message.incarnation] = request.message, request.stream
+            opened.add(request.message.incarnation)
         if isinstance(request.message, GetMetadata):
             return _metadata(request.message, hellos[1][0].endpoints, endpoints, count)
         return None
@@ -76,13 +82,10 @@ async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIte
     processes = []
     try:
         for number in range(1, count + 1):
-            spec = ReplicaSpec(
-                place.cluster_id, TOPIC, TOPIC_ID, 0, number, number, tuple(settings.items()),
-                f"{folder}/broker-{number}/{TOPIC}-0", _NODE, endpoints[0],
-            )  # fmt: skip
-            processes.append(context.Process(target=_replica, args=(spec, place), daemon=True))
+            spec = HostSpec(place.cluster_id, number, number, _NODE, endpoints[0])
+            processes.append(context.Process(target=_host, args=(spec, place), daemon=True))
             processes[-1].start()
-        while len(hellos) < count:
+        while len(opened) < count:
             await asyncio.sleep(0.01)
         addresses = tuple(
             ReplicaAddress(number, number, hello.endpoints) for number, (hello, _) in sorted(hellos.items())
@@ -113,10 +116,10 @@ async def _metadata(asked: GetMetadata, leader: tuple[str, ...], broker: tuple[E
     return Response(Metadata(_METADATA_VERSION, "bench", (topic,), brokers, ()))
 
 
-def _replica(spec: ReplicaSpec, place: Place) -> None:
+def _host(spec: HostSpec, place: Place) -> None:
     keep_memory()
 
     async def live() -> None:
-        await ReplicaProcess(RealEnvironment(place, None), spec, os.getpid()).run()
+        await ReplicaHost(RealEnvironment(place, None), spec, os.getpid()).run()
 
     uvloop.run(live())

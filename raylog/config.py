@@ -31,6 +31,9 @@ MAX_BATCH_BYTES: Final = 64 * MIB  # a batch has to fit into one frame on its wa
 
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+HOST_AUTO: Final = "auto"
+HOST_OWN: Final = "own"
+HOST_SHARED: Final = "shared"
 FLUSH_POLICIES: Final = ("replicated", "fsync")
 
 ConfigValue: TypeAlias = str | int | float
@@ -252,6 +255,12 @@ class TopicConfig:
         DAY_MS,
         _integer(1, INT64_MAX),
         "How long an idle idempotent producer is remembered.",
+    )
+    replica_host: str = _setting(
+        "replica.host",
+        HOST_AUTO,
+        _one_of(HOST_AUTO, HOST_OWN, HOST_SHARED),
+        "Whether a replica has a process of its own or shares one. auto: its own, for the first few of a broker.",
     )
     replica_lag_time_max_ms: int = _setting(
         "replica.lag.time.max.ms",

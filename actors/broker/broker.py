@@ -1,4 +1,4 @@
-"""A broker: one data directory, its copy of the metadata log, and the replica processes on it.
+"""A broker: one data directory, its copy of the metadata log, and the processes that host its replicas.
 
     controller ──RegisterBroker, heartbeats──► (controller_link.py)
     controller ──metadata log──► copy ──committed──► fold ──┬─► replicas (local_replicas.py)
@@ -27,15 +27,16 @@ from raylog.actors.broker.local_replicas import AssignmentDelivery, LocalReplica
 from raylog.actors.broker.metadata_service import MetadataService
 from raylog.actors.broker.producer_id_block import ProducerIdBlock
 from raylog.actors.broker.replica_directories import ReplicaDirectories
-from raylog.actors.broker.replica_orders import ReplicaOrders
+from raylog.actors.broker.replica_orders import ORDERS, ReplicaOrders
 from raylog.actors.broker.secret_keeping import SecretKeeping
 from raylog.actors.cluster.metadata_fold import MetadataFold
+from raylog.actors.cluster.placement.hosts import HostLimits, host_limits
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.housekeeping.watch import HousekeeperWatch
 from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment, FindController, Server
 from raylog.actors.kernel.metrics import DISK_FREE_BYTES, DISK_TOTAL_BYTES, REPLICAS, Reading
-from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream
+from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Stream
 from raylog.actors.metadata_log.copy import MetadataCopy
 from raylog.actors.metadata_log.directory_marks import DirectoryMarks
 from raylog.actors.metadata_log.files import Loaded, MetadataFiles
@@ -44,26 +45,18 @@ from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.control_messages import (
     AllocateProducerIds,
     AppendMetadata,
-    DropSetAside,
     GetMetadata,
     InstallSnapshot,
-    ListSetAside,
-    PrepareReplica,
     Promise,
     ProposeIsr,
     ReadMetadata,
     RegisterBroker,
-    RemoveReplica,
-    ReplicaFailed,
-    ReplicaHeartbeat,
-    ReplicaHello,
-    RestoreSetAside,
-    SetAsideListed,
     StandDown,
     StopBroker,
 )
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.host_messages import HostHeartbeat, HostHello, ReplicaFailed, ReplicaHello
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CommittedBatch
@@ -100,6 +93,7 @@ class BrokerSpec:
     rack: str
     directory: str
     claim: Claim | None = None  # with which a blank directory becomes this broker's; None: it never is blank
+    cores: int = 1  # of its node
 
 
 class _Opened(NamedTuple):
@@ -153,7 +147,9 @@ class Broker:
         self._timers = Timers(loop)
         self._tasks = BackgroundTasks(self._fail)
         self._fold = MetadataFold()
-        self._replicas = LocalReplicas(env, self._timers, self._tasks, spec.broker_id, self._has_news)
+        self._replicas = LocalReplicas(
+            env, self._timers, self._tasks, spec.broker_id, self._host_limits, self._has_news
+        )
         self._delivery = AssignmentDelivery(env, self._fold, self._replicas, self._tasks, spec.broker_id)
         self._service = MetadataService(self._fold, self._timers, spec.broker_id)
         self._housekeeper = HousekeeperWatch(env, self._tasks)
@@ -173,16 +169,13 @@ class Broker:
         self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
             **dict.fromkeys((EnsureCoordinators, FindTopicById), self._on_question_to_controller),
+            HostHello: self._on_host,
+            HostHeartbeat: self._on_heartbeat,
             ReplicaHello: self._on_hello,
-            ReplicaHeartbeat: self._on_heartbeat,
             ReplicaFailed: self._on_failure,
             ProposeIsr: self._on_proposal,
             StandDown: self._on_standing_down,
-            PrepareReplica: self._on_prepare,
-            RemoveReplica: self._on_remove,
-            ListSetAside: self._on_list_aside,
-            DropSetAside: self._on_drop_aside,
-            RestoreSetAside: self._on_restore_aside,
+            **dict.fromkeys(ORDERS, self._on_order),
             StopBroker: self._on_stop,
             GetMetadata: self._on_metadata_wanted,
             AllocateProducerIds: self._on_producer_ids_wanted,
@@ -302,13 +295,17 @@ class Broker:
 
     def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
         session = self._replicas.hello(hello, request.stream)
-        self._tell_secrets(request.stream)
         self._delivery.changed([session.id])
         self._dismiss_unwanted([session])
         return None
 
-    def _on_heartbeat(self, request: Request, marks: ReplicaHeartbeat) -> Answer:
-        self._replicas.heartbeat(marks, request.stream)
+    def _on_host(self, request: Request, hello: HostHello) -> Answer:
+        self._replicas.hosts.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
+        return None
+
+    def _on_heartbeat(self, request: Request, beat: HostHeartbeat) -> Answer:
+        self._replicas.heartbeat(beat, request.stream)
         return None
 
     def _on_failure(self, request: Request, failure: ReplicaFailed) -> Answer:
@@ -334,19 +331,17 @@ class Broker:
             self._secrets.tell(stream)
 
     def _processes_beside(self) -> Iterator[Stream]:
-        yield from (session.stream for session in self._replicas.all())
+        yield from (host.stream for host in self._replicas.hosts.all())
         if self._housekeeper.stream is not None:
             yield self._housekeeper.stream
 
     async def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Answer:
-        session = self._replicas.of_stream(request.stream)
-        if session is None or session.id != (proposal.topic_id, proposal.partition):
-            raise InvalidRequest("An ISR proposal comes from the replica that leads the partition, after its hello.")
+        self._replicas.speaking(request.stream, (proposal.topic_id, proposal.partition))
         return await self._link.ask(proposal)
 
     async def _on_standing_down(self, request: Request, asked: StandDown) -> Answer:
-        session = self._replicas.of_stream(request.stream)
-        if session is None or session.process != (asked.topic_id, asked.partition, asked.incarnation):
+        session = self._replicas.speaking(request.stream, (asked.topic_id, asked.partition))
+        if session.incarnation != asked.incarnation:
             raise InvalidRequest("A replica stands down for itself, after its hello.")
         return await self._link.ask(asked)
 
@@ -355,36 +350,17 @@ class Broker:
         session = self._replicas.get((found.topic_id, found.partition))
         if session is not None:
             try:
-                await session.stream.request(SuspectBatch(NO_EPOCH, found.offset), timeout=_SUSPICION_SECONDS)
+                await session.stream.request(
+                    SuspectBatch(NO_EPOCH, found.offset),
+                    topic_id=found.topic_id, partition=found.partition, timeout=_SUSPICION_SECONDS,
+                )  # fmt: skip
             except RemoteFailed as error:
                 raise error.error or error from None
         return None
 
-    async def _on_prepare(self, request: Request, order: PrepareReplica) -> Answer:
+    async def _on_order(self, request: Request, order: Message) -> Answer:
         await self._link.check_order(request.stream)
-        await self._orders.prepare(order)
-        return None
-
-    async def _on_remove(self, request: Request, order: RemoveReplica) -> Answer:
-        await self._link.check_order(request.stream)
-        await self._orders.remove(order)
-        return None
-
-    async def _on_list_aside(self, request: Request, order: ListSetAside) -> Answer:
-        await self._link.check_order(request.stream)
-        found = await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition))
-        return Response(SetAsideListed(tuple(found)))
-
-    async def _on_drop_aside(self, request: Request, order: DropSetAside) -> Answer:
-        await self._link.check_order(request.stream)
-        await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
-        await self._env.off_loop(self._directories.purge)
-        return None
-
-    async def _on_restore_aside(self, request: Request, order: RestoreSetAside) -> Answer:
-        await self._link.check_order(request.stream)
-        await self._orders.restore(order)
-        return None
+        return await self._orders.carry_out(order)
 
     async def _on_stop(self, request: Request, _: StopBroker) -> Answer:
         """The answer goes out before the stream ends with this broker."""
@@ -447,6 +423,9 @@ class Broker:
                 self.usage = await self._env.off_loop(self._directories.usage)
             except DiskError as error:
                 _log.warning("The size of the disk of broker %d is unknown: %s", self._spec.broker_id, error)
+
+    def _host_limits(self) -> HostLimits:
+        return host_limits(self._fold.state, self._spec.broker_id, self._spec.cores)
 
     def _has_news(self) -> None:
         self._link.wake()

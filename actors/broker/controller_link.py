@@ -249,6 +249,8 @@ class ControllerLink:
             self._replicas.lost(),
             self._replicas.marks() if with_marks else (),
             self._replicas.have_full_disk or self._facts.usage[0] < FULL_BELOW_BYTES,
+            self._replicas.hosts.running(),
+            self._replicas.hosts.wanted(),
         )
         if beat.started or beat.lost:
             self._reports_in_flight += 1

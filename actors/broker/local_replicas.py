@@ -1,11 +1,12 @@
-"""The replica processes of one broker: which run, what the controller is still to hear of them, and what they are told.
+"""The replicas of one broker: which run, what the controller is still to hear of them, and what they are told.
 
-    says hello ──► running ──► lost: its stream ended, it was silent too long, it said that it failed,
+    says hello ──► running ──► lost: its host was lost, it said that it failed, it was ended,
                                      or a later incarnation said hello
 
 What must stay true:
-- One process at most counts for a partition, that of the highest incarnation. A process that was lost is killed and
-  never counts again: so what the controller has been told stays true (rule 26).
+- One incarnation at most counts for a partition, the highest. One that was lost is ended and never counts again: so
+  what the controller has been told stays true (rule 26).
+- One that is lost before its hello is reported too: the controller waits for it.
 - A report is repeated until a heartbeat that carried it has been answered.
 - During a clean stop nobody is lost.
 - Only the process that is registered hears its assignment; one that is not yet, waits; one that has been replaced ends.
@@ -20,51 +21,50 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeAlias
 
+from raylog.actors.broker.replica_hosts import HostSession, ReplicaHosts
 from raylog.actors.cluster.assignments import assignment_of
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
-from raylog.actors.kernel.background import SILENCE_SECONDS, BackgroundTasks, SilenceWatch, Timers
+from raylog.actors.cluster.placement.hosts import HostLimits
+from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.protocol.control_messages import (
-    ReplicaFailed,
-    ReplicaHeartbeat,
-    ReplicaHello,
-    ReplicaLoss,
-    ReplicaMarks,
-    ReplicaReport,
-    StopReplica,
-)
-from raylog.errors import ReplicaNotFree, StaleIncarnation, StreamError
+from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaMarks, ReplicaReport
+from raylog.actors.protocol.host_messages import SHARED, HostHeartbeat, ReplicaFailed, ReplicaHello
+from raylog.errors import InvalidRequest, ReplicaNotFree, StaleIncarnation, StreamError
 
-_END_SECONDS: Final = 2.0  # for a process that has been told to end
 _ANSWER_SECONDS: Final = 2.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
-_Process: TypeAlias = tuple[bytes, int, int]  # topic id, partition, incarnation
+_Replica: TypeAlias = tuple[bytes, int, int]  # topic id, partition, incarnation
 
 
 class ReplicaSession:
-    """A replica process that runs."""
+    """A replica that runs in a host."""
 
-    __slots__ = ("hello", "is_dismissed", "marks", "stream")
+    __slots__ = ("hello", "host", "is_dismissed", "marks")
 
-    def __init__(self, hello: ReplicaHello, stream: Stream) -> None:
+    def __init__(self, hello: ReplicaHello, host: HostSession) -> None:
         self.hello = hello
-        self.stream = stream
-        self.marks: ReplicaHeartbeat | None = None
+        self.host = host
+        self.marks: ReplicaMarks | None = None
         self.is_dismissed = False
+
+    @property
+    def stream(self) -> Stream:
+        """The stream to its host. What goes over it names the partition."""
+        return self.host.stream
 
     @property
     def id(self) -> PartitionId:
         return self.hello.topic_id, self.hello.partition
 
     @property
-    def process(self) -> _Process:
+    def replica(self) -> _Replica:
         return self.hello.topic_id, self.hello.partition, self.hello.incarnation
 
     @property
@@ -72,23 +72,14 @@ class ReplicaSession:
         return self.hello.incarnation
 
     def report(self) -> ReplicaReport:
-        hello = self.hello
+        hello, host = self.hello, self.host.hello
         return ReplicaReport(
-            *self.process, hello.last_epoch, hello.log_end_offset, hello.unproven, hello.endpoints, hello.pid
+            *self.replica, hello.last_epoch, hello.log_end_offset, hello.unproven, host.endpoints, host.pid
         )
-
-    def current_marks(self) -> ReplicaMarks | None:
-        marks = self.marks
-        if marks is None:
-            return None
-        return ReplicaMarks(
-            *self.process,
-            marks.role, marks.log_start_offset, marks.high_watermark, marks.log_end_offset, marks.size_bytes,
-        )  # fmt: skip
 
 
 class LocalReplicas:
-    """`on_change` is called when there is something new to report."""
+    """`limits` says how many hosts there may be. `on_change` is called when there is something new to report."""
 
     def __init__(
         self,
@@ -96,19 +87,17 @@ class LocalReplicas:
         timers: Timers,
         tasks: BackgroundTasks,
         broker_id: int,
+        limits: Callable[[], HostLimits],
         on_change: Callable[[], None],
     ) -> None:
-        self._env = env
-        self._timers = timers
+        self.hosts = ReplicaHosts(env, timers, tasks, limits, self._host_lost, on_change)
         self._tasks = tasks
         self._broker_id = broker_id
         self._on_change = on_change
         self._running: dict[PartitionId, ReplicaSession] = {}
-        self._by_stream: dict[Stream, ReplicaSession] = {}
         self._ended: dict[PartitionId, int] = {}  # the highest incarnation that was lost
-        self._started: dict[_Process, ReplicaReport] = {}
-        self._lost: dict[_Process, ReplicaLoss] = {}
-        self._watch: SilenceWatch[_Process] = SilenceWatch(timers, self._silent)
+        self._started: dict[_Replica, ReplicaReport] = {}
+        self._lost: dict[_Replica, ReplicaLoss] = {}
         self._is_stopping = False
 
     # --- who runs -------------------------------------------------------------------------------------------------
@@ -121,61 +110,78 @@ class LocalReplicas:
     def get(self, partition: PartitionId) -> ReplicaSession | None:
         return self._running.get(partition)
 
+    def speaking(self, stream: Stream, partition: PartitionId) -> ReplicaSession:
+        """The replica of this partition, that asks over this stream. InvalidRequest: it has not said hello there."""
+        session = self._running.get(partition)
+        if session is None or session.stream is not stream:
+            raise InvalidRequest("A replica asks for itself, after its hello.")
+        return session
+
     def all(self) -> list[ReplicaSession]:
         return list(self._running.values())
 
-    def of_stream(self, stream: Stream) -> ReplicaSession | None:
-        return self._by_stream.get(stream)
-
     def hello(self, hello: ReplicaHello, stream: Stream) -> ReplicaSession:
-        """A process presents itself. StaleIncarnation: its time is over, and it is killed if it does not end.
+        """A replica presents itself. StaleIncarnation: its time is over, and it is ended.
 
         ReplicaNotFree: this broker is about to end, and nothing may hold its directory after it.
         """
         partition = hello.topic_id, hello.partition
+        host = self.hosts.of_stream(stream)
+        if host is None:
+            raise InvalidRequest("A replica says hello after its host.")
         if self._is_stopping:
-            self._env.kill(hello.pid)
             raise ReplicaNotFree(hello.topic_id.hex(), hello.partition, "its broker is about to end")
+        host.replicas[partition] = hello.incarnation
         before = self._running.get(partition)
         newest = max(self._ended.get(partition, -1), -1 if before is None else before.incarnation - 1)
         if hello.incarnation <= newest:
-            self._kill_later(hello.pid, stream)
+            self._tasks.start(self.hosts.end_replica(host, partition, hello.incarnation))
             present = newest if before is None else before.incarnation
             raise StaleIncarnation(hello.topic_id.hex(), hello.partition, self._broker_id, hello.incarnation, present)
-        if before is not None:
-            self._by_stream.pop(before.stream, None)
-            if before.incarnation < hello.incarnation:
-                self._replaced(before)
-        session = ReplicaSession(hello, stream)
-        self._running[partition] = self._by_stream[stream] = session
-        self._watch.watch(session.process)
-        self._started[session.process] = session.report()
-        stream.closed.add_done_callback(lambda _: self._stream_ended(session))
+        if before is not None and before.incarnation < hello.incarnation:
+            self._lose(before, "a later incarnation has said hello")
+            self._tasks.start(self.hosts.end_replica(before.host, partition, before.incarnation))
+        session = ReplicaSession(hello, host)
+        self._running[partition] = session
+        self._started[session.replica] = session.report()
         self._on_change()
         return session
 
-    def heartbeat(self, marks: ReplicaHeartbeat, stream: Stream) -> None:
-        session = self._by_stream.get(stream)
-        if session is not None:
-            session.marks = marks
-            self._watch.heard(session.process)
+    def heartbeat(self, beat: HostHeartbeat, stream: Stream) -> None:
+        if self.hosts.heard(stream) is None:
+            return
+        for marks in beat.marks:
+            session = self._running.get((marks.topic_id, marks.partition))
+            if session is not None and session.incarnation == marks.incarnation:
+                session.marks = marks
 
     def failed(self, failure: ReplicaFailed, stream: Stream) -> None:
-        """Take note that a process says it is about to end. One that could not open its log has not said hello."""
-        session = self._by_stream.get(stream)
-        name = "that has not said hello" if session is None else _name(session)
-        _log.error("The replica %s failed: %s: %s", name, failure.error, failure.text)
-        if session is not None and not self._is_stopping:
-            self._lose(session, f"{failure.error}: {failure.text}", failure.damaged)
-            self._kill_later(session.hello.pid, stream)
+        """Take note that a replica says it is over. One that could not open its log has not said hello."""
+        partition = failure.topic_id, failure.partition
+        _log.error(
+            "The replica %s failed: %s: %s",
+            _name(*partition, failure.incarnation), failure.error, failure.text,
+        )  # fmt: skip
+        host = self.hosts.of_stream(stream)
+        if host is None or self._is_stopping:
+            return
+        why = f"{failure.error}: {failure.text}"
+        session = self._running.get(partition)
+        if session is not None and session.incarnation == failure.incarnation:
+            self._lose(session, why, is_damaged=failure.is_damaged)
+        elif host.replicas.get(partition) == failure.incarnation:
+            self._never_came(partition, failure.incarnation, why, is_damaged=failure.is_damaged)
+        self._tasks.start(self.hosts.end_replica(host, partition, failure.incarnation))
 
     # --- ending them ----------------------------------------------------------------------------------------------
 
     def kill(self, session: ReplicaSession, why: str) -> None:
-        """Kill the process of a replica at once."""
-        self._env.kill(session.hello.pid)
-        if self._running.get(session.id) is session:
-            self._lose(session, why, damaged=False)
+        """End it at once: with its host, where that is its own; a shared one has to let go of it soon."""
+        if session.host.room != SHARED:
+            self.hosts.kill(session.host, why)
+        elif self._running.get(session.id) is session:
+            self._lose(session, why)
+            self._tasks.start(self.hosts.end_replica(session.host, session.id, session.incarnation))
 
     def dismiss(self, session: ReplicaSession) -> None:
         """Let it stop, beside everything else."""
@@ -183,33 +189,29 @@ class LocalReplicas:
             session.is_dismissed = True
             self._tasks.start(self.stop(session))
 
-    async def stop(self, session: ReplicaSession, *, delete: bool = False, seconds: float = _END_SECONDS) -> None:
-        """Let it close its log and end; kill it if it takes longer."""
+    async def stop(self, session: ReplicaSession) -> None:
+        """Let it close its log and end; its host is killed if that takes long."""
         session.is_dismissed = True
-        deadline = asyncio.get_running_loop().time() + seconds
-        try:
-            await session.stream.request(StopReplica(delete), timeout=seconds)
-        except StreamError as error:
-            _log.info("The replica %s was told to stop: %s", _name(session), error.describe())
-        rest = deadline - asyncio.get_running_loop().time()
-        if not session.stream.closed.done() and rest > 0:
-            await asyncio.wait([session.stream.closed], timeout=rest)
-        if not session.stream.closed.done():
-            _log.warning("The replica %s did not end within %.1f s and is killed.", _name(session), seconds)
-            self._env.kill(session.hello.pid)
+        await self.hosts.end_replica(session.host, session.id, session.incarnation)
         if self._running.get(session.id) is session and not self._is_stopping:
-            self._lose(session, "it was stopped", damaged=False)
+            self._lose(session, "it was stopped")
+
+    async def make_way(self, partition: PartitionId, why: str) -> None:
+        """Done when no host has a replica of it, open or not yet."""
+        self.hosts.cancel(partition)
+        session = self._running.get(partition)
+        if session is not None:
+            self.kill(session, why)
+        while (host := self.hosts.holding(partition)) is not None:
+            await self.hosts.end_replica(host, partition, host.replicas[partition])
 
     async def stop_all(self, seconds: float) -> None:
         """The clean stop of this broker."""
         self._is_stopping = True
-        self._watch.close()
-        if self._running:
-            stops = [self.stop(session, seconds=seconds) for session in self._running.values()]
-            await asyncio.gather(*stops)
+        await self.hosts.stop_all(seconds)
 
     def forget(self, partition: PartitionId) -> None:
-        """Forget a replica whose topic is gone. A process of it that still turns up is dismissed for that reason."""
+        """Forget a replica whose topic is gone. One of it that still turns up is dismissed for that reason."""
         if partition not in self._running:
             self._ended.pop(partition, None)
 
@@ -219,8 +221,7 @@ class LocalReplicas:
         return tuple(session.report() for session in self._running.values())
 
     def marks(self) -> tuple[ReplicaMarks, ...]:
-        found = (session.current_marks() for session in self._running.values())
-        return tuple(marks for marks in found if marks is not None)
+        return tuple(session.marks for session in self._running.values() if session.marks is not None)
 
     @property
     def has_news(self) -> bool:
@@ -235,48 +236,37 @@ class LocalReplicas:
     def reported(self, started: Collection[ReplicaReport], lost: Collection[ReplicaLoss]) -> None:
         """The controller knows of these."""
         for report in started:
-            process = report.topic_id, report.partition, report.incarnation
-            if self._started.get(process) == report:
-                del self._started[process]
+            replica = report.topic_id, report.partition, report.incarnation
+            if self._started.get(replica) == report:
+                del self._started[replica]
         for loss in lost:
             self._lost.pop((loss.topic_id, loss.partition, loss.incarnation), None)
 
     # --- how they end ---------------------------------------------------------------------------------------------
 
-    def _stream_ended(self, session: ReplicaSession) -> None:
-        self._by_stream.pop(session.stream, None)
-        if self._running.get(session.id) is session and not self._is_stopping:
-            self.kill(session, "it was stopped" if session.is_dismissed else "its stream ended")
+    def _host_lost(self, host: HostSession, why: str) -> None:
+        for partition, incarnation in host.replicas.items():
+            session = self._running.get(partition)
+            if session is not None and session.host.incarnation == host.incarnation:
+                self._lose(session, "it was stopped" if session.is_dismissed else why)
+            elif self._ended.get(partition, -1) < incarnation:
+                self._never_came(partition, incarnation, why)
 
-    def _silent(self, process: _Process) -> None:
-        session = self._running.get(process[:2])
-        if session is not None and session.process == process:
-            _log.warning("The replica %s was silent for %.1f s and is killed.", _name(session), SILENCE_SECONDS)
-            self.kill(session, f"it was silent for {SILENCE_SECONDS} s")
-
-    def _replaced(self, session: ReplicaSession) -> None:
-        self._lose(session, "a later incarnation has said hello", damaged=False)
-        self.dismiss(session)
-
-    def _lose(self, session: ReplicaSession, why: str, damaged: bool) -> None:
-        del self._running[session.id]
-        self._by_stream.pop(session.stream, None)
-        self._watch.forget(session.process)
-        self._ended[session.id] = session.incarnation
-        self._started.pop(session.process, None)
-        self._lost[session.process] = ReplicaLoss(*session.process, why, damaged)
+    def _never_came(self, partition: PartitionId, incarnation: int, why: str, *, is_damaged: bool = False) -> None:
+        """Report the loss of one that has ended, perhaps before its hello."""
+        self._ended[partition] = max(self._ended.get(partition, -1), incarnation)
+        replica = (*partition, incarnation)
+        self._lost[replica] = ReplicaLoss(*partition, incarnation, why, is_damaged)
         self._on_change()
 
-    def _kill_later(self, pid: int, stream: Stream) -> None:
-        def kill() -> None:
-            if not stream.closed.done():
-                self._env.kill(pid)
-
-        self._timers.after(_END_SECONDS * 1000, kill)
+    def _lose(self, session: ReplicaSession, why: str, *, is_damaged: bool = False) -> None:
+        del self._running[session.id]
+        self._started.pop(session.replica, None)
+        self._never_came(session.id, session.incarnation, why, is_damaged=is_damaged)
 
 
-def _name(session: ReplicaSession) -> str:
-    return f"{session.hello.topic_id.hex()}-{session.hello.partition} (incarnation {session.incarnation:#x})"
+def _name(topic_id: bytes, partition: int, incarnation: int) -> str:
+    return f"{topic_id.hex()}-{partition} (incarnation {incarnation:#x})"
 
 
 class AssignmentDelivery:

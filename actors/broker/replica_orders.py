@@ -1,9 +1,9 @@
-"""Orders of the controller about a broker's replicas: make room for a new process, remove a replica.
+"""Orders of the controller about a broker's replicas: start one, end one, remove one.
 
 What must stay true:
 - Orders about one partition are carried out one after the other, so none of them kills what a later one has let in.
-- When a `PrepareReplica` has been answered, no older process of that replica lives (rule 26): either it held the
-  directory's lock and was killed, or it can never get it, for it would find the lock taken or its incarnation refused.
+- When a `StartReplica` has been answered, no older incarnation of that replica runs (rule 26): either it held the
+  directory's lock and was ended, or it can never get it, for it would find the lock taken or its incarnation refused.
 - Nothing is removed that the committed state gives to this broker.
 """
 
@@ -20,15 +20,30 @@ from typing import Final
 from raylog.actors.broker.controller_link import ControllerLink
 from raylog.actors.broker.local_replicas import LocalReplicas
 from raylog.actors.broker.replica_directories import FoundReplica, ReplicaDirectories
+from raylog.actors.broker.replica_hosts import ReplicaOrder
 from raylog.actors.cluster.election.replica_registration import is_wanted
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.protocol.control_messages import PrepareReplica, RemoveReplica, RestoreSetAside
+from raylog.actors.kernel.stream_interface import Answer, Response, unknown
+from raylog.actors.protocol.control_messages import (
+    DropSetAside,
+    EndReplica,
+    ListSetAside,
+    RemoveReplica,
+    RestoreSetAside,
+    SetAside,
+    SetAsideListed,
+    StartReplica,
+)
 from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.names import is_internal
+from raylog.config import TopicConfig
 from raylog.errors import DirectoryLocked, ReplicaNotFree, StaleIncarnation
 
+ORDERS: Final = (StartReplica, EndReplica, RemoveReplica, RestoreSetAside, ListSetAside, DropSetAside)
 _FREE_SECONDS: Final = 4.0  # for a killed process to let go
 _STATE_SECONDS: Final = 1.0  # for the committed state to agree with an order
 _FIRST_PAUSE: Final = 0.01
@@ -65,7 +80,7 @@ class ReplicaOrders:
         self._link = link
         self._broker_id = broker_id
         self._turns: dict[PartitionId, _Turns] = {}
-        self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller last asked to make room for
+        self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller asked for last
 
     def is_expected(self, partition: PartitionId) -> bool:
         """Whether the controller wants a replica here, as far as is known: by its state, or by its word.
@@ -75,21 +90,66 @@ class ReplicaOrders:
         by_its_word = epoch_of(self._prepared.get(partition, NO_INCARNATION)) == self._link.controller_epoch
         return by_its_word or is_wanted(self._fold.state, *partition, self._broker_id)
 
-    async def prepare(self, order: PrepareReplica) -> None:
-        """ReplicaNotFree where the directory does not become free, StaleIncarnation where a later process has it."""
+    async def carry_out(self, order: Message) -> Answer:
+        """Do what one of the `ORDERS` says. Its method tells what is raised."""
+        if isinstance(order, ListSetAside):
+            return Response(SetAsideListed(await self.list_aside(order)))
+        if isinstance(order, StartReplica):
+            await self.start(order)
+        elif isinstance(order, EndReplica):
+            await self.end(order)
+        elif isinstance(order, RemoveReplica):
+            await self.remove(order)
+        elif isinstance(order, RestoreSetAside):
+            await self.restore(order)
+        elif isinstance(order, DropSetAside):
+            await self.drop_aside(order)
+        else:
+            raise unknown(order)
+        return None
+
+    async def list_aside(self, order: ListSetAside) -> tuple[SetAside, ...]:
+        return tuple(await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition)))
+
+    async def drop_aside(self, order: DropSetAside) -> None:
+        """SetAsideUnknown, DirectoryLocked."""
+        await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
+        await self._env.off_loop(self._directories.purge)
+
+    async def start(self, order: StartReplica) -> None:
+        """ReplicaNotFree where the directory does not become free, StaleIncarnation where a later one has it."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
             newest = self._prepared.get(partition, NO_INCARNATION)
             if order.incarnation < newest:
                 raise StaleIncarnation(order.topic, order.partition, self._broker_id, order.incarnation, newest)
-            self._prepared[partition] = order.incarnation
-            before = self._replicas.get(partition)
-            if before is not None and before.incarnation >= order.incarnation:
-                return  # it is there already: the controller asks a second time
-            if before is not None:
-                self._replicas.kill(before, "a new process takes its place")
+            if await self._is_there(partition, order.incarnation):
+                return  # the controller asks a second time
             work = partial(self._directories.make_room, order.topic, order.topic_id, order.partition)
             await self._when_free(order.topic, order.partition, work)
+            self._replicas.hosts.open(self._order(order))
+
+    async def end(self, order: EndReplica) -> None:
+        """Have no earlier incarnation here. Its directory stays as it is."""
+        partition = order.topic_id, order.partition
+        async with self._turn(partition):
+            await self._is_there(partition, order.incarnation)
+
+    async def _is_there(self, partition: PartitionId, incarnation: int) -> bool:
+        """Whether this incarnation, or a later one, is here already; an earlier one is not from now on."""
+        self._prepared[partition] = max(incarnation, self._prepared.get(partition, NO_INCARNATION))
+        present = self._replicas.hosts.present(partition)
+        if present is not None and present >= incarnation:
+            return True
+        await self._replicas.make_way(partition, "a new incarnation takes its place")
+        return False
+
+    def _order(self, order: StartReplica) -> ReplicaOrder:
+        config = TopicConfig.parse(dict(order.settings))
+        return ReplicaOrder(
+            order.topic, order.topic_id, order.partition, order.incarnation, order.settings,
+            self._directories.path(order.topic, order.partition), config.replica_host, is_internal(order.topic),
+        )  # fmt: skip
 
     async def remove(self, order: RemoveReplica) -> None:
         """ReplicaNotFree where the state gives the replica to this broker, or its process does not end."""
@@ -99,7 +159,8 @@ class ReplicaOrders:
             self._prepared.pop(partition, None)
             session = self._replicas.get(partition)
             if session is not None:
-                await self._replicas.stop(session, delete=True)
+                await self._replicas.stop(session)
+            await self._replicas.make_way(partition, "it is removed")
             if await self._when_free(order.topic, order.partition, self._removal(order.topic, *partition)):
                 _log.info("%s-%d was removed.", order.topic, order.partition)
             if order.topic_id not in self._fold.state.topics:
@@ -120,9 +181,7 @@ class ReplicaOrders:
         """End the process and put the copy in its place. SetAsideUnknown, SetAsideUnusable, ReplicaNotFree."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
-            session = self._replicas.get(partition)
-            if session is not None:
-                self._replicas.kill(session, "a copy that was set aside takes its place")
+            await self._replicas.make_way(partition, "a copy that was set aside takes its place")
             work = partial(
                 self._directories.restore_aside, order.topic, order.topic_id, order.partition, order.name
             )
@@ -162,7 +221,7 @@ class ReplicaOrders:
         return False
 
     async def _when_free(self, topic: str, partition: int, work: Callable[[int], object]) -> object:
-        """Do `work`, which takes the wall clock's time, once no process holds the directory; holders are killed."""
+        """Do `work`, which takes the wall clock's time, once no process holds the directory; who holds it is ended."""
         deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while True:
@@ -173,7 +232,8 @@ class ReplicaOrders:
                     raise ReplicaNotFree(topic, partition, f"{error.holder} holds its directory") from None
                 holder = _HOLDER.fullmatch(error.holder)
                 if holder is not None:
-                    self._env.kill(int(holder[1]))
+                    is_late = asyncio.get_running_loop().time() > deadline - _FREE_SECONDS / 2
+                    self._replicas.hosts.free(int(holder[1]), is_late=is_late)
             await asyncio.sleep(backoff.next())
 
     @asynccontextmanager

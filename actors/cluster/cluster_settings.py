@@ -1,6 +1,8 @@
 """Settings of a whole cluster: which there are, what they take, and how they are changed. They are in its metadata log.
 
-    group.assignors    foreign assignors, as `module.function`, that consumer groups may use, with commas between
+    group.assignors      foreign assignors, as `module.function`, that consumer groups may use, with commas between
+    own.replicas.max     how many replicas of a broker get a process of their own before others share one
+    shared.hosts         how many processes of a broker are shared by many replicas; 0: as its node has cores for
 """
 
 from __future__ import annotations
@@ -16,9 +18,15 @@ from raylog.config import ConfigValue
 from raylog.errors import InvalidConfig, UnknownConfig
 
 GROUP_ASSIGNORS: Final = "group.assignors"
+OWN_REPLICAS_MAX: Final = "own.replicas.max"
+SHARED_HOSTS: Final = "shared.hosts"
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
-    GROUP_ASSIGNORS: "Foreign assignors that consumer groups may use: `module.function`, with commas between."
+    GROUP_ASSIGNORS: "Foreign assignors that consumer groups may use: `module.function`, with commas between.",
+    OWN_REPLICAS_MAX: "How many replicas of a broker get a process of their own (`replica.host=auto`).",
+    SHARED_HOSTS: "How many processes of a broker are shared by many replicas. 0: the cores of its node, divided by "
+    "the brokers on it.",
 }
+_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {OWN_REPLICAS_MAX: (4, 1_000), SHARED_HOSTS: (0, 256)}  # default, most
 _MOST: Final = 50
 _MAX_NAME: Final = 255
 
@@ -31,8 +39,8 @@ def alter_cluster_settings(state: ClusterState, changes: Mapping[str, ConfigValu
             near = difflib.get_close_matches(name, CLUSTER_SETTINGS, 1)
             raise UnknownConfig(name, near[0] if near else None)
         settings.pop(name, None)
-        if value is not None and (names := _assignors(name, value)):
-            settings[name] = ",".join(names)
+        if value is not None and (text := _text(name, value)):
+            settings[name] = text
     after = tuple(sorted(settings.items()))
     return [] if after == state.settings else [ClusterSettings(after)]
 
@@ -41,12 +49,29 @@ def describe_cluster_settings(state: ClusterState) -> dict[str, ConfigValue]:
     """All settings, under their names."""
     described: dict[str, ConfigValue] = dict.fromkeys(CLUSTER_SETTINGS, "")
     described.update(state.settings)
+    described.update({name: number_of(state, name) for name in _NUMBERS})
     return described
+
+
+def number_of(state: ClusterState, name: str) -> int:
+    """A setting that is a number, or its default."""
+    return int(dict(state.settings).get(name, _NUMBERS[name][0]))
 
 
 def allowed_assignors(state: ClusterState) -> tuple[str, ...]:
     value = dict(state.settings).get(GROUP_ASSIGNORS, "")
     return tuple(filter(None, value.split(",")))
+
+
+def _text(name: str, value: ConfigValue) -> str:
+    """Return the value as it is recorded; empty: the default."""
+    if name not in _NUMBERS:
+        return ",".join(_assignors(name, value))
+    default, most = _NUMBERS[name]
+    text = str(value).strip()
+    if not text.isascii() or not text.isdigit() or int(text) > most:
+        raise InvalidConfig(name, value, f"a number from 0 to {most}")
+    return "" if int(text) == default else str(int(text))
 
 
 def _assignors(name: str, value: ConfigValue) -> list[str]:

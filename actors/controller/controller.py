@@ -23,6 +23,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from raylog.actors.cluster.broker_membership import mark_directory
@@ -30,9 +31,10 @@ from raylog.actors.cluster.control_counters import cluster_readings
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_starts import CoordinatorLauncher, CoordinatorSupervisor
+from raylog.actors.controller.host_starts import HostLauncher, HostSupervisor
 from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.controller.replica_removal import ReplicaRemoval
-from raylog.actors.controller.replica_starts import ReplicaLauncher, ReplicaSupervisor
+from raylog.actors.controller.replica_starts import ReplicaSupervisor
 from raylog.actors.controller.secret_rotation import SecretRotation
 from raylog.actors.controller.sessions import BrokerSessions, ReplicaEvents
 from raylog.actors.controller.voter_upkeep import VoterUpkeep
@@ -59,10 +61,11 @@ from raylog.actors.protocol.coordinator_messages import (
 )
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.incarnations import incarnation_of
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.metadata_records import BrokerIdsUsed, ClusterFormed
 from raylog.actors.protocol.names import COORDINATED_TOPICS
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.errors import (
     ControllerNotReady,
     InvalidRequest,
@@ -92,7 +95,7 @@ class ReignMeans(NamedTuple):
     timers: Timers
     cluster_id: str
     balance_leaders: bool
-    replica_launcher: ReplicaLauncher
+    host_launcher: HostLauncher
     coordinator_launcher: CoordinatorLauncher
 
 
@@ -104,7 +107,17 @@ class ControllerReign:
         self._on_broker = on_broker
         self.changes = changes = ClusterChanges(writer, self._committed)
         random = means.env.random
-        self.supervisor = ReplicaSupervisor(changes, means.replica_launcher, means.tasks, random, means.cluster_id)
+        incarnations = count(1)
+
+        def next_incarnation() -> int:
+            return incarnation_of(changes.epoch, next(incarnations))
+
+        self.hosts = HostSupervisor(
+            changes, means.host_launcher, means.tasks, random, means.cluster_id, next_incarnation
+        )
+        self.supervisor = ReplicaSupervisor(
+            changes, means.tasks, random, next_incarnation, means.host_launcher.starts_at_once
+        )
         self.coordinators = CoordinatorSupervisor(
             changes, means.coordinator_launcher, means.tasks, means.timers, random, means.cluster_id
         )
@@ -115,6 +128,7 @@ class ControllerReign:
             lost=self.supervisor.lost,
             unwanted=self.supervisor.unwanted,
             broker_registered=self._broker_registered,
+            hosts_heard=self.hosts.heard,
         )
         self.sessions = BrokerSessions(changes, writer, means.timers, events)
         self.rotation = SecretRotation(
@@ -145,6 +159,7 @@ class ControllerReign:
     def end(self) -> None:
         """Start nothing any more, and let no lease run out."""
         self.supervisor.stop()
+        self.hosts.stop()
         self.coordinators.stop()
         self.sessions.close()
 
@@ -185,7 +200,7 @@ class Controller:
         self,
         env: Environment,
         spec: ControllerSpec,
-        launcher: ReplicaLauncher,
+        launcher: HostLauncher,
         coordinator_launcher: CoordinatorLauncher,
         find_brokers: FindBrokers,
     ) -> None:
@@ -310,9 +325,9 @@ class Controller:
             yield from self.reign.changes.counters.readings()
             yield from cluster_readings(self.reign.changes.state, self.reign.changes.live)
 
-    def replica_ended(self, spec: ReplicaSpec) -> None:
+    def host_ended(self, spec: HostSpec) -> None:
         """Take note that this process has ended. The shell calls it, and may be the first to notice."""
-        self.reign.supervisor.process_ended(spec)
+        self.reign.hosts.process_ended(spec)
 
     def coordinator_ended(self, spec: CoordinatorSpec) -> None:
         """Take note that this process has ended, likewise."""
@@ -383,8 +398,8 @@ class Controller:
         self._check_serving()
         self._is_shutting_down = True
         self.reign.end()
-        coordinators, replicas = self.reign.coordinators, self.reign.supervisor
-        await asyncio.gather(coordinators.end_all(_STOP_COORDINATOR_SECONDS), replicas.give_up_all())
+        coordinators, hosts = self.reign.coordinators, self.reign.hosts
+        await asyncio.gather(coordinators.end_all(_STOP_COORDINATOR_SECONDS), hosts.give_up_all())
         self.reign.changes.snapshot()
         stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self.reign.sessions.all()]
         for stop in await asyncio.gather(*stops, return_exceptions=True):

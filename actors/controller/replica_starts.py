@@ -1,9 +1,10 @@
-"""The replica processes that should run, and their starts (rule 26: the controller is the single creator).
+"""The replicas that should run, and their starts (rule 26: the controller alone has them started).
 
-    missing ──slot of its node──► PrepareReplica ──room──► launcher ──registration──► running ──lost──► missing
-       ▲                                └── refused, not started, not registered in time ──► pause ──┘
+    missing ──slot of its node──► StartReplica ──► a host opens it ──registration──► running ──lost──► missing
+       ▲                              └── refused, lost, not registered in time ──► pause ──┘
 
-A replica should run where the committed state places it, on a broker that is live and connected.
+A replica should run where the committed state places it, on a broker that is live and connected. In which process is
+the broker's choice.
 
 A node starts few processes at a time. So when many are missing at once, the order decides how long nothing is
 acknowledged. What a partition needs for its `min.insync.replicas` comes first, users' topics before raylog's own, and
@@ -11,8 +12,8 @@ among these whatever has the fewest replicas yet. A partition needs one of its l
 (rule 6). Further replicas only make partitions safer again: they come last.
 
 What must stay true:
-- No process is asked for before its broker has said that no older one lives.
-- Every process gets an incarnation that no other ever had: controller epoch, then a counter.
+- Its broker lets none open before no older one is left.
+- Each gets an incarnation that no other ever had: controller epoch, then a counter.
 - A replica that keeps dying is started ever more slowly; so it takes nothing from the others.
 - A replica that waits for a slot gets one in the end: each that is done frees one, and those that are wanted more are
   finitely many.
@@ -27,7 +28,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
@@ -35,19 +36,15 @@ from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.protocol.control_messages import PrepareReplica
-from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.incarnations import incarnation_of
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.control_messages import EndReplica, StartReplica
 from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
 _FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
-_PREPARE_SECONDS: Final = 6.0
-_LAUNCH_SECONDS: Final = 15.0
-_REGISTER_SECONDS: Final = 30.0  # a process that ends is noticed at once; one that is slow is not to be begun anew
+_ORDER_SECONDS: Final = 8.0
+_REGISTER_SECONDS: Final = 30.0  # one that is lost is noticed at once; one that is slow is not to be begun anew
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
-_STEADY_SECONDS: Final = 10.0  # a process that has run for so long did not fail to start
+_STEADY_SECONDS: Final = 10.0  # one that has run for so long did not fail to start
 # Losses that one event has caused are reported one after the other: a broker reports what is new when its last report
 # is committed. So where it has many replicas, a slot is given when none was reported for so long, and after the longer
 # time in any case. What is wanted so much that nothing could come before it gets a slot at once.
@@ -155,9 +152,9 @@ class _Attempts:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A wait for the registration of a process, or for its end."""
+    """A wait for the registration of a replica, or for its loss."""
 
-    spec: ReplicaSpec
+    incarnation: int
     registered: asyncio.Future[bool]
 
 
@@ -165,16 +162,16 @@ class ReplicaSupervisor:
     def __init__(
         self,
         changes: ClusterChanges,
-        launcher: ReplicaLauncher,
         tasks: BackgroundTasks,
         random: Random,
-        cluster_id: str,
+        next_incarnation: Callable[[], int],
+        starts_at_once: Callable[[str], int],
     ) -> None:
+        """`starts_at_once`: how many are best under way on a node."""
         self._changes = changes
-        self._launcher = launcher
         self._tasks = tasks
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, random)
-        self._cluster_id = cluster_id
+        self._next_incarnation = next_incarnation
         self._loop = asyncio.get_running_loop()
         self._sessions: BrokerSessions | None = None
         self._wanted: dict[ReplicaKey, None] = {}  # as of the committed state
@@ -182,8 +179,7 @@ class ReplicaSupervisor:
         self._attempts: dict[ReplicaKey, _Attempts] = {}
         self._starting: dict[ReplicaKey, None] = {}
         self._waiting: dict[ReplicaKey, _Waiting] = {}
-        self._order = StartOrder(self._rank, launcher.starts_at_once)
-        self._counter = 0
+        self._order = StartOrder(self._rank, starts_at_once)
         self._is_stopped = False
 
     # --- what should run ------------------------------------------------------------------------------------------
@@ -198,10 +194,6 @@ class ReplicaSupervisor:
     def stop(self) -> None:
         """Start nothing any more."""
         self._is_stopped = True
-
-    async def give_up_all(self) -> None:
-        """The clean stop of the cluster, after `stop`: processes that have not opened their logs yet are not needed."""
-        await asyncio.gather(*(self._give_up(waiting.spec) for waiting in list(self._waiting.values())))
 
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
         for change in changes:
@@ -233,7 +225,7 @@ class ReplicaSupervisor:
         self._wanted_on.get(key.broker_id, {}).pop(key, None)
         self._attempts.pop(key, None)
         if key in self._waiting:
-            self._ended(key, self._waiting[key].spec.incarnation)
+            self._ended(key, self._waiting[key].incarnation)
 
     def _is_missing(self, key: ReplicaKey) -> bool:
         return (
@@ -262,25 +254,21 @@ class ReplicaSupervisor:
             attempts.running = -1
         self.check(key)
 
-    def process_ended(self, spec: ReplicaSpec) -> None:
-        """Take note that a process has ended. Before its hello the shell notices that earlier than a time-out does."""
-        self._ended(ReplicaKey(spec.topic_id, spec.partition, spec.broker_id), spec.incarnation)
-
     def _ended(self, key: ReplicaKey, incarnation: int) -> None:
         waiting = self._waiting.get(key)
-        if waiting is not None and waiting.spec.incarnation == incarnation and not waiting.registered.done():
+        if waiting is not None and waiting.incarnation == incarnation and not waiting.registered.done():
             waiting.registered.set_result(False)
 
     def unwanted(self, key: ReplicaKey) -> None:
-        """End a process that no record wants, by making room for another one, which never comes. Its data stays."""
+        """End a replica that no record wants. Its data stays."""
         stream = self._stream(key.broker_id)
         if stream is not None:
             self._tasks.start(self._end_unwanted(key, stream))
 
     async def _end_unwanted(self, key: ReplicaKey, stream: Stream) -> None:
-        order = PrepareReplica(key.topic_id.hex(), key.topic_id, key.partition, self._next_incarnation())
+        order = EndReplica(key.topic_id, key.partition, self._next_incarnation())
         try:
-            await stream.request(order, timeout=_PREPARE_SECONDS)
+            await stream.request(order, timeout=_ORDER_SECONDS)
         except RaylogError as error:
             _log.warning("A replica on broker %d that nobody wants was not ended: %s", key.broker_id, error)
 
@@ -311,32 +299,20 @@ class ReplicaSupervisor:
         return rank(self._changes.state, lambda other: other in lives or other in underway, key)
 
     async def _attempt(self, key: ReplicaKey) -> None:
-        spec = self._spec(key)
+        order = self._order_for(key)
         stream = self._stream(key.broker_id)
         if stream is None:
             raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
-        order = PrepareReplica(spec.topic, spec.topic_id, spec.partition, spec.incarnation)
-        await stream.request(order, timeout=_PREPARE_SECONDS)
-        if not self._is_missing(key):
-            return
-        waiting = self._waiting[key] = _Waiting(spec, self._loop.create_future())
+        waiting = self._waiting[key] = _Waiting(order.incarnation, self._loop.create_future())
         try:
-            await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
+            await stream.request(order, timeout=_ORDER_SECONDS)
             await asyncio.wait_for(waiting.registered, _REGISTER_SECONDS)
         except asyncio.TimeoutError:
-            self._tasks.start(self._give_up(spec))
-            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "it was not up in time") from None
+            raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, "it was not up in time") from None
         finally:
             del self._waiting[key]
         if not waiting.registered.result():
-            self._tasks.start(self._give_up(spec))
-            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "it ended before it was registered")
-
-    async def _give_up(self, spec: ReplicaSpec) -> None:
-        try:
-            await asyncio.wait_for(self._launcher.stop(spec), _LAUNCH_SECONDS)
-        except (RaylogError, asyncio.TimeoutError) as error:
-            _log.info("%s may still come up, and will find itself replaced: %r", spec, error)
+            raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, "it was lost before it was registered")
 
     def _failed(self, key: ReplicaKey, error: RaylogError) -> None:
         """Loudly, once for each step by which the pause grows."""
@@ -346,45 +322,13 @@ class ReplicaSupervisor:
         level = logging.WARNING if grows else logging.INFO
         _log.log(level, "A replica could not be started, attempt %d: %s", attempts.failures, error)
 
-    def _spec(self, key: ReplicaKey) -> ReplicaSpec:
-        """UnknownTopic, UnknownBroker: not wanted any more, though that may not be committed yet."""
+    def _order_for(self, key: ReplicaKey) -> StartReplica:
+        """UnknownTopic, UnknownPartition: not wanted any more, though that may not be committed yet."""
         state = self._changes.state
         state.partition(key.topic_id, key.partition)
-        topic, broker = state.topics[key.topic_id], state.broker(key.broker_id)
-        endpoints = [Endpoint.parse(each) for each in broker.endpoints]
-        return ReplicaSpec(
-            cluster_id=self._cluster_id,
-            topic=topic.name,
-            topic_id=topic.id,
-            partition=key.partition,
-            broker_id=broker.id,
-            incarnation=self._next_incarnation(),
-            settings=topic.settings,
-            directory=f"{broker.directory}/{topic.name}-{key.partition}",
-            node_id=broker.node_id,
-            broker=endpoints[0],
-        )
-
-    def _next_incarnation(self) -> int:
-        self._counter += 1
-        return incarnation_of(self._changes.epoch, self._counter)
+        topic = state.topics[key.topic_id]
+        return StartReplica(topic.name, topic.id, key.partition, self._next_incarnation(), topic.settings)
 
     def _stream(self, broker_id: int) -> Stream | None:
         session = None if self._sessions is None else self._sessions.get(broker_id)
         return None if session is None or session.stream.closed.done() else session.stream
-
-
-class ReplicaLauncher(Protocol):
-    """Starts replica processes on their brokers' nodes: the shell through Ray, the simulator by itself.
-
-    Whether they live is found out by their brokers.
-    """
-
-    async def start(self, spec: ReplicaSpec) -> None:
-        """Returns when the process was asked to start. ReplicaNotStarted: it was not, and will not be."""
-
-    def starts_at_once(self, node_id: str) -> int:
-        """The number of processes that are best under way on that node: beyond that they wait there, in no order."""
-
-    async def stop(self, spec: ReplicaSpec) -> None:
-        """End a process that is not wanted any more, or never start it. Do nothing where there is none."""

@@ -57,6 +57,7 @@ class ReplicaEvents(NamedTuple):
     lost: Callable[[ReplicaKey, int], None]
     unwanted: Callable[[ReplicaKey], None]  # it runs where no record wants one
     broker_registered: Callable[[int], None]
+    hosts_heard: Callable[[int, tuple[int, ...], int], None]  # of a broker: which run, how many more it wants
 
 
 class BrokerSession:
@@ -143,6 +144,7 @@ class BrokerSessions:
         self._changes.disk_heard_of(broker_id, is_full=beat.has_full_disk)
         if beat.marks:
             session.marks = {ReplicaKey(each.topic_id, each.partition, broker_id): each for each in beat.marks}
+        self._events.hosts_heard(broker_id, beat.hosts, beat.hosts_wanted)
         for loss in beat.lost:
             self._lost(broker_id, loss)
         for report in beat.started:

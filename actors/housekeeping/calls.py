@@ -16,7 +16,7 @@ from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperFound, LogCompacted
 from raylog.actors.protocol.messages import Message
-from raylog.errors import StreamError, StreamNotOpen
+from raylog.errors import StreamNotOpen
 from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.plan import CompactionPlan
 
@@ -40,8 +40,6 @@ class HousekeeperCalls:
         stream = await self._env.dial(Endpoint.parse(found.endpoints[0]), "replica", refuse_all)
         try:
             answer = await stream.request(compact_log(plan), timeout=_COMPACT_SECONDS)
-        except StreamError:
+        finally:
             await stream.close(timeout=0)
-            raise
-        await stream.close(timeout=0)
         return report_of(expected(answer.message, LogCompacted, stream.peer), plan)

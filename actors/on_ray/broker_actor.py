@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import threading
 from dataclasses import dataclass
@@ -94,8 +95,9 @@ class BrokerActor:
     async def _started(self) -> Broker:
         post, place = self._post, self._post.place
         spec = BrokerSpec(
-            place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory
-        )
+            place.cluster_id, post.broker_id, secrets.token_hex(8), post.node_id, place.host, post.rack, post.directory,
+            cores=os.cpu_count() or 1,
+        )  # fmt: skip
         env = RealEnvironment(place, RayTls.from_environment())
         held = read_secrets(post.directory)
         if held is not None:

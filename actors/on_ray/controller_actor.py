@@ -41,8 +41,8 @@ from raylog.actors.machine.tls import RayTls
 from raylog.actors.on_ray.broker_fleet import BrokerFleet, lasts
 from raylog.actors.on_ray.broker_homes import BrokerHome, moved
 from raylog.actors.on_ray.coordinator_launcher import RayCoordinatorLauncher
+from raylog.actors.on_ray.host_launcher import RayHostLauncher
 from raylog.actors.on_ray.metrics import RayMetrics
-from raylog.actors.on_ray.replica_launcher import RayReplicaLauncher
 from raylog.actors.on_ray.runtime.control_store import control_store
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.endpoint import Endpoint
@@ -89,7 +89,7 @@ class ControllerActor:
         self._env = RealEnvironment(place, RayTls.from_environment())
         self._fleet = BrokerFleet(post.cluster, post.cluster_id, self._env.keys, post.later_data_dir, post.first_voters)
         self._fleet.learn(moved(post.homes, post.head, self._node_id))
-        self._launcher = RayReplicaLauncher(post.cluster, post.cluster_id, self._env.keys, self._replica_ended)
+        self._launcher = RayHostLauncher(post.cluster, post.cluster_id, self._env.keys, self._host_ended)
         self._coordinator_launcher = RayCoordinatorLauncher(
             post.cluster, post.cluster_id, self._env.keys, post.coordinators, self._coordinator_ended
         )
@@ -200,10 +200,10 @@ class ControllerActor:
     async def _find_brokers(self) -> Mapping[int, Endpoint]:
         return {broker: address.nearest_to(self._node_id) for broker, address in self._fleet.addresses.items()}
 
-    def _replica_ended(self, spec: Any) -> None:
+    def _host_ended(self, spec: Any) -> None:
         controller = self._serving()
         if controller is not None:
-            controller.replica_ended(spec)
+            controller.host_ended(spec)
 
     def _coordinator_ended(self, spec: Any) -> None:
         controller = self._serving()

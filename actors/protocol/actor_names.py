@@ -13,7 +13,7 @@ DEFAULT_CLUSTER: Final = "default"
 
 _CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 _BROKER: Final = re.compile(r"broker-(\d+)")
-_REPLICA: Final = "replica-"
+_HOST: Final = "host-"
 _COORDINATOR: Final = "coordinator-"
 
 
@@ -40,9 +40,9 @@ def broker_id_of(actor_name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def replica_name(topic: str, partition: int, broker_id: int, incarnation: int) -> str:
+def host_name(broker_id: int, incarnation: int) -> str:
     """Return a name for one incarnation: an actor that is being killed may keep its own name for a while."""
-    return f"{_REPLICA}{topic}-{partition}-{broker_id}-{incarnation:x}"
+    return f"{_HOST}{broker_id}-{incarnation:x}"
 
 
 def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -> str:
@@ -50,5 +50,6 @@ def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -
     return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
 
 
-def is_replica(actor_name: str) -> bool:
-    return actor_name.startswith(_REPLICA)
+def is_host(actor_name: str) -> bool:
+    """Whether it is the name of a process that hosts replicas."""
+    return actor_name.startswith(_HOST)

@@ -1,6 +1,6 @@
-"""Messages between replicas, brokers and the controller. Kinds 40 to 69.
+"""Messages between replicas, brokers and the controller. Kinds 39 to 69, less those of `host_messages.py`.
 
-A replica dials its broker, a broker the controller; both sides ask over the same stream.
+A host of replicas dials its broker, a broker the controller; both sides ask over the same stream.
 """
 
 from __future__ import annotations
@@ -29,45 +29,6 @@ class ReplicaAddress(NamedTuple):
 
 
 # --- replica and broker -------------------------------------------------------------------------------------------
-
-
-@message(kind=40)
-@dataclass(frozen=True, slots=True)
-class ReplicaHello(Message):
-    """Sent by a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows."""
-
-    topic_id: bytes
-    partition: int
-    incarnation: int
-    pid: int
-    endpoints: tuple[str, ...]
-    last_epoch: int
-    log_end_offset: int
-    unproven: str  # why it is not to be relied upon yet (rule 7, log_doubts.py); empty: it is
-
-
-@message(kind=41, version=2)
-@dataclass(frozen=True, slots=True)
-class ReplicaHeartbeat(Message):
-    """Sent by a replica to its broker, one-way, every 0.3 s."""
-
-    role: str  # leader, follower, waiting
-    leader_epoch: int
-    log_start_offset: int
-    high_watermark: int
-    log_end_offset: int
-    size_bytes: int
-    has_full_disk: bool = False
-
-
-@message(kind=42)
-@dataclass(frozen=True, slots=True)
-class ReplicaFailed(Message):
-    """Sent by a replica to its broker, one-way: its log is offline or damaged, and the process is about to end."""
-
-    error: str
-    text: str
-    damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
 
 
 @message(kind=43, version=3)
@@ -108,14 +69,6 @@ class ProposeIsr(Message):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[ReplicaId, ...]
-
-
-@message(kind=45)
-@dataclass(frozen=True, slots=True)
-class StopReplica(Message):
-    """Sent by the broker: close the log and end. `delete`: also remove it, since this replica is not wanted."""
-
-    delete: bool
 
 
 class SetAside(NamedTuple):
@@ -214,6 +167,7 @@ class ReplicaMarks(NamedTuple):
     high_watermark: int
     log_end_offset: int
     size_bytes: int
+    has_full_disk: bool  # it has just been refused room for an append
 
 
 class ReplicaLoss(NamedTuple):
@@ -254,12 +208,15 @@ class BrokerRegistered(Message):
     broker_epoch: int
 
 
-@message(kind=52, version=2)
+@message(kind=52, version=3)
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Message):
-    """Sent by a broker to the controller, every 0.3 s, and at once when a replica has come or gone. Answered with Done.
+    """Sent by a broker to the controller, every 0.3 s, and at once when a replica or a host has come or gone.
 
-    `started` and `lost` are repeated until a heartbeat that named them has been answered.
+    Answered with Done.
+
+    `started` and `lost` are repeated until a heartbeat that named them has been answered. `hosts` are the incarnations
+    of those that run; `hosts_wanted` says how many more there should be.
     """
 
     broker_epoch: int
@@ -270,17 +227,34 @@ class BrokerHeartbeat(Message):
     lost: tuple[ReplicaLoss, ...]
     marks: tuple[ReplicaMarks, ...]
     has_full_disk: bool = False
+    hosts: tuple[int, ...] = ()
+    hosts_wanted: int = 0
 
 
-@message(kind=53)
+@message(kind=53, version=2)
 @dataclass(frozen=True, slots=True)
-class PrepareReplica(Message):
-    """Sent by the controller: make sure that no older process of this replica lives, and make room for a new one.
+class StartReplica(Message):
+    """Sent by the controller: have this replica run in one of the hosts, and no older incarnation of it.
 
-    Answered with Done when its directory is free (rule 26); a quarantined one has been set aside.
+    Answered with Done when its directory is free (rule 26), a quarantined one set aside, and a host has been told to
+    open it, or will be as soon as there is one.
     """
 
     topic: str
+    topic_id: bytes
+    partition: int
+    incarnation: int
+    settings: tuple[Setting, ...]  # of the topic, where they differ from the defaults, at this moment
+
+
+@message(kind=39)
+@dataclass(frozen=True, slots=True)
+class EndReplica(Message):
+    """Sent by the controller: let no incarnation of the replica below this one run. Its data stays.
+
+    Answered with Done.
+    """
+
     topic_id: bytes
     partition: int
     incarnation: int

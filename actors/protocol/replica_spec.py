@@ -1,6 +1,7 @@
-"""The arguments of a replica process. It learns everything else from its broker.
+"""The arguments of a process that hosts replicas, and of a replica. They learn everything else from their broker.
 
-A spec names one incarnation. The controller makes a new one for each process that it asks for (rule 26).
+A spec names one incarnation. The controller makes a new one for each process and each replica that it asks for
+(rule 26).
 """
 
 from __future__ import annotations
@@ -12,8 +13,22 @@ from raylog.actors.protocol.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One process with room for replicas."""
+
+    cluster_id: str
+    broker_id: int
+    incarnation: int
+    node_id: str  # of the Ray node of its broker, where it has to run
+    broker: Endpoint  # where it finds its broker: the unix socket, where there is one
+
+    def __str__(self) -> str:
+        return f"host {self.incarnation:#x} of broker {self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """One replica process."""
+    """One replica in a host."""
 
     cluster_id: str
     topic: str
@@ -22,9 +37,12 @@ class ReplicaSpec:
     broker_id: int
     incarnation: int
     settings: tuple[Setting, ...]  # of the topic, where they differ from the defaults, at this moment
-    directory: str  # of the replica, on its broker's disk
-    node_id: str  # of the Ray node of its broker, where it has to run
-    broker: Endpoint  # where it finds its broker: the unix socket, where there is one
+    directory: str  # on its broker's disk
+    node_id: str  # of the Ray node of its broker
+
+    @property
+    def id(self) -> tuple[bytes, int]:
+        return self.topic_id, self.partition
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} on broker {self.broker_id} (incarnation {self.incarnation:#x})"

@@ -246,3 +246,13 @@ class PullInstead(Message):
 
     leader_epoch: int
     session: int
+
+
+@message(kind=156)
+@dataclass(frozen=True, slots=True)
+class StopFollowing(Message):
+    """Sent by a follower, one-way: push nothing more to it. Its stream goes on, since other replicas use it too."""
+
+    leader_epoch: int
+    broker_id: int
+    incarnation: int

@@ -129,7 +129,7 @@ class DamageCare:
         """Whether damage was found, as the log still is."""
         log, shape = self._log, self._log.shape
         try:
-            broken = await self._hosted.env.off_loop(partial(inspect_spot, self._hosted.env.disk, spot))
+            broken = await self._hosted.off_loop(partial(inspect_spot, self._hosted.env.disk, spot))
         except DiskFailed as error:  # as if the log itself had read it (rule 2)
             log.go_offline(error)
             self._hosted.check_offline()

@@ -22,9 +22,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Answer, Handler, Request, Response, Stream, expected
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream, expected
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, ReplicaAddress
-from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,
     Pull,
@@ -32,9 +31,11 @@ from raylog.actors.protocol.replication_messages import (
     PullInstead,
     Push,
     Pushed,
+    StopFollowing,
     SuspectBatch,
 )
 from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.rules.replication import (
     Verdict,
     epoch_before,
@@ -48,7 +49,6 @@ from raylog.errors import (
     DiskFull,
     FrameInvalid,
     OffsetOutOfRange,
-    PeerUnreachable,
     RaylogError,
     RemoteFailed,
     ReplicaNotFree,
@@ -60,6 +60,7 @@ from raylog.storage.format.record_batch import Bytes, first_unsound, next_offset
 MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 1.0
+_LONGEST_SILENCE_SECONDS: Final = 16.0  # of a partition to which nothing is written
 _THROTTLE_STEP_SECONDS: Final = 0.5
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -69,14 +70,14 @@ _log = logging.getLogger(__name__)
 
 
 class FollowerRole:
-    """`handler` takes what the leader asks over the stream that this dials: its pushes."""
+    """`streams` are shared with other replicas of the host. What leaders push over them comes back as `push`."""
 
     def __init__(
         self,
         hosted: HostedLog,
         leader_epoch: int,
         leader: ReplicaAddress,
-        handler: Handler,
+        streams: LeaderStreams,
         catch_up_rate: int,
         unclean_epoch: int = NO_UNCLEAN_EPOCH,
     ) -> None:
@@ -86,13 +87,13 @@ class FollowerRole:
         self._hosted = hosted
         self._log = hosted.log
         self.leader = leader
-        self._handler = handler
+        self._streams = streams
         self._loop = asyncio.get_running_loop()
-        self._session = 0
         self._is_pulling = True
         self._early: list[tuple[Request, Push, asyncio.Future[Answer]]] = []
         self._pull_again: asyncio.Future[None] = self._loop.create_future()
         self._heard = False
+        self._quiet_seconds = _SILENCE_SECONDS
         self._stream: Stream | None = None
         self._ended = False
         # An epoch in which this replica led and wrote nothing is not part of its leader's history.
@@ -105,7 +106,7 @@ class FollowerRole:
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._hosted.env.random)
         while not self._hosted.failed.done():
             try:
-                stream = self._stream = await self._dial()
+                stream = self._stream = await self._streams.open(self.leader)
                 await self._pull_over(stream)
                 backoff.reset()
             except RaylogError as error:  # the leader's, the stream's, or the log's: none is for ever but the last
@@ -115,20 +116,10 @@ class FollowerRole:
             await self._close_stream()
             await asyncio.sleep(backoff.next())
 
-    async def _dial(self) -> Stream:
-        """The leader's endpoints, the nearest first."""
-        refused: StreamError = PeerUnreachable(f"the leader of {self._hosted.name}", "it has no endpoint")
-        for endpoint in self.leader.endpoints:
-            try:
-                return await self._hosted.env.dial(Endpoint.parse(endpoint), "follower", self._handler)
-            except StreamError as error:
-                refused = error
-        raise refused
-
     async def _pull_over(self, stream: Stream) -> None:
         while not stream.closed.done():
             # From here on pushes of the session before are refused: what the pull says it holds has been counted.
-            self._session += 1
+            self._hosted.pull_session += 1
             self._is_pulling = True
             self._pull_again = self._loop.create_future()
             await self._counted()
@@ -158,7 +149,7 @@ class FollowerRole:
         log, name, (broker_id, incarnation) = self._log, self._hosted.name, self._hosted.me
         last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
         pull = Pull(
-            self.epoch, self._session, broker_id, incarnation,
+            self.epoch, self._hosted.pull_session, broker_id, incarnation,
             log.log_end_offset, last_epoch, log.log_start_offset, MAX_PULL_BYTES,
         )  # fmt: skip
         try:
@@ -275,17 +266,22 @@ class FollowerRole:
             await asyncio.wait([counted])
 
     async def _until_it_has_to_pull(self, stream: Stream) -> None:
-        """Wait for a reason to pull. Silence is one: only a pull shows whether the leader still hears this replica."""
+        """Wait for a reason, or for silence: a pull tells whether the leader still pushes to this replica.
+
+        Whether it lives at all, the stream finds out. So a partition to which nothing is written asks ever more rarely.
+        """
         self._heard = True
         while self._heard and not (self._pull_again.done() or stream.closed.done()):
             self._heard = False
             either = [self._pull_again, stream.closed]
-            await asyncio.wait(either, timeout=_SILENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._quiet_seconds, return_when=asyncio.FIRST_COMPLETED)
+            longer = min(2 * self._quiet_seconds, _LONGEST_SILENCE_SECONDS)
+            self._quiet_seconds = _SILENCE_SECONDS if self._heard else longer
 
     # --- being pushed to ---
 
     def push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
-        if self._ended or message.session != self._session or request.stream is not self._stream:
+        if self._ended or message.session != self._hosted.pull_session or request.stream is not self._stream:
             return Response(Pushed(self._hosted.counted_end, accepted=False))
         self._heard = True
         if self._is_pulling:
@@ -296,7 +292,7 @@ class FollowerRole:
 
     def pull_instead(self, message: PullInstead) -> None:
         """Pull again, as the leader asks, even if this overtook the answer to the pull that it belongs to."""
-        if message.session == self._session:
+        if message.session == self._hosted.pull_session:
             self._pull_soon()
 
     def _take_push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
@@ -355,15 +351,22 @@ class FollowerRole:
 
     async def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.close(0)
+        if stream is None:
+            return
+        name, (broker_id, incarnation) = self._hosted.name, self._hosted.me
+        try:
+            leave = StopFollowing(self.epoch, broker_id, incarnation)
+            stream.send(leave, topic_id=name.topic_id, partition=name.partition)
+        except StreamError as error:  # it has ended, or is about to: the leader takes note of that
+            _log.debug("%s: broker %d could not say that it leaves: %s", name, broker_id, error)
+        await self._streams.release(self.leader, stream)
 
     def end(self) -> None:
         """Take nothing more."""
         self._ended = True
         self._task.cancel()
         self._refuse_early()
-        self._hosted.start(self._close_stream())
+        self._hosted.start_last(self._close_stream())
 
 
 def _pass_on(answer: asyncio.Future[Answer], waiting: asyncio.Future[Answer]) -> None:

@@ -2,6 +2,8 @@
 
 What must stay true: with `flush.policy=fsync` nothing counts that has not been synced, neither here nor in what a
 follower says of itself (rule 2). A log that has gone offline is told of once, and nothing is tried on it again.
+The lock of its directory goes last: nothing that belongs to this replica still works on the files then, neither a task
+nor a thread. The next incarnation may open them in the very same process (rules 26, 35).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class ReplicaCalls(NamedTuple):
 
 
 class HostedLog:
-    """A log and its surroundings in one replica process."""
+    """A log and its surroundings, of one replica."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class HostedLog:
         self.me = me
         self.node_id = node_id
         self.is_leading = False
+        self.pull_session = 0  # of all epochs: what was pushed for an earlier one is told apart by it
         self.env = env
         self.timers = timers
         self.counters = counters
@@ -79,7 +82,10 @@ class HostedLog:
         self._loop = asyncio.get_running_loop()
         self.room = FullDisk(self._loop.time)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.when_start_moves: Callable[[], None] = _nothing  # set by a leader: retention has moved the log start
         self._tasks: set[asyncio.Task[None]] = set()
+        self._last_tasks: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Future[Any]] = set()  # beside the loop
         self._flushing: asyncio.Task[None] | None = None
 
     def now_ms(self) -> int:
@@ -93,7 +99,7 @@ class HostedLog:
             self.fail(reason)
 
     def fail(self, reason: RaylogError) -> None:
-        """End this replica's process. The first reason counts."""
+        """End this replica. The first reason counts."""
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -104,8 +110,22 @@ class HostedLog:
         task.add_done_callback(self._over)
         return task
 
+    def start_last(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run, as `start` does, what ends a part of the replica: `close` waits for it, and cancels all others."""
+        task = self.start(work)
+        self._tasks.discard(task)
+        self._last_tasks.add(task)
+
+    def off_loop(self, work: Callable[[], _T]) -> Awaitable[_T]:
+        """Do slow work on the files beside the loop. `close` waits for it, also where nobody else does any more."""
+        doing = asyncio.ensure_future(self.env.off_loop(work))
+        self._works.add(doing)
+        doing.add_done_callback(self._works.discard)
+        return asyncio.shield(doing)
+
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._last_tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
@@ -121,7 +141,7 @@ class HostedLog:
         """
         shape = self.log.shape
         try:
-            return await self.env.off_loop(work)
+            return await self.off_loop(work)
         except (DiskFailed, LogDamaged) as error:
             if isinstance(error, DiskFailed):
                 self.log.go_offline(error)
@@ -170,7 +190,7 @@ class HostedLog:
         piece = self.log.slice(offset, max_bytes, isolation)
         if piece is not None:
             try:
-                data = await self.env.off_loop(partial(read_slice, self.env.disk, piece))
+                data = await self.off_loop(partial(read_slice, self.env.disk, piece))
             except DiskFailed as error:  # as if the log itself had read it (rule 2)
                 self.log.go_offline(error)
                 self.check_offline()
@@ -250,10 +270,21 @@ class HostedLog:
         self.check_offline()
 
     async def close(self) -> None:
-        """Wait for the flush that is under way, then close the log, which syncs the rest."""
+        """End all work on the log, then close it, which syncs the rest. It waits for as long as the disk takes.
+
+        Whoever needs the directory sooner kills the process.
+        """
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
+        for task in self._tasks:
+            task.cancel()
+        while ends := [*self._tasks, *self._last_tasks, *self._works]:
+            await asyncio.wait(ends)
         try:
-            self.log.close()
+            await self.env.off_loop(self.log.close)
         except RaylogError as error:  # the next opening finds a log that was not closed cleanly, and checks it
             _log.error("%s: broker %d could not close its log cleanly: %s", self.name, self.me[0], error)
+
+
+def _nothing() -> None:
+    """Tell nobody."""

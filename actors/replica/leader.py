@@ -36,6 +36,7 @@ from raylog.actors.protocol.replication_messages import (
     DeleteRecords,
     Pull,
     RecordsDeleted,
+    StopFollowing,
     WriteMarker,
 )
 from raylog.actors.replica.hosted_log import HostedLog, PartitionName
@@ -339,6 +340,10 @@ class LeaderRole:
     def pull(self, request: Request, message: Pull) -> Answer | Awaitable[Answer]:
         incarnation = dict(self._leadership.recorded.incarnations).get(message.broker_id)
         return self._followers.pull(request, message, incarnation)
+
+    def stop_following(self, request: Request, message: StopFollowing) -> None:
+        """A follower leaves, over a stream that goes on."""
+        self._followers.stop(request.stream, message)
 
     def record(self, recorded: RecordedPartition) -> None:
         """Take over a newer state of this leadership, which the controller has recorded."""

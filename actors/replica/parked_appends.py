@@ -141,7 +141,7 @@ class PayloadChecks:
             checked = None
             if parked.check is not None:
                 async with self._hosted.opening:
-                    checked = await self._hosted.env.off_loop(parked.check)
+                    checked = await self._hosted.off_loop(parked.check)
             self._check_leading()
             answer = parked.append(checked)
         except RaylogError as error:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from raylog.actors.kernel.stream_interface import Request, Response, Stream
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaId
-from raylog.actors.protocol.replication_messages import Pull, Pulled, PullInstead, Push, Pushed
+from raylog.actors.protocol.replication_messages import Pull, Pulled, PullInstead, Push, Pushed, StopFollowing
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.rules.replication import FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.errors import (
@@ -50,13 +50,18 @@ class _Run(NamedTuple):
 
 
 class _Following:
-    """A cursor, and the stream that it belongs to."""
+    """A cursor, the stream that it belongs to, and what is called when that ends."""
 
-    __slots__ = ("cursor", "stream")
+    __slots__ = ("cursor", "stream", "stream_ended")
 
-    def __init__(self, cursor: FollowerCursor, stream: Stream) -> None:
+    def __init__(self, cursor: FollowerCursor, stream: Stream, stream_ended: Callable[[object], None]) -> None:
         self.cursor = cursor
         self.stream = stream
+        self.stream_ended = stream_ended
+
+    def forget_stream(self) -> None:
+        """Let go of the stream, which goes on for others."""
+        self.stream.closed.remove_done_callback(self.stream_ended)
 
 
 class FollowerPushes:
@@ -83,6 +88,7 @@ class FollowerPushes:
         self._unpushed: list[_Run] = []
         self._marks_due = False
         self._ended = False
+        hosted.when_start_moves = self.marks_moved
 
     # --- pulls ---
 
@@ -142,17 +148,34 @@ class FollowerPushes:
     def _follow(self, stream: Stream, message: Pull) -> _Following:
         follower = (message.broker_id, message.incarnation)
         before = self._following.get(message.broker_id)
-        following = _Following(FollowerCursor(follower, message.session, message.offset), stream)
+        cursor = FollowerCursor(follower, message.session, message.offset)
+        if before is not None and before.stream is stream:
+            following = _Following(cursor, stream, before.stream_ended)
+        else:
+            if before is not None:
+                before.forget_stream()
+            following = _Following(cursor, stream, partial(self._stream_ended, message.broker_id, stream))
+            stream.closed.add_done_callback(following.stream_ended)
         self._following[message.broker_id] = following
-        if before is None or before.stream is not stream:
-            stream.closed.add_done_callback(lambda _: self._forget_stream(message.broker_id, stream))
         return following
 
-    def _forget_stream(self, broker_id: int, stream: Stream) -> None:
+    def _stream_ended(self, broker_id: int, stream: Stream, _: object) -> None:
         following = self._following.get(broker_id)
         if following is not None and following.stream is stream:
-            del self._following[broker_id]
-            self._left(following.cursor.follower)
+            self._has_left(following)
+
+    def stop(self, stream: Stream, message: StopFollowing) -> None:
+        """A follower leaves, and its stream goes on. Of an earlier epoch, stream or incarnation it means nothing."""
+        following = self._following.get(message.broker_id)
+        if following is None or following.stream is not stream or message.leader_epoch != self._epoch:
+            return
+        if following.cursor.follower == (message.broker_id, message.incarnation):
+            following.forget_stream()
+            self._has_left(following)
+
+    def _has_left(self, following: _Following) -> None:
+        del self._following[following.cursor.follower[0]]
+        self._left(following.cursor.follower)
 
     def _pulled(self, *, diverged: tuple[int, int] | None = None, pushing: bool = False) -> Pulled:
         return Pulled(self._epoch, self._log.high_watermark, self._log.log_start_offset, diverged, pushing)
@@ -190,10 +213,10 @@ class FollowerPushes:
         )  # fmt: skip
 
     def _marks(self, cursor: FollowerCursor, base_offset: int, previous_epoch: int) -> Push:
-        cursor.told_high_watermark = self._log.high_watermark
+        cursor.told_marks = high_watermark, log_start_offset = self._log.high_watermark, self._log.log_start_offset
         return Push(
             self._epoch, cursor.session, base_offset, previous_epoch,
-            cursor.told_high_watermark, self._log.log_start_offset,
+            high_watermark, log_start_offset,
         )  # fmt: skip
 
     def _answered(self, following: _Following, size: int, told_start: int, reply: Response | Exception) -> None:
@@ -249,7 +272,7 @@ class FollowerPushes:
     # --- marks ---
 
     def marks_moved(self) -> None:
-        """Tell followers the high watermark once traffic has stopped for a moment; while it lasts, pushes do."""
+        """Tell followers high watermark and log start once traffic stops for a moment; while it lasts, pushes do."""
         if not self._marks_due and self._following:
             self._tell_marks_later()
 
@@ -263,7 +286,7 @@ class FollowerPushes:
             self._tell_marks_later()
             return
         for following in list(self._following.values()):
-            if following.cursor.told_high_watermark != self._log.high_watermark:
+            if following.cursor.told_marks != (self._log.high_watermark, self._log.log_start_offset):
                 self._tell_marks_to(following)
 
     async def tell_log_start(self, whom: set[ReplicaId], seconds: float) -> None:
@@ -297,6 +320,8 @@ class FollowerPushes:
     def end(self) -> None:
         """End with the leadership: nothing more goes out, and answers that come count for nothing."""
         self._ended = True
+        for following in self._following.values():
+            following.forget_stream()
         self._following.clear()
         self._unpushed.clear()
 

@@ -271,7 +271,7 @@ class LeaderReads:
         async with self._hosted.opening:
             self._check_leading()
             while isinstance(found := self._log.look_up_timestamp(timestamp, opened), UnopenedBatch):
-                opened[found] = await self._hosted.env.off_loop(found.first_moment)
+                opened[found] = await self._hosted.off_loop(found.first_moment)
                 self._check_leading()
         return self._listed_moment(found, message)
 

@@ -13,7 +13,7 @@ What must stay true:
   (rule 33). A client's word changes nothing.
   To keep the epoch in memory is enough. It was committed before anybody heard of it, so before a later process
   registers. That process obeys only assignments that name its own incarnation, so none of a lower epoch (rules 6, 7).
-- Nothing is asked of a log that has gone offline; the replica has failed then, and its process ends.
+- Nothing is asked of a log that has gone offline; the replica has failed then, and ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request
-from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaHeartbeat
+from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaAddress, ReplicaMarks
 from raylog.actors.protocol.replication_messages import (
     NO_EPOCH,
     Append,
@@ -36,6 +36,7 @@ from raylog.actors.protocol.replication_messages import (
     Pull,
     PullInstead,
     Push,
+    StopFollowing,
     SuspectBatch,
     WriteMarker,
 )
@@ -43,9 +44,10 @@ from raylog.actors.replica.damage_care import DamageCare
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
+from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
-from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation, UnknownPartition
+from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation
 
 _RETRY_MS: Final = 500
 _TRIES: Final = 3
@@ -53,11 +55,15 @@ _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """A replica in whatever role its broker assigns to it. `care` looks at what is found damaged."""
+    """A replica in whatever role its broker assigns to it.
 
-    def __init__(self, hosted: HostedLog, care: DamageCare) -> None:
+    `care` looks at what is found damaged. `streams` are those of its host to leaders.
+    """
+
+    def __init__(self, hosted: HostedLog, care: DamageCare, streams: LeaderStreams) -> None:
         self._hosted = hosted
         self._care = care
+        self._streams = streams
         self._role: LeaderRole | FollowerRole | None = None
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
@@ -75,17 +81,15 @@ class Replica:
             FindEpochEnd: self._find_epoch_end,
             DeleteRecords: self._delete_records,
             PullInstead: self._pull_instead,
+            StopFollowing: self._stop_following,
             SuspectBatch: self._suspect,
         })
 
     # --- being asked ---
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
-        """The handler of all streams on which clients and other replicas ask."""
+        """Answer what clients and other replicas ask of this partition."""
         handler = self._handlers.handler_of(request.message)
-        name = self._hosted.name
-        if request.topic_id != name.topic_id or request.partition != name.partition:
-            raise UnknownPartition(request.topic_id.hex(), request.partition)
         try:
             return handler(request, request.message)
         finally:
@@ -152,6 +156,11 @@ class Replica:
             self._role.pull_instead(message)
         return None
 
+    def _stop_following(self, request: Request, message: StopFollowing) -> Answer:
+        if isinstance(self._role, LeaderRole):
+            self._role.stop_following(request, message)
+        return None
+
     # --- roles ---
 
     def assign(self, assigned: Assign) -> None:
@@ -175,7 +184,7 @@ class Replica:
         """Whether it has tried to lead often enough, and others could.
 
         It may not append before its epoch is on disk (rule 8), say because that is full. Nobody else leads before the
-        controller hears of it, and the end of this process tells it.
+        controller hears of it, and the end of this replica tells it.
         """
         if assigned.leader != self._hosted.me[0] or len(assigned.isr) < 2:
             return False
@@ -243,13 +252,14 @@ class Replica:
             role.catch_up_rate = catch_up_rate
             return
         self._end_role()
-        self._role = FollowerRole(self._hosted, leader_epoch, leader, self.handle, catch_up_rate, unclean_epoch)
+        self._role = FollowerRole(self._hosted, leader_epoch, leader, self._streams, catch_up_rate, unclean_epoch)
 
     def _learn(self, leader_epoch: int) -> None:
         """A replica knows of this epoch, so the controller has made it durable (rule 13)."""
         if leader_epoch > self._known_epoch:
-            _log.warning(
-                "%s: broker %d hears of epoch %d and stops what it did in epoch %d.",
+            level = logging.INFO if self._known_epoch == NO_EPOCH else logging.WARNING  # a new one hears of the first
+            _log.log(
+                level, "%s: broker %d hears of epoch %d and stops what it did in epoch %d.",
                 self._hosted.name, self._hosted.me[0], leader_epoch, self._known_epoch,
             )  # fmt: skip
             self._known_epoch = leader_epoch
@@ -266,11 +276,13 @@ class Replica:
 
     # --- telling, ending ---
 
-    def heartbeat(self) -> ReplicaHeartbeat:
-        log = self._hosted.log
+    def marks(self) -> ReplicaMarks:
+        """Return how far its log reaches, and in which role."""
+        log, name = self._hosted.log, self._hosted.name
         role = {LeaderRole: "leader", FollowerRole: "follower"}.get(type(self._role), "waiting")
-        return ReplicaHeartbeat(
-            role, self._known_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
+        return ReplicaMarks(
+            name.topic_id, name.partition, self._hosted.me[1],
+            role, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
             self._hosted.room.is_full,
         )  # fmt: skip
 

@@ -100,6 +100,7 @@ class LogUpkeep:
             )
             deleted = await hosted.carry_out(deletion)
             is_done = len(deleted) < _DELETED_AT_ONCE
+        hosted.when_start_moves()
 
     async def _remove_files(self) -> None:
         log = self._hosted.log

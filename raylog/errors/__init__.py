@@ -36,6 +36,7 @@ What stays true here:
     │   └── MetadataCopyOffline, MetadataDiverged, MetadataRecordUnknown
     ├── ControlError
     │   ├── ControllerNotReady, ReplicaNotFree, ReplicaNotStarted                      nothing was done
+    │   ├── HostNotStarted, HostNotWanted                                              nothing was done
     │   ├── CoordinatorNotStarted, CoordinatorNotReady                                 nothing was done
     │   ├── CoordinatorRecordUnknown                                                   nothing was done
     │   ├── CoordinatorStopped                                                         outcome unknown

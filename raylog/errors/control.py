@@ -34,8 +34,33 @@ class ReplicaNotFree(ControlError):
         return f"The replica of {self.topic}-{self.partition} is not free: {self.reason}."
 
 
+class HostNotWanted(ControlError):
+    """A process that hosts replicas is refused by its broker, which has given it up, or is about to end."""
+
+    advice = "Its broker ends the process. Its replicas are started in other ones."
+
+    incarnation: int
+    reason: str
+
+    def describe(self) -> str:
+        return f"The host of incarnation {self.incarnation:#x} is not wanted: {self.reason}."
+
+
+class HostNotStarted(ControlError):
+    """A process that is to host replicas could not be started."""
+
+    retriable = True
+    advice = "The controller tries again. If this continues, check the memory of the node, and that Ray sees it."
+
+    broker: int
+    reason: str
+
+    def describe(self) -> str:
+        return f"No process for replicas could be started on broker {self.broker}: {self.reason}."
+
+
 class ReplicaNotStarted(ControlError):
-    """A replica process could not be started."""
+    """A replica could not be started."""
 
     retriable = True
     advice = "The controller tries again. If this continues, check the memory of the node, and that Ray sees it."
@@ -46,7 +71,7 @@ class ReplicaNotStarted(ControlError):
     reason: str
 
     def describe(self) -> str:
-        return f"No process could be started for {self.topic}-{self.partition} on broker {self.broker}: {self.reason}."
+        return f"{self.topic}-{self.partition} could not be started on broker {self.broker}: {self.reason}."
 
 
 class CoordinatorNotStarted(ControlError):

@@ -13,14 +13,12 @@ from typing import Final
 
 import pytest
 
-from raylog.actors.protocol.replica_spec import ReplicaSpec
 from tests.simulator.checks.history import PartitionHistory
 from tests.simulator.cluster.chooser import Chooser
 from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedCluster
 from tests.simulator.faults.faults import Faults
 from tests.simulator.mutations.mutations import switched_off
 from tests.simulator.plan import TOPIC, Plan
-from tests.simulator.world.machines import Process
 from tests.simulator.world.world import SimulationFailed, World
 
 _SECONDS: Final = 120.0
@@ -37,16 +35,15 @@ def _quiet() -> Iterator[None]:
 
 
 class _Cluster(SimulatedCluster):
-    """Starts replicas on one broker only, if it is restricted: the first that was asked for, or the one that is set."""
+    """Opens replicas on one broker only, if it is restricted: the first that was asked for, or the one that is set."""
 
     is_restricted: bool = False
     only_broker: int | None = None
 
-    def start_replica(self, spec: ReplicaSpec, ordered_by: Process) -> None:
+    def may_open(self, broker_id: int) -> bool:
         if self.only_broker is None:
-            self.only_broker = spec.broker_id
-        if not self.is_restricted or spec.broker_id == self.only_broker:
-            super().start_replica(spec, ordered_by)
+            self.only_broker = broker_id
+        return not self.is_restricted or broker_id == self.only_broker
 
 
 class OnePartition:

@@ -33,6 +33,7 @@ from tests.simulator.transaction_scenario import read_committed
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.machines import Process
 from tests.simulator.world.world import World
+from tests.unit.actors.control_cluster import CALM
 
 __all__ = ["_quiet"]
 
@@ -227,7 +228,7 @@ class LateScript(TransactionWriter):
 
 def late_words() -> list[str]:
     """What a reader of committed records finds in partition 0; or the error that the script has met."""
-    with World(5) as world:
+    with World(5, settings=CALM) as world:  # one leader throughout: the script sends nothing twice by itself
         cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: coordinator.make})
         cluster.form(3)
         cluster.create_topic(_TOPIC, 2, 3, {})

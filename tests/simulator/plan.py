@@ -44,6 +44,7 @@ class Plan:
     lag_ms: int = 2000  # replica.lag.time.max.ms; below a lease the leader gives a follower up before the controller
     other_settings: dict[str, str] = field(default_factory=dict)
     theme: str = ""
+    own_replicas: int = 4  # of a broker, that have a process each; all others share one
 
     @classmethod
     def drawn(cls, random: Random) -> Plan:
@@ -85,7 +86,14 @@ class Plan:
         )  # fmt: skip
 
     def of_seed(self, seed: int) -> Plan:
-        """One in so many has its last copies taken away."""
+        """One in so many has its last copies taken away; in many, processes hold several replicas."""
+        return self._lacking_copies(seed)._sharing(Random(f"hosts of {seed}"))
+
+    def _sharing(self, random: Random) -> Plan:
+        own = random.choice((4, 4, 1, 0, 0))
+        return self if own == 4 else replace(self, own_replicas=own, partitions=random.choice((2, 2, 3, 4)))
+
+    def _lacking_copies(self, seed: int) -> Plan:
         if seed % _EVERY != _EVERY - 1:
             return self
         random = Random(seed)

@@ -86,6 +86,7 @@ class Scenario:
         cluster, world, plan = self.cluster, self.world, self.plan
         world.trace("{}", plan)
         cluster.form(plan.brokers)
+        cluster.limit_own_replicas(plan.own_replicas)
         cluster.create_topic(TOPIC, plan.partitions, plan.replication, plan.settings)
         self._start_clients()
         self.watcher.begin()

@@ -122,7 +122,7 @@ def judge_push(
 class FollowerCursor:
     """A leader's place in one follower's log, for one session of that follower."""
 
-    __slots__ = ("follower", "held", "is_pushing", "next_offset", "pushed_bytes", "session", "told_high_watermark")
+    __slots__ = ("follower", "held", "is_pushing", "next_offset", "pushed_bytes", "session", "told_marks")
 
     def __init__(self, follower: ReplicaId, session: int, next_offset: int) -> None:
         self.follower = follower
@@ -131,7 +131,7 @@ class FollowerCursor:
         self.held = next_offset  # as far as it has answered
         self.is_pushing = False
         self.pushed_bytes = 0
-        self.told_high_watermark = -1  # with the last push
+        self.told_marks = -1, -1  # high watermark and log start, with the last push
 
     def may_push(self, size: int) -> bool:
         """One push alone may be larger than the bound."""

@@ -45,6 +45,10 @@ class GivenUp:
             self._news.add(name)
         return log.epochs.latest < self._epochs.get(name, -1)
 
+    def untold(self, topic: str, partition: int) -> int:
+        """The offset from which on all is given up by an election that no log has heard of yet; else beyond any log."""
+        return self._offsets.get((topic, partition), MAX_OFFSET) if (topic, partition) in self._news else MAX_OFFSET
+
     def news_of(self, running: RunningReplica) -> int:
         """The offset from which on all was given up just now; else none that is in any log."""
         name = running.spec.topic, running.spec.partition
@@ -96,9 +100,10 @@ class CandidateWatch:
             return
         if self._names[partition] in self.forgiven or spec.broker_id not in known.last_members:
             return
-        if log.log_end_offset < self._highest[partition]:
+        committed = min(self._highest[partition], self._given_up.untold(spec.topic, spec.partition))
+        if log.log_end_offset < committed:
             broken = (
                 f"{spec} may be elected (ISR {known.isr}, eligible {known.elr}) and ends at {log.log_end_offset}, "
-                f"but {self._highest[partition]} is committed"
+                f"but {committed} is committed"
             )
             self.cluster.world.fail("The watcher of candidates", InvariantBroken(broken))

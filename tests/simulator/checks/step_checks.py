@@ -16,9 +16,10 @@ from raylog.actors.cluster.partition import PartitionId, PartitionState
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.controller.controller import Controller
 from raylog.actors.coordinators.process import CoordinatorProcess
+from raylog.actors.replica.host import ReplicaHost
 from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader import LeaderRole
-from raylog.actors.replica.process import ReplicaProcess
 from raylog.actors.transactions.coordinator import TransactionCoordinator
 from raylog.groups.coordinator.coordinator import GroupCoordinator
 from raylog.groups.coordinator.core import GroupCore
@@ -31,18 +32,37 @@ def demand_none(where: object, broken: Iterable[str]) -> None:
         raise InvariantBroken(f"{where}: {'; '.join(found)}")
 
 
+class HostSteps:
+    """The replicas of one host."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self._host = host
+        self._steps: dict[HostedReplica, ReplicaSteps] = {}
+
+    def __call__(self) -> None:
+        for replica in self._host.hosted():
+            self.steps_of(replica)()
+
+    def steps_of(self, replica: HostedReplica) -> ReplicaSteps:
+        """Return what looks at this replica."""
+        steps = self._steps.get(replica)
+        if steps is None:
+            steps = self._steps[replica] = ReplicaSteps(replica)
+        return steps
+
+
 class ReplicaSteps:
     """The log of one replica, and its role while it leads."""
 
-    def __init__(self, process: ReplicaProcess) -> None:
-        self._process = process
+    def __init__(self, hosted: HostedReplica) -> None:
+        self._replica = hosted
         self._log_then: object = None
         self._leader_then: object = None
         self._role: LeaderRole | None = None
         self._high_watermark = 0
 
     def __call__(self) -> None:
-        hosted, replica = self._process._hosted, self._process._replica
+        hosted, replica = self._replica._hosted, self._replica._replica
         if hosted is None or replica is None or hosted.log.offline_because is not None:
             return
         log, marks = hosted.log, hosted.log.marks

@@ -1,8 +1,8 @@
 """The person who chooses a copy where nobody leads any more (rule 7), and what must be there for that person to see.
 
 - A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
-  or where nobody writes: there one copy may be all that is promised, and a replica that is elected and dies before it
-  hears of it comes back blank (seed 50011).
+  or where nothing was acknowledged: there one copy may be all that is promised, and a replica that is elected and dies
+  before it hears of it comes back blank (seed 50011).
 - Or where the only copy that was ever in sync was taken: a new partition is led without a replica that takes long to
   start. The faults take one copy at a time where the minimum is two, and one alone has acknowledged nothing. But all
   replicas are blank then, and a blank one never leads (rule 7).
@@ -130,7 +130,8 @@ class Chooser:
                 self.cluster.world.after(2 * _CALL_SECONDS, self._may_ask_again)
 
     def _may_wait(self, topic: str, partition: int) -> bool:
-        return partition in self._struck or self.plan.is_unclean or not self._is_written(topic, partition)
+        has_records = self._is_written(topic, partition) and self.histories[partition].acknowledged
+        return partition in self._struck or self.plan.is_unclean or not has_records
 
     def _is_written(self, topic: str, partition: int) -> bool:
         return topic == TOPIC and partition < len(self.histories)

@@ -1,8 +1,8 @@
 """A whole raylog cluster in a simulated world: real brokers, controller, replicas, started and restarted as by Ray.
 
 Each broker has a machine; the controller runs on one of them and, when it has ended, comes back after a while on
-another, whether the old one is dead or only stopped. A replica is started on its broker's machine by the controller's
-word, through a launcher that takes its time and may lose an order.
+another, whether the old one is dead or only stopped. A process for replicas is started on its broker's machine by the
+controller's word, through a launcher that takes its time and may lose an order. The broker says what is opened in it.
 
 What is real: all decisions, cores, logs and messages. What is simulated: processes, streams, disks, clocks, and what
 Ray does for us.
@@ -16,16 +16,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raylog.actors.broker.broker import Broker, BrokerSpec
+from raylog.actors.cluster.cluster_settings import OWN_REPLICAS_MAX
 from raylog.actors.cluster.topic_admin import NewTopic
 from raylog.actors.controller.controller import Controller, ControllerSpec
 from raylog.actors.coordinators.process import CoordinatorProcess, MakeCore
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.stream_interface import Answer, Request
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.host_messages import OpenReplica
+from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
+from raylog.actors.replica.host import ReplicaHost
 from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.hosted_replica import Ending, HostedReplica
 from raylog.actors.replica.leader import LeaderRole
-from raylog.actors.replica.process import ReplicaProcess
 from raylog.actors.replica.rules.replication import Leadership
 from raylog.errors import (
     ControllerFenced,
@@ -38,7 +42,7 @@ from raylog.errors import (
 from raylog.storage.directory.data_directory import Claim
 from raylog.storage.log.partition_log import PartitionLog
 from tests.simulator.checks.kept_promises import KeptPromises
-from tests.simulator.checks.step_checks import ControllerSteps, ReplicaSteps
+from tests.simulator.checks.step_checks import ControllerSteps, HostSteps
 from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinators
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
@@ -76,8 +80,8 @@ class BrokerHome:
 @dataclass
 class RunningReplica:
     spec: ReplicaSpec
-    process: Process
-    replica: ReplicaProcess
+    process: Process  # of its host
+    replica: HostedReplica
 
     @property
     def hosted(self) -> HostedLog | None:
@@ -106,6 +110,42 @@ class RunningReplica:
 
 
 @dataclass
+class RunningHost:
+    """A process for replicas, and those that are in it."""
+
+    spec: HostSpec
+    process: Process
+    host: ReplicaHost
+    _known: dict[HostedReplica, RunningReplica] = field(default_factory=dict)
+
+    def replicas(self) -> list[RunningReplica]:
+        """The same object for the same replica each time."""
+        there = self.host.hosted()
+        self._known = {
+            each: self._known.get(each) or RunningReplica(each.spec, self.process, each) for each in there
+        }
+        return list(self._known.values())
+
+
+class SimulatedHost(ReplicaHost):
+    """A host that fails the run where a replica in it met an error that nobody foresaw."""
+
+    def __init__(self, cluster: SimulatedCluster, env: SimEnvironment, spec: HostSpec) -> None:
+        super().__init__(env, spec, env.process.pid)
+        self._cluster = cluster
+        self._world = cluster.world
+
+    def _open(self, request: Request, order: OpenReplica) -> Answer:
+        return super()._open(request, order) if self._cluster.may_open(self._spec.broker_id) else None
+
+    def has_ended(self, replica: HostedReplica, ending: Ending) -> None:
+        self._world.trace("{} is over: {}", replica.spec, ending.reason)
+        hosted = replica._hosted
+        if hosted is not None and hosted.failed.done() and isinstance(hosted.failed.result(), ReplicaCrashed):
+            self._world.fail(f"{replica.spec} met an error that nobody foresaw", hosted.failed.result())
+
+
+@dataclass
 class RunningController:
     process: Process
     controller: Controller | None = None
@@ -125,12 +165,12 @@ class SimulatedCluster:
 
     world: World
     homes: dict[int, BrokerHome] = field(default_factory=dict)
-    replicas: list[RunningReplica] = field(default_factory=list)  # whose processes live
+    hosts: list[RunningHost] = field(default_factory=list)  # whose processes live
     controllers: list[RunningController] = field(default_factory=list)  # whose processes live
     is_over: bool = False
     has_head: bool = True  # as Ray's head, without which no controller is started
     has_housekeepers: bool = False
-    loses_orders: bool = True  # to start a replica or a coordinator; each is repeated after a time-out
+    loses_orders: bool = True  # to start a host or a coordinator; each is repeated after a time-out
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
     _promises: KeptPromises = field(default_factory=KeptPromises)
@@ -163,6 +203,14 @@ class SimulatedCluster:
         made = process.run(controller.admin.create_topic(new, timeout=120.0))
         assert self.world.run_until_idle_or(made.done, 130.0), "the topic is not created"
         made.result()
+
+    def limit_own_replicas(self, most: int) -> None:
+        """Give a process of their own to no more replicas of a broker, from now on; others share one."""
+        controller, process = self.serving(), self.controllers[-1].process
+        assert controller is not None
+        done = process.run(controller.admin.alter_cluster_settings({OWN_REPLICAS_MAX: most}, timeout=20.0))
+        assert self.world.run_until_idle_or(done.done, 30.0), "the settings are not changed"
+        done.result()
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -311,7 +359,7 @@ class SimulatedCluster:
         had_controller = any(running.process.machine is home.machine for running in self.controllers)
         home.machine.crash()
         self.controllers = [running for running in self.controllers if running.process.is_alive]
-        self.replicas = [running for running in self.replicas if running.process.is_alive]
+        self.hosts = [running for running in self.hosts if running.process.is_alive]
         self.world.after(self._pause(boot_after), self.boot, home)
         if had_controller:
             self.world.after(self._pause(_RESTART_SECONDS), self._replace_controller)
@@ -323,31 +371,35 @@ class SimulatedCluster:
 
     # --- replicas -----------------------------------------------------------------------------------------------
 
-    def start_replica(self, spec: ReplicaSpec, ordered_by: Process) -> None:
+    @property
+    def replicas(self) -> list[RunningReplica]:
+        """All whose processes live, in a repeatable order."""
+        return [replica for host in self.hosts for replica in host.replicas()]
+
+    def may_open(self, broker_id: int) -> bool:
+        """Whether a host of this broker obeys an order to open a replica; else it gets lost."""
+        return True
+
+    def start_host(self, spec: HostSpec, ordered_by: Process) -> None:
         home = self.homes[spec.broker_id]
         if not home.machine.is_up:
             return
         self.world.trace("{} was ordered by {}", spec, ordered_by.name)
-        name = f"{spec.topic}-{spec.partition}@{spec.broker_id}"
-        home.machine.start(name, self._replica_main, spec, on_exit=self._replica_gone)
+        name = f"host-{spec.incarnation:x}@{spec.broker_id}"
+        home.machine.start(name, self._host_main, spec, on_exit=self._host_gone)
 
-    async def _replica_main(self, env: SimEnvironment, spec: ReplicaSpec) -> None:
-        process = env.process
-        replica = ReplicaProcess(env, spec, process.pid)
-        self.replicas.append(RunningReplica(spec, process, replica))
-        process.loop.after_call = ReplicaSteps(replica)
-        ending = await replica.run()
-        self.world.trace("{} is over: {}", spec, ending.reason)
-        hosted = replica._hosted
-        if hosted is not None and hosted.failed.done() and isinstance(hosted.failed.result(), ReplicaCrashed):
-            self.world.fail(f"{spec} met an error that nobody foresaw", hosted.failed.result())
+    async def _host_main(self, env: SimEnvironment, spec: HostSpec) -> None:
+        host = SimulatedHost(self, env, spec)
+        self.hosts.append(RunningHost(spec, env.process, host))
+        env.process.loop.after_call = HostSteps(host)
+        self.world.trace("{} is over: {}", spec, await host.run())
 
-    def _replica_gone(self, process: Process) -> None:
-        gone = [running for running in self.replicas if running.process is process]
-        self.replicas = [running for running in self.replicas if running.process is not process]
+    def _host_gone(self, process: Process) -> None:
+        gone = [running for running in self.hosts if running.process is process]
+        self.hosts = [running for running in self.hosts if running.process is not process]
         for running in self.controllers:  # Ray tells whoever started it, sooner or later
             if running.serves and gone and running.controller is not None:
-                running.controller.replica_ended(gone[0].spec)
+                running.controller.host_ended(gone[0].spec)
 
     def _pause(self, seconds: tuple[float, float]) -> float:
         return self.world.random.uniform(*seconds)
@@ -366,14 +418,14 @@ class SimulatedCluster:
 
 
 class SimulatedLauncher:
-    """Starts replica processes for one controller. An order takes its time, and now and then it is lost."""
+    """Starts hosts for one controller. An order takes its time, and now and then it is lost."""
 
     def __init__(self, cluster: SimulatedCluster, owner: Process) -> None:
         self._cluster = cluster
         self._owner = owner
         self._unwanted: set[int] = set()
 
-    async def start(self, spec: ReplicaSpec) -> None:
+    async def start(self, spec: HostSpec) -> None:
         world = self._cluster.world
         await asyncio.sleep(0.001)
         if world.random.random() >= _ORDER_LOST or not self._cluster.loses_orders:
@@ -382,12 +434,12 @@ class SimulatedLauncher:
     def starts_at_once(self, _node_id: str) -> int:
         return 4
 
-    async def stop(self, spec: ReplicaSpec) -> None:
+    async def stop(self, spec: HostSpec) -> None:
         self._unwanted.add(spec.incarnation)
-        for running in list(self._cluster.replicas):
+        for running in list(self._cluster.hosts):
             if running.spec.incarnation == spec.incarnation and running.process.is_alive:
                 running.process.kill("stopped by the launcher")
 
-    def _start(self, spec: ReplicaSpec) -> None:
+    def _start(self, spec: HostSpec) -> None:
         if spec.incarnation not in self._unwanted and not self._cluster.is_over:
-            self._cluster.start_replica(spec, self._owner)
+            self._cluster.start_host(spec, self._owner)

@@ -12,7 +12,7 @@ from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.protocol.control_messages import StandDown
 from raylog.actors.replica.damage_care import DamageCare
 from raylog.actors.replica.follower import FollowerRole
-from raylog.actors.replica.process import ReplicaProcess
+from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.storage.directory.partition_directory import LogCheckpoint, PartitionDirectory
 from raylog.storage.disk import checkpoints
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
@@ -110,11 +110,11 @@ def empty_epochs_kept(patches: Patches) -> None:
 
 @mutation(14, "a damaged copy is thrown away, whoever else has its records", where=theme("rot"))
 def damaged_goes_unrelieved(patches: Patches) -> None:
-    async def stand_down(self: ReplicaProcess, is_damaged: bool, reason: str) -> None:
+    async def stand_down(self: HostedReplica, is_damaged: bool, reason: str) -> None:
         if not is_damaged:
             await before(self, is_damaged, reason)
 
-    before = patches.attribute(ReplicaProcess, "_stand_down", stand_down)
+    before = patches.attribute(HostedReplica, "_stand_down", stand_down)
 
 
 @mutation(14, "the last one alive in the ISR is relieved too", where=theme("rot"))

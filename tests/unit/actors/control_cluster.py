@@ -1,14 +1,15 @@
-"""Brokers and a controller, the real cores, in a simulated world; only the replica processes are stand-ins.
+"""Brokers and a controller, the real cores, in a simulated world; only the hosts and their replicas are stand-ins.
 
-A `StandIn` does what a replica does towards its broker: it locks its directory, says hello, sends heartbeats, obeys
-StopReplica, and remembers its assignments. Its log is whatever the test says.
+A `HostStandIn` does what a host does towards its broker: it says hello, sends heartbeats, and obeys. A `StandIn` is a
+replica in it: it locks its directory, says hello, and remembers its assignments. Its log is whatever the test says.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from raylog.actors.broker.broker import Broker, BrokerSpec
@@ -22,24 +23,34 @@ from raylog.actors.kernel.stream_interface import Answer, Request, Stream
 from raylog.actors.protocol.control_messages import (
     Assign,
     ProposeIsr,
-    ReplicaFailed,
-    ReplicaHeartbeat,
-    ReplicaHello,
-    StopReplica,
+    ReplicaMarks,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.host_messages import (
+    OWN,
+    SPARE,
+    HostHeartbeat,
+    HostHello,
+    OpenReplica,
+    ReplicaFailed,
+    ReplicaHello,
+    StopHost,
+    StopReplica,
+)
+from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
 from raylog.errors import (
     ControllerFenced,
     ControllerNotReady,
     DirectoryLocked,
+    HostNotStarted,
     RaylogError,
-    ReplicaNotStarted,
     StreamError,
 )
 from raylog.storage.directory.data_directory import Claim
 from raylog.storage.directory.partition_directory import PARTITION_FILE
 from raylog.storage.disk.checkpoints import write_checkpoint
+from raylog.storage.disk.disk import DirectoryLock
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
@@ -53,76 +64,142 @@ CALM = NetworkSettings(slow_chance=0.0, stuck_chance=0.0, notice=(0.0, 0.001))
 START_SECONDS = 0.05
 
 
-class StandIn:
-    """One replica process."""
+class HostStandIn:
+    """One process for replicas."""
 
-    def __init__(self, spec: ReplicaSpec, log_end: tuple[int, int], unproven: str) -> None:
+    def __init__(self, cluster: ControlCluster, spec: HostSpec) -> None:
+        self.spec = spec
+        self.room = SPARE
+        self.process: Process | None = None
+        self.is_deaf = False  # it does not answer to an order to stop
+        self.refusals: list[str] = []
+        self.stream: Stream | None = None
+        self.replicas: dict[tuple[bytes, int], StandIn] = {}
+        self._cluster = cluster
+        self._over: asyncio.Future[None] | None = None
+
+    async def run(self, env: SimEnvironment, pid: int) -> None:
+        over = self._over = asyncio.get_running_loop().create_future()
+        while not over.done():
+            try:
+                stream = self.stream = await env.dial(self.spec.broker, "replica", partial(self._handle, env))
+                await stream.request(HostHello(self.spec.incarnation, pid, ("unix:/host",), self.room), timeout=2.0)
+                for stand_in in self.replicas.values():
+                    await stream.request(stand_in.hello(), timeout=2.0)
+                while not stream.closed.done() and not over.done():
+                    stream.send(HostHeartbeat(tuple(each.marks() for each in self.replicas.values())))
+                    await asyncio.wait({stream.closed, over}, timeout=0.3, return_when="FIRST_COMPLETED")
+            except StreamError as error:
+                self.refusals.append(str(error))
+            await asyncio.sleep(0.1)
+
+    def _handle(self, env: SimEnvironment, request: Request) -> Answer | Awaitable[Answer]:
+        message = request.message
+        if isinstance(message, StopReplica) and self.is_deaf:
+            return asyncio.get_running_loop().create_future()
+        if isinstance(message, OpenReplica):
+            self._open(env, message)
+        elif isinstance(message, Assign) and (message.topic_id, message.partition) in self.replicas:
+            self.replicas[message.topic_id, message.partition].assigned = message
+        elif isinstance(message, StopReplica):
+            self._stop(message.topic_id, message.partition)
+        elif isinstance(message, StopHost):
+            for partition in list(self.replicas):
+                self._stop(*partition)
+            self.end()
+        return None
+
+    def _open(self, env: SimEnvironment, order: OpenReplica) -> None:
+        spec = ReplicaSpec(
+            CLUSTER_ID, order.topic, order.topic_id, order.partition, self.spec.broker_id, order.incarnation,
+            order.settings, order.directory, self.spec.node_id,
+        )  # fmt: skip
+        stand_in = self._cluster.new_stand_in(self, spec)
+        self.room = order.room
+        if self._cluster.openings_fail:
+            stand_in.fail(damaged=False)
+            return
+        env.disk.make_directory(spec.directory)
+        try:
+            stand_in.lock = env.disk.lock_directory(spec.directory)
+        except DirectoryLocked:
+            return  # another one, that another controller has asked for, was quicker
+        self.replicas[spec.id] = stand_in
+        write_checkpoint(env.disk, f"{spec.directory}/{PARTITION_FILE}", 1, {"topic_id": spec.topic_id.hex()})
+        if not self._cluster.openings_hang:
+            self.say(stand_in.hello())
+
+    def _stop(self, topic_id: bytes, partition: int) -> None:
+        stand_in = self.replicas.pop((topic_id, partition), None)
+        if stand_in is not None:
+            stand_in.is_stopped = True
+            if stand_in.lock is not None:
+                stand_in.lock.release()
+        if self.room == OWN:
+            self.end()
+
+    def say(self, message: Message) -> None:
+        assert self.stream is not None
+        self.stream.send(message)
+
+    def end(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+
+class StandIn:
+    """One replica in a host."""
+
+    def __init__(self, host: HostStandIn, spec: ReplicaSpec, log_end: tuple[int, int], unproven: str) -> None:
+        self.host = host
         self.spec = spec
         self.log_end = log_end  # last epoch, log end offset
         self.unproven = unproven
         self.assigned: Assign | None = None
         self.is_stopped = False
-        self.has_lock = False
-        self.refusals: list[str] = []
-        self.broker: Stream | None = None
-        self.process: Process | None = None
+        self.lock: DirectoryLock | None = None
+        self.has_full_disk = False
 
     @property
     def key(self) -> ReplicaKey:
         return ReplicaKey(self.spec.topic_id, self.spec.partition, self.spec.broker_id)
 
     @property
+    def process(self) -> Process | None:
+        return self.host.process
+
+    @property
+    def broker(self) -> Stream | None:
+        return self.host.stream
+
+    @property
     def is_running(self) -> bool:
         return self.process is not None and self.process.is_alive
 
-    async def run(self, env: SimEnvironment, pid: int) -> None:
+    def hello(self) -> ReplicaHello:
         spec = self.spec
-        env.disk.make_directory(spec.directory)
-        try:
-            env.disk.lock_directory(spec.directory)
-        except DirectoryLocked:
-            return  # another one, that another controller has asked for, was quicker
-        self.has_lock = True
-        write_checkpoint(env.disk, f"{spec.directory}/{PARTITION_FILE}", 1, {"topic_id": spec.topic_id.hex()})
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return ReplicaHello(spec.topic_id, spec.partition, spec.incarnation, *self.log_end, self.unproven)
 
-        def handle(request: Request) -> Answer:
-            if isinstance(request.message, Assign):
-                self.assigned = request.message
-            elif isinstance(request.message, StopReplica):
-                self.is_stopped = True
-                if not over.done():
-                    over.set_result(None)
-            return None
-
-        while not over.done():
-            try:
-                self.broker = await env.dial(spec.broker, "replica", handle)
-                await self.broker.request(self.hello(pid), timeout=2.0)
-                while not self.broker.closed.done() and not over.done():
-                    self.broker.send(ReplicaHeartbeat("waiting", 0, 0, 0, self.log_end[1], 100))
-                    await asyncio.wait({self.broker.closed, over}, timeout=0.3, return_when="FIRST_COMPLETED")
-            except StreamError as error:
-                self.refusals.append(str(error))
-            await asyncio.sleep(0.1)
-
-    def hello(self, pid: int) -> ReplicaHello:
+    def marks(self) -> ReplicaMarks:
         spec = self.spec
-        return ReplicaHello(
-            spec.topic_id, spec.partition, spec.incarnation, pid, ("unix:/replica",), *self.log_end, self.unproven
+        return ReplicaMarks(
+            spec.topic_id, spec.partition, spec.incarnation, "waiting", 0, 0, self.log_end[1], 100, self.has_full_disk
         )
 
     def fail(self, *, damaged: bool) -> None:
-        assert self.broker is not None
-        self.broker.send(ReplicaFailed("LogDamaged", "bytes are missing", damaged))
+        spec = self.spec
+        self.host.say(
+            ReplicaFailed(
+                spec.topic_id, spec.partition, spec.incarnation, "LogDamaged", "bytes are missing", damaged
+            )
+        )
 
-    async def propose(self, isr: tuple[int, ...], cluster: ControlCluster, **changed: int) -> None:
-        """As the leader: let the ISR be these brokers, as the processes in its assignment."""
+    def proposal(self, isr: tuple[int, ...], **changed: int) -> ProposeIsr:
+        """As of the leader: let the ISR be these brokers, as the incarnations in its assignment."""
         assert self.assigned is not None
-        assert self.broker is not None
         assigned = self.assigned
         incarnations = {broker: incarnation for broker, incarnation, _ in assigned.replicas}
-        proposal = ProposeIsr(
+        return ProposeIsr(
             assigned.topic_id,
             assigned.partition,
             changed.get("leader", assigned.leader),
@@ -130,30 +207,33 @@ class StandIn:
             changed.get("partition_epoch", assigned.partition_epoch),
             tuple((broker, incarnations[broker]) for broker in isr),
         )
-        await self.broker.request(proposal, timeout=3.0)
+
+    async def propose(self, isr: tuple[int, ...], **changed: int) -> None:
+        assert self.broker is not None
+        await self.broker.request(self.proposal(isr, **changed), timeout=3.0)
 
 
 class Launcher:
-    """Starts stand-ins, a moment after it was asked."""
+    """Starts stand-ins of hosts, a moment after it was asked."""
 
     def __init__(self, cluster: ControlCluster) -> None:
         self._cluster = cluster
-        self.started: list[ReplicaSpec] = []
-        self.stopped: list[ReplicaSpec] = []
+        self.started: list[HostSpec] = []
+        self.stopped: list[HostSpec] = []
         self.refuses = False
         self.hangs = False  # what is asked for never begins
 
-    async def start(self, spec: ReplicaSpec) -> None:
+    async def start(self, spec: HostSpec) -> None:
         self.started.append(spec)
         if self.refuses:
-            raise ReplicaNotStarted(spec.topic, spec.partition, spec.broker_id, "the test says so")
+            raise HostNotStarted(spec.broker_id, "the test says so")
         if not self.hangs:
-            self._cluster.world.after(START_SECONDS, self._cluster.start_replica, spec)
+            self._cluster.world.after(START_SECONDS, self._cluster.start_host, spec)
 
     def starts_at_once(self, _node_id: str) -> int:
         return 4
 
-    async def stop(self, spec: ReplicaSpec) -> None:
+    async def stop(self, spec: HostSpec) -> None:
         self.stopped.append(spec)
 
 
@@ -172,7 +252,10 @@ class ControlCluster:
         self.controllers: list[Controller] = []
         self.controller_processes: list[Process] = []
         self.replicas: dict[ReplicaKey, StandIn] = {}  # the newest of each
-        self.stand_ins: list[StandIn] = []
+        self.stand_ins: list[StandIn] = []  # all that ever were told to open
+        self.hosts: list[HostStandIn] = []
+        self.openings_fail = False  # no replica can open its log
+        self.openings_hang = False  # nor does it say so
         self.log_ends: dict[ReplicaKey, tuple[int, int]] = {}
         self.unproven: dict[ReplicaKey, str] = {}
         self.launcher = Launcher(self)
@@ -187,6 +270,11 @@ class ControlCluster:
             self.start_broker(broker_id)
         self.start_controller(form_on=tuple(self.machines))
         self.until(lambda: self.serves() and len(self.live_brokers()) == len(self.machines))
+        self.until(self.has_spare_hosts)
+
+    def has_spare_hosts(self) -> bool:
+        """Whether each broker has as many processes as it wants."""
+        return all(broker._replicas.hosts.wanted() == 0 for broker in self.brokers.values())
 
     def start_broker(self, broker_id: int) -> None:
         self._runs += 1
@@ -221,11 +309,9 @@ class ControlCluster:
             pass
         await controller.close()
 
-    def start_replica(self, spec: ReplicaSpec) -> None:
-        key = ReplicaKey(spec.topic_id, spec.partition, spec.broker_id)
-        stand_in = StandIn(spec, self.log_ends.get(key, (-1, 0)), self.unproven.get(key, ""))
-        self.replicas[key] = stand_in
-        self.stand_ins.append(stand_in)
+    def start_host(self, spec: HostSpec) -> None:
+        stand_in = HostStandIn(self, spec)
+        self.hosts.append(stand_in)
 
         async def main(env: SimEnvironment) -> None:
             while stand_in.process is None:
@@ -234,6 +320,13 @@ class ControlCluster:
 
         if self.machines[spec.broker_id].is_up:
             stand_in.process = self.machines[spec.broker_id].start(str(spec), main)
+
+    def new_stand_in(self, host: HostStandIn, spec: ReplicaSpec) -> StandIn:
+        key = ReplicaKey(spec.topic_id, spec.partition, spec.broker_id)
+        stand_in = StandIn(host, spec, self.log_ends.get(key, (-1, 0)), self.unproven.get(key, ""))
+        self.replicas[key] = stand_in
+        self.stand_ins.append(stand_in)
+        return stand_in
 
     async def find_controller(self) -> Endpoint:
         if not self.controllers or not self.controllers[-1].endpoints:
@@ -302,7 +395,7 @@ class ControlCluster:
     def propose(self, stand_in: StandIn, isr: tuple[int, ...], **changed: int) -> None:
         """Raises what the stand-in is answered."""
         assert stand_in.process is not None
-        task = stand_in.process.run(stand_in.propose(isr, self, **changed))
+        task = stand_in.process.run(stand_in.propose(isr, **changed))
         self.until(task.done)
         task.result()
 

@@ -1,7 +1,7 @@
 """Replicas of one partition in a simulated world, and a test that plays their controller.
 
-Real replica processes with real logs on three machines. On each machine a scripted broker takes hellos and proposals;
-what is assigned, and when, is up to the test.
+Real hosts, of one replica each, with real logs on three machines. On each machine a scripted broker takes hellos and
+proposals; what is assigned, and when, is up to the test.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from raylog.actors.protocol.control_messages import (
     Assign,
     ProposeIsr,
     ReplicaAddress,
-    ReplicaHello,
     ReplicaId,
     StandDown,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
+from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.replica.follower import FollowerRole
-from raylog.actors.replica.process import Ending, ReplicaProcess
+from raylog.actors.replica.host import ReplicaHost
+from raylog.actors.replica.hosted_replica import Ending, HostedReplica
 from raylog.config import NO_LIMIT
 from raylog.errors import EligibleLeadersNotAvailable
 from raylog.storage.format.batch_codec import encode_batch
@@ -45,10 +46,27 @@ class Member:
     broker: Process | None = None
     broker_endpoint: Endpoint | None = None
     process: Process | None = None
-    replica: ReplicaProcess | None = None
-    stream: Stream | None = None  # from the replica to its broker
+    host: ReplicaHost | None = None
+    replica: HostedReplica | None = None
+    stream: Stream | None = None  # from the host to its broker
+    host_hello: HostHello | None = None
     hello: ReplicaHello | None = None
     ending: Ending | None = None
+
+
+class _TrioHost(ReplicaHost):
+    """It tells the test what becomes of its replica."""
+
+    def __init__(self, member: Member, env: Environment, spec: HostSpec) -> None:
+        super().__init__(env, spec, 1)
+        self._member = member
+
+    def _is_open(self, key: tuple[bytes, int], replica: HostedReplica) -> None:
+        self._member.replica = replica
+        super()._is_open(key, replica)
+
+    def has_ended(self, replica: HostedReplica, ending: Ending) -> None:
+        self._member.ending = ending
 
 
 @dataclass
@@ -80,7 +98,7 @@ class Trio:
                 self.members[broker_id] = Member(broker_id, self.world.add_machine(f"machine-{broker_id}"))
             member = self.members[broker_id]
             member.incarnation += 1
-            member.hello, member.ending = None, None
+            member.hello, member.ending, member.host_hello = None, None, None
             if member.broker is None or not member.broker.is_alive:
                 member.broker = member.machine.start(f"broker-{broker_id}", self._broker_main, member)
                 self.until(lambda member=member: member.broker_endpoint is not None)
@@ -90,8 +108,10 @@ class Trio:
 
     async def _broker_main(self, env: Environment, member: Member) -> None:
         def take(request: Request) -> Answer:
-            if isinstance(request.message, ReplicaHello):
-                member.hello, member.stream = request.message, request.stream
+            if isinstance(request.message, HostHello):
+                self.take_host(member, request.message, request.stream)
+            elif isinstance(request.message, ReplicaHello):
+                member.hello = request.message
             elif isinstance(request.message, ProposeIsr):
                 self._take_proposal(request.message)
             elif isinstance(request.message, StandDown):
@@ -102,14 +122,21 @@ class Trio:
         member.broker_endpoint = endpoints[0]
         await asyncio.Event().wait()
 
+    def take_host(self, member: Member, hello: HostHello, stream: Stream) -> None:
+        """As a broker: have it open the replica, if it has not yet."""
+        member.host_hello, member.stream = hello, stream
+        order = OpenReplica(
+            self.topic, TOPIC_ID, 0, member.incarnation, tuple(self.settings.items()), "/data/topic-0", OWN
+        )
+        stream.send(order)
+
     async def _replica_main(self, env: Environment, member: Member) -> None:
         assert member.broker_endpoint is not None
-        spec = ReplicaSpec(
-            "cluster", self.topic, TOPIC_ID, 0, member.broker_id, member.incarnation, tuple(self.settings.items()),
-            "/data/topic-0", f"node-{member.broker_id}", member.broker_endpoint,
-        )  # fmt: skip
-        member.replica = ReplicaProcess(env, spec, 1)
-        member.ending = await member.replica.run()
+        spec = HostSpec(
+            "cluster", member.broker_id, member.incarnation, f"node-{member.broker_id}", member.broker_endpoint
+        )
+        member.host = _TrioHost(member, env, spec)
+        await member.host.run()
 
     # --- the controller ---
 
@@ -154,8 +181,8 @@ class Trio:
 
     def assignment(self) -> Assign:
         addresses = tuple(
-            ReplicaAddress(member.broker_id, member.incarnation, member.hello.endpoints if member.hello else ())
-            for member in self.members.values()
+            ReplicaAddress(each.broker_id, each.incarnation, each.host_hello.endpoints if each.host_hello else ())
+            for each in self.members.values()
         )
         isr: tuple[ReplicaId, ...] = tuple((each, self.members[each].incarnation) for each in self.isr)
         return Assign(
@@ -197,7 +224,7 @@ class Trio:
     def _ask(self, broker_id: int, message: object, payload: bytes = b"") -> asyncio.Task[Response]:
         if self.client is None:
             self.client = self.world.add_machine("tester").start("client", _idle)
-        hello = self.members[broker_id].hello
+        hello = self.members[broker_id].host_hello
         assert hello is not None
         return self.client.run(self._request(self.client, hello.endpoints[-1], message, payload))
 

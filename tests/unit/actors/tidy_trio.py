@@ -10,7 +10,8 @@ from raylog.actors.housekeeping.watch import HousekeeperWatch
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, Request
-from raylog.actors.protocol.control_messages import ProposeIsr, ReplicaHello
+from raylog.actors.protocol.control_messages import ProposeIsr
+from raylog.actors.protocol.host_messages import HostHello, ReplicaHello
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
@@ -62,8 +63,10 @@ class TidyTrio(Trio):
                 watch.hello(message, request.stream)
             elif isinstance(message, FindHousekeeper):
                 return watch.find()
+            elif isinstance(message, HostHello):
+                self.take_host(member, message, request.stream)
             elif isinstance(message, ReplicaHello):
-                member.hello, member.stream = message, request.stream
+                member.hello = message
             elif isinstance(message, ProposeIsr):
                 self._take_proposal(message)
             return None

@@ -12,7 +12,7 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.replica.leader import LeaderRole
 from raylog.groups.coordinator.coordinator import GroupCoordinator
 from tests.simulator.checks.history import InvariantBroken
-from tests.simulator.checks.step_checks import CoordinatorSteps, PartitionChanges, ReplicaSteps
+from tests.simulator.checks.step_checks import CoordinatorSteps, HostSteps, PartitionChanges
 from tests.simulator.cluster.group_world import GroupWorld
 from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedCluster
 from tests.simulator.world.world import SimulationFailed, World
@@ -72,7 +72,7 @@ def leading(cluster: SimulatedCluster) -> tuple[RunningReplica, LeaderRole]:
 
 def test_replicas_of_a_simulated_cluster_are_looked_at(cluster: SimulatedCluster) -> None:
     running, _ = leading(cluster)
-    assert isinstance(running.process.loop.after_call, ReplicaSteps)
+    assert isinstance(running.process.loop.after_call, HostSteps)
     running.process.loop.after_call()
     assert running.log is not None
     running.log.marks.recovery_point = running.log.log_end_offset + 1
@@ -83,9 +83,10 @@ def test_replicas_of_a_simulated_cluster_are_looked_at(cluster: SimulatedCluster
 
 def test_a_high_watermark_that_moves_too_early_is_noticed(cluster: SimulatedCluster) -> None:
     running, role = leading(cluster)
-    look = running.process.loop.after_call
-    assert isinstance(look, ReplicaSteps)
-    look()
+    of_host = running.process.loop.after_call
+    assert isinstance(of_host, HostSteps)
+    of_host()
+    look = of_host.steps_of(running.replica)
     look._high_watermark -= 1
     look._leader_then = None
     look()

@@ -10,7 +10,15 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors.kernel.stream_interface import Request
-from raylog.actors.protocol.control_messages import GetMetadata, Metadata, PrepareReplica, RemoveReplica, StopBroker
+from raylog.actors.protocol.control_messages import (
+    EndReplica,
+    GetMetadata,
+    Metadata,
+    RemoveReplica,
+    StartReplica,
+    StopBroker,
+)
+from raylog.actors.protocol.host_messages import OWN, HostHello
 from raylog.actors.protocol.messages import Done, Message
 from raylog.errors import (
     ControllerNotReady,
@@ -93,7 +101,7 @@ def test_any_broker_tells_who_leads_and_where(cluster: ControlCluster) -> None:
         assert metadata.cluster_id == CLUSTER_ID
         ((name, topic_id, partitions),) = metadata.topics
         assert (name, topic_id) == ("clicks", cluster.state.topic("clicks").id)
-        assert partitions == ((0, 2, 0, (2, 1, 3), (2, 1, 3), ("unix:/replica",), "node-2"),)
+        assert partitions == ((0, 2, 0, (2, 1, 3), (2, 1, 3), ("unix:/host",), "node-2"),)
         assert [broker.broker_id for broker in metadata.brokers] == [1, 2, 3]
 
 
@@ -165,7 +173,8 @@ def test_a_stranger_to_the_controller_gives_no_orders(cluster: ControlCluster) -
     topic_id = cluster.state.topic("clicks").id
     client = Client(cluster, 1)
     orders: tuple[Message, ...] = (
-        PrepareReplica("clicks", topic_id, 0, 1 << 60),
+        StartReplica("clicks", topic_id, 0, 1 << 60, ()),
+        EndReplica(topic_id, 0, 1 << 60),
         RemoveReplica("clicks", topic_id, 0),
         StopBroker(),
     )
@@ -186,33 +195,30 @@ def test_what_a_broker_does_not_know_is_refused_as_such(cluster: ControlCluster)
 def test_only_a_replica_that_said_hello_may_propose(cluster: ControlCluster) -> None:
     cluster.create_topic()
     leader = cluster.leader()
-    stream = leader.broker
     assert leader.process is not None
-    assert leader.assigned is not None
 
     async def propose_over_another_stream(env: SimEnvironment) -> None:
-        leader.broker = await env.dial(leader.spec.broker, "replica", refuse)
-        await leader.propose((1, 2), cluster)
+        stream = await env.dial(leader.host.spec.broker, "replica", refuse)
+        await stream.request(leader.proposal((1, 2)), timeout=3.0)
 
     task = leader.process.run(propose_over_another_stream(leader.process.environment))
     cluster.until(task.done)
-    leader.broker = stream
     error = task.exception()
     assert isinstance(error, RemoteFailed)
     assert isinstance(error.error, InvalidRequest)
 
 
-def test_of_two_processes_of_one_replica_the_later_counts(cluster: ControlCluster) -> None:
-    """An older one that was held up says hello after the later one: it is refused, and killed."""
+def test_of_two_incarnations_of_one_replica_the_later_counts(cluster: ControlCluster) -> None:
+    """An older one that was held up says hello after the later one: it is refused, and ended."""
     cluster.create_topic()
     present = cluster.replica(2)
     refusals: list[RaylogError | None] = []
 
     async def main(env: SimEnvironment) -> None:
-        stream = await env.dial(present.spec.broker, "replica", refuse)
-        hello = replace(present.hello(pids[0]), incarnation=1)
+        stream = await env.dial(present.host.spec.broker, "replica", refuse)
+        await stream.request(HostHello(1, pids[0], ("unix:/older",), OWN), timeout=2.0)
         try:
-            await stream.request(hello, timeout=2.0)
+            await stream.request(replace(present.hello(), incarnation=1), timeout=2.0)
         except RemoteFailed as error:
             refusals.append(error.error)
         await asyncio.sleep(1e6)
@@ -230,7 +236,7 @@ def test_a_process_that_holds_the_directory_is_killed_for_its_successor(cluster:
     """It never said hello, so only the lock tells of it."""
     cluster.create_topic()
     path = cluster.replica(3).spec.directory
-    cluster.launcher.refuses = True
+    cluster.openings_fail = True
     cluster.kill(cluster.replica(3))
     cluster.world.run_for(0.2)
 
@@ -239,7 +245,7 @@ def test_a_process_that_holds_the_directory_is_killed_for_its_successor(cluster:
         await asyncio.sleep(1e6)
 
     holder = cluster.machines[3].start("holder", hold)
-    cluster.launcher.refuses = False
+    cluster.openings_fail = False
     cluster.until(lambda: not holder.is_alive)
     cluster.until(lambda: cluster.is_assigned("clicks", 0))
 

@@ -87,28 +87,54 @@ def test_a_short_pause_costs_nothing(cluster: ControlCluster) -> None:
     assert cluster.partition().leader_epoch == 0
 
 
-def test_a_replica_that_keeps_dying_is_started_ever_more_slowly(cluster: ControlCluster) -> None:
+def test_a_replica_that_keeps_failing_is_started_ever_more_slowly(cluster: ControlCluster) -> None:
+    cluster.create_topic()
+    began = len(cluster.stand_ins)
+    cluster.openings_fail = True
+    cluster.kill(cluster.replica(3))
+    cluster.world.run_for(12.0)
+    assert 6 <= len(cluster.stand_ins) - began <= 11  # 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 11.3 s
+    cluster.openings_fail = False
+    cluster.until(lambda: cluster.is_assigned("clicks", 0))
+
+
+def test_a_host_that_cannot_be_started_is_asked_for_ever_more_slowly(cluster: ControlCluster) -> None:
     cluster.create_topic()
     began = len(cluster.launcher.started)
     cluster.launcher.refuses = True
-    cluster.kill(cluster.replica(3))
+    cluster.kill(cluster.replica(3))  # the spare host takes it, and another one is to stand ready
     cluster.world.run_for(12.0)
-    assert 6 <= len(cluster.launcher.started) - began <= 11  # 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 11.3 s
+    assert 6 <= len(cluster.launcher.started) - began <= 11
+    assert cluster.is_assigned("clicks", 0)
     cluster.launcher.refuses = False
-    cluster.until(lambda: cluster.replica(3).is_running)
+    cluster.until(cluster.has_spare_hosts)
 
 
-def test_a_process_that_never_says_hello_is_given_up(cluster: ControlCluster) -> None:
+def test_a_replica_that_never_says_hello_is_ended_and_started_again(cluster: ControlCluster) -> None:
     cluster.create_topic()
     before = cluster.replica(3)
+    cluster.openings_hang = True
     cluster.kill(before)
-    cluster.until(lambda: cluster.replica(3) is not before and cluster.replica(3).has_lock)
+    cluster.until(lambda: cluster.replica(3) is not before)
     silent = cluster.replica(3)
     assert silent.process is not None
-    silent.process.pause()
-    cluster.until(lambda: silent.spec in cluster.launcher.stopped and cluster.replica(3) is not silent, 40.0)
+    cluster.openings_hang = False
+    cluster.until(lambda: cluster.replica(3) is not silent, 40.0)
     cluster.until(lambda: cluster.replica(3).assigned is not None)
-    assert not silent.process.is_alive
+    assert silent.is_stopped
+    process = silent.process
+    cluster.until(lambda: not process.is_alive)
+
+
+def test_a_host_that_never_says_hello_is_given_up(cluster: ControlCluster) -> None:
+    began = len(cluster.launcher.started)
+    cluster.launcher.hangs = True
+    cluster.create_topic()  # takes the spare host of each broker
+    cluster.until(lambda: len(cluster.launcher.started) >= began + 3)
+    silent = cluster.launcher.started[began:]
+    cluster.launcher.hangs = False
+    cluster.until(lambda: all(spec in cluster.launcher.stopped for spec in silent), 40.0)
+    cluster.until(cluster.has_spare_hosts)
 
 
 def test_a_damaged_replica_leaves_the_isr(cluster: ControlCluster) -> None:

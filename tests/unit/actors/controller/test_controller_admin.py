@@ -54,11 +54,11 @@ def test_records_are_deleted_where_the_policy_says_so(cluster: ControlCluster) -
 
 
 def test_a_topic_whose_replicas_do_not_come_up_exists_and_starts_later(cluster: ControlCluster) -> None:
-    cluster.launcher.refuses = True
+    cluster.openings_fail = True
     error = cluster.refusal(cluster.admin.create_topic(NewTopic("clicks"), timeout=3.0))
     assert isinstance(error, TopicStillStarting)
     assert cluster.admin.list_topics() == ("clicks",)
-    cluster.launcher.refuses = False
+    cluster.openings_fail = False
     cluster.until(lambda: cluster.partition().leader != NO_LEADER)
 
 

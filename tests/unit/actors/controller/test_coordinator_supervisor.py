@@ -257,7 +257,7 @@ def test_one_that_does_not_come_up_is_described_with_the_reason_and_the_attempts
 
 def test_one_whose_partition_has_no_leader_is_not_started_and_says_so(cluster: ControlCluster) -> None:
     started(cluster)
-    cluster.launcher.refuses = True
+    cluster.openings_fail = True
     for replica in list(cluster.replicas.values()):
         cluster.kill(replica)
     for stand_in in cluster.coordinators.all:
@@ -266,7 +266,7 @@ def test_one_whose_partition_has_no_leader_is_not_started_and_says_so(cluster: C
     before = len(cluster.coordinators.all)
     cluster.world.run_for(5.0)
     assert len(cluster.coordinators.all) == before
-    cluster.launcher.refuses = False
+    cluster.openings_fail = False
     cluster.until(lambda: all(each.serving for each in cluster.admin.describe_cluster().coordinators), 40.0)
 
 

@@ -42,10 +42,10 @@ def check_the_order(cluster: ControlCluster) -> None:
     for topic, minimum in (("more", 1), ("clicks", 2)):
         cluster.ask(cluster.admin.alter_topic_settings(topic, {"min.insync.replicas": minimum}))
     cluster.world.run_for(15.0)  # so that none of them counts as one that keeps dying
-    before = len(cluster.launcher.started)
+    before = len(cluster.stand_ins)
     kill_all(cluster)
-    cluster.until(lambda: len(cluster.launcher.started) == before + 27)
-    order = cluster.launcher.started[before:]
+    cluster.until(lambda: len(cluster.stand_ins) == before + 27)
+    order = [stand_in.spec for stand_in in cluster.stand_ins[before:]]
     # A leader for each of the nine, and a second replica for the three of `clicks`, before all others.
     assert Counter(map(name, order[:12])) == dict.fromkeys(map(name, order), 1) | {
         f"clicks-{number}": 2 for number in range(3)
@@ -76,6 +76,8 @@ def test_a_broker_that_is_fenced_has_to_register_again_to_count(cluster: Control
 
 def test_a_shutdown_gives_up_what_is_only_being_started(cluster: ControlCluster) -> None:
     cluster.create_topic(replicas=((1, 2, 3),))
+    cluster.until(cluster.has_spare_hosts)
+    cluster.world.run_for(1.0)  # the controller hears of them with the next heartbeat
     before = len(cluster.launcher.started)
     cluster.launcher.hangs = True
     cluster.kill(cluster.replica(3))

@@ -67,7 +67,7 @@ def several_zstd_frames(size: int) -> bytes:
 
 def send(trio: Trio, *batches: Bytes) -> list[asyncio.Task[int | str]]:
     """All over one stream, at once. The offset of each, or its error's name."""
-    hello = trio.members[1].hello
+    hello = trio.members[1].host_hello
     assert hello is not None
     trio.ask(1, ListOffset(0, NO_EPOCH, False))  # there is a client now
     assert trio.client is not None

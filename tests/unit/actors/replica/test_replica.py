@@ -391,14 +391,14 @@ def test_who_has_not_heard_of_a_deletion_does_not_join(trio: Trio) -> None:
 def test_after_everything_was_deleted_pushes_go_on(trio: Trio) -> None:
     led_by_one(trio)
     trio.offset_of(trio.append(1, b"a", b"b"))
-    before = trio.follower(2)._session
-    trio.until(lambda: trio.follower(2)._session > before)  # it has just pulled, as after every second of silence
+    before = trio.follower(2)._hosted.pull_session
+    trio.until(lambda: trio.follower(2)._hosted.pull_session > before)  # it has just pulled, after a silence
     trio.world.run_for(0.01)
-    before = trio.follower(2)._session
+    before = trio.follower(2)._hosted.pull_session
     assert trio.answer(trio.ask(1, DeleteRecords(-1, 5_000))).message == RecordsDeleted(2)
     assert trio.offset_of(trio.append(1, b"c")) == 2
     trio.have(3)
-    assert trio.follower(2)._session == before
+    assert trio.follower(2)._hosted.pull_session == before
     assert trio.values(2) == [b"c"]
 
 
@@ -655,7 +655,7 @@ def test_a_replica_that_cannot_close_its_log_cleanly_ends_all_the_same(trio: Tri
     member = trio.members[1]
     assert member.replica is not None
     member.machine.fail_disk("sync", seconds=1.0)
-    member.replica.stop("the test says so", delete=True)
+    member.replica.stop("the test says so")
     trio.until(lambda: member.ending is not None)
     assert member.ending is not None
-    assert member.ending.delete
+    assert member.ending.reason == "the test says so"

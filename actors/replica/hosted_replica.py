@@ -1,0 +1,211 @@
+"""One replica in its host: opens its log, says hello to its broker, and does what the broker passes on.
+
+    OPENING   recovery of the log                        ends: damage and refusals are told to the broker
+    SERVING   with a broker, or looking for one again    it is stopped · the log fails · a later incarnation: over
+    OVER      the log is closed, its lock is free
+
+What must stay true:
+- The broker hears of this replica before anybody else relies on it.
+- It is over only after its log is closed, or has gone offline; nothing of it works on the files from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from raylog.actors.housekeeping.calls import HousekeeperCalls
+from raylog.actors.kernel.background import Timers
+from raylog.actors.kernel.environment import Environment
+from raylog.actors.kernel.metrics import (
+    HIGH_WATERMARK,
+    IS_LEADER,
+    LOG_END_OFFSET,
+    LOG_SIZE_BYTES,
+    LOG_START_OFFSET,
+    Reading,
+)
+from raylog.actors.kernel.stream_interface import Answer, Handler
+from raylog.actors.protocol.control_messages import Assign, ProposeIsr, ReplicaMarks, StandDown
+from raylog.actors.protocol.host_messages import ReplicaFailed, ReplicaHello
+from raylog.actors.protocol.replica_spec import ReplicaSpec
+from raylog.actors.protocol.replication_messages import SuspectBatch
+from raylog.actors.replica.broker_line import BrokerLine
+from raylog.actors.replica.damage_care import DamageCare
+from raylog.actors.replica.hosted_log import HostedLog, PartitionName, ReplicaCalls
+from raylog.actors.replica.leader_streams import LeaderStreams
+from raylog.actors.replica.parked_appends import TransactionJoins
+from raylog.actors.replica.replica import Replica
+from raylog.actors.replica.rules.counters import ReplicaCounters
+from raylog.actors.replica.upkeep import LogUpkeep
+from raylog.errors import EligibleLeadersNotAvailable, LogDamaged, RaylogError, StreamError
+from raylog.storage.directory.partition_directory import PartitionIdentity
+from raylog.storage.log.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The reason why a replica is over."""
+
+    reason: str
+
+
+class HostedReplica:
+    """`run` returns when the replica is over; whoever runs it sets `over` then."""
+
+    def __init__(
+        self,
+        env: Environment,
+        spec: ReplicaSpec,
+        timers: Timers,
+        clock: Callable[[], float],
+        line: BrokerLine,
+        joins: TransactionJoins,
+        streams: LeaderStreams,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.spec = spec
+        self.over: asyncio.Future[None] = loop.create_future()
+        self._env = env
+        self._timers = timers
+        self._line = line
+        self._joins = joins
+        self._streams = streams
+        self._counters = ReplicaCounters(clock)
+        self._stopped: asyncio.Future[Ending] = loop.create_future()
+        self._hosted: HostedLog | None = None
+        self._replica: Replica | None = None
+
+    async def run(self, is_open: Callable[[], None]) -> Ending:
+        """Live as this replica until it is over. `is_open` is called once it can be asked."""
+        try:
+            log = await self._env.off_loop(self._open)
+        except RaylogError as error:
+            self._tell_failure(error)
+            return Ending(str(error))
+        _log.info("%s: opened [%d, %d).", self.spec, log.log_start_offset, log.log_end_offset)
+        name = PartitionName(self.spec.topic, self.spec.topic_id, self.spec.partition)
+        me = (self.spec.broker_id, self.spec.incarnation)
+        calls = ReplicaCalls(self._propose, self._joins.add)
+        hosted = HostedLog(log, name, me, self.spec.node_id, self._env, self._timers, self._counters, calls)
+        self._hosted = hosted
+        self._care = DamageCare(hosted, self._stand_down)
+        hosted.room.stays_full = lambda: self._stays_full(hosted)
+        self._replica = Replica(hosted, self._care, self._streams)
+        hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._line.ask)).run())
+        if not self._stopped.done():
+            is_open()
+        ending = await self._until_over(hosted)
+        self._replica.end()
+        if hosted.failed.done():
+            self._tell_failure(hosted.failed.result())
+        await hosted.close()
+        return ending
+
+    def stop(self, reason: str) -> None:
+        """End cleanly."""
+        if not self._stopped.done():
+            self._stopped.set_result(Ending(reason))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its log is open, and it is not about to end."""
+        hosted = self._hosted
+        return hosted is not None and not (self._stopped.done() or hosted.failed.done())
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest size of a batch; 0 before its log is open."""
+        return 0 if self._hosted is None else self._hosted.log.config.max_message_bytes
+
+    # --- being asked ----------------------------------------------------------------------------------------------
+
+    @property
+    def handle(self) -> Handler:
+        """The handler of what is asked of it, once it is open."""
+        assert self._replica is not None
+        return self._replica.handle
+
+    def assign(self, assigned: Assign) -> None:
+        """Obey the controller. Before its log is open it has not said hello, and nothing is meant for it."""
+        if self._replica is not None:
+            self._replica.assign(assigned)
+
+    def suspect(self, found: SuspectBatch) -> Answer | Awaitable[Answer]:
+        return None if self._replica is None else self._care.suspect(found.offset)
+
+    def hello(self) -> ReplicaHello:
+        assert self._hosted is not None
+        spec, log = self.spec, self._hosted.log
+        # Also where that record has been deleted since: by (epoch, end) the longest log is found (rule 7).
+        last_epoch = log.epochs.span_at(log.log_end_offset - 1)[0]
+        return ReplicaHello(
+            spec.topic_id, spec.partition, spec.incarnation, last_epoch, log.log_end_offset, log.unproven
+        )
+
+    def marks(self) -> ReplicaMarks:
+        assert self._replica is not None
+        return self._replica.marks()
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield its metrics; none before its log is open, or after that has gone offline."""
+        hosted = self._hosted
+        if hosted is None or hosted.log.offline_because is not None:
+            return
+        log, tags = hosted.log, (self.spec.topic, str(self.spec.partition))
+        yield from self._counters.readings(tags)
+        yield Reading(LOG_SIZE_BYTES, tags, log.size_bytes)
+        yield Reading(LOG_START_OFFSET, tags, log.log_start_offset)
+        yield Reading(LOG_END_OFFSET, tags, log.log_end_offset)
+        yield Reading(HIGH_WATERMARK, tags, log.high_watermark)
+        yield Reading(IS_LEADER, tags, hosted.is_leading)
+
+    def _open(self) -> PartitionLog:
+        spec = self.spec
+        identity = PartitionIdentity(spec.cluster_id, spec.topic, spec.topic_id.hex(), spec.partition)
+        return PartitionLog.open(
+            spec.directory, identity, dict(spec.settings), now_ms=self._env.wall_ms(), disk=self._env.disk
+        )
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def _stays_full(self, hosted: HostedLog) -> None:
+        if hosted.is_leading:
+            _log.warning("%s: its disk stays full, so another one is to lead.", self.spec)
+            hosted.start(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        try:
+            await self._stand_down(False, "its disk stays full")
+        except (EligibleLeadersNotAvailable, StreamError) as error:
+            _log.warning("%s: it leads on with a full disk: %s", self.spec, error)
+
+    async def _stand_down(self, is_damaged: bool, reason: str) -> None:
+        spec = self.spec
+        asked = StandDown(spec.topic_id, spec.partition, spec.broker_id, spec.incarnation, is_damaged, reason)
+        await self._line.ask(asked)
+
+    async def _propose(self, proposal: ProposeIsr) -> None:
+        """Carry a proposal to the broker. The leader tries again, also where there is none just now."""
+        await self._line.ask(proposal)
+
+    def _tell_failure(self, error: RaylogError) -> None:
+        spec = self.spec
+        _log.error("%s: it ends: %s", spec, error)
+        failure = ReplicaFailed(
+            spec.topic_id, spec.partition, spec.incarnation,
+            type(error).__name__, str(error), isinstance(error, LogDamaged),
+        )  # fmt: skip
+        self._line.tell_failure(failure)
+
+    async def _until_over(self, hosted: HostedLog) -> Ending:
+        either: list[asyncio.Future[Any]] = [self._stopped, hosted.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._stopped.done():
+            return self._stopped.result()
+        return Ending(str(hosted.failed.result()))
