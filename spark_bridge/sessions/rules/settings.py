@@ -32,6 +32,8 @@ JAVA_OPTIONS: Final = " ".join(
         "-Djdk.reflect.useDirectMethodHandle=false",
     ]
 )
+# The master asks for executors, and then waits: its second compiler would take a core at the start for nothing.
+_MASTER_OPTIONS: Final = f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DRIVER: Final = "spark.driver.extraJavaOptions"
 _EXECUTOR: Final = "spark.executor.extraJavaOptions"
 _MASTER: Final = "spark.ray.raydp_app_master.extraJavaOptions"
@@ -66,7 +68,7 @@ def spark_settings(
     for name, options in (
         (_DRIVER, f"{JAVA_OPTIONS} -Dray.logging.dir={ray_logs}"),
         (_EXECUTOR, JAVA_OPTIONS),
-        (_MASTER, JAVA_OPTIONS),
+        (_MASTER, _MASTER_OPTIONS),
     ):
         settings[name] = f"{options} {settings.get(name, '')}".rstrip()
     return settings

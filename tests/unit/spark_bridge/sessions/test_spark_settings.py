@@ -20,6 +20,11 @@ def test_java_is_opened_everywhere_and_logs_where_ray_does() -> None:
     assert settings[PLACES[0]].endswith("-Dray.logging.dir=/ray/logs")
 
 
+def test_the_master_alone_does_without_a_second_compiler() -> None:
+    settings = spark_settings(2, "", {})
+    assert ["-XX:TieredStopAtLevel=1" in settings[place] for place in PLACES] == [False, False, True]
+
+
 def test_the_master_is_kept_where_a_java_is() -> None:
     name = "spark.ray.raydp_spark_master.actor.resource."
     assert not any(key.startswith(f"{name}node:") for key in spark_settings(2, "", {}))
