@@ -43,7 +43,7 @@ def started(ray_folder: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """Those that run in the session of this Ray."""
+    """Return the processes that run in the session of this Ray."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

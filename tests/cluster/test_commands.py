@@ -1,4 +1,4 @@
-"""What commands print, as a person types them: each is a process of its own, on a cluster that goes on by itself."""
+"""Commands as a person types them, and what they print: each is a process, on a cluster that goes on by itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def own_ray_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of one broker. Returns the folder of its Ray."""
+    """Start a cluster of one broker. Returns the folder of its Ray."""
     data_dir = tmp_path_factory.mktemp("data")
     with own_ray_folder() as folder:
         told = raylog("start", str(data_dir), "--num-cpus", "2")
@@ -62,7 +62,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def processes_in(folder: Path, title: str = "") -> list[int]:
-    """Those of the Ray in this folder; `title`: which bear this name."""
+    """Return the processes of the Ray in this folder; `title`: only those of this name."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -206,7 +206,7 @@ def test_a_second_name_on_a_running_clusters_directory_is_refused_at_once(cluste
 
 
 def _data_dir(pid: int) -> str:
-    """Where it has its lock."""
+    """Return the directory in which a broker has its lock."""
     links = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
     return next(str(Path(each).parent) for each in links if each.endswith(f"/{LOCK_FILE}"))
 
@@ -234,7 +234,7 @@ def test_a_start_that_cannot_work_ends_at_once_and_leaves_nothing(tmp_path: Path
 
 
 def test_after_a_start_that_could_not_work_the_next_one_does(tmp_path: Path) -> None:
-    """In one program, also where Ray runs by then."""
+    """Start in one program, also if Ray runs by then."""
     program = f"""
 import fcntl, time, raylog
 from raylog.errors import DirectoryLocked, DirectoryNotMade

@@ -35,7 +35,7 @@ def test_the_demo_loses_nothing_and_says_so(ray_folder: Path) -> None:
 
 
 def processes_with(variable: str) -> list[str]:
-    """What still runs of all that was started in this environment."""
+    """Return what still runs of all that was started in this environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

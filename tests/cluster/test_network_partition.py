@@ -72,7 +72,7 @@ def cluster(ray_folder: Path, hosts: Network, monkeypatch: pytest.MonkeyPatch) -
 
 
 def start_ray(hosts: Network, host: int, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """With folders of its own, as hosts have them."""
+    """Start Ray with folders of its own, as hosts have them."""
     own = folder / f"h{host}"
     own.mkdir()
     variables = {"TMPDIR": str(own), "RAYLOG_DATA_DIR": str(own / "data")}
@@ -112,7 +112,7 @@ def is_whole(cluster: raylog.Cluster) -> bool:
 
 
 def is_at_rest(cluster: raylog.Cluster) -> bool:
-    """Everybody has everything, and knows that everybody has."""
+    """Tell whether every replica has everything, and knows that all have."""
     marks = {(each.high_watermark, each.log_end_offset) for each in cluster.describe_replicas(_TOPIC)}
     return is_whole(cluster) and len(marks) == 1 and len(set(marks.pop())) == 1
 

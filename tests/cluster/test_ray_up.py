@@ -84,7 +84,7 @@ def for_these(hosts: SshHosts) -> dict[str, Any]:
 
 
 def ray_up(hosts: SshHosts) -> None:
-    """From a laptop with a home of its own, on which somebody has drawn a token."""
+    """Run `ray up` on a laptop with a home of its own, in which there is a token."""
     home = hosts.home(1)
     (home / ".ray").mkdir(parents=True)
     (home / ".ray" / "auth_token").write_text("ab" * 32)
@@ -94,7 +94,7 @@ def ray_up(hosts: SshHosts) -> None:
 
 
 def form(hosts: SshHosts) -> None:
-    """By the command in the file's first lines; only the data disk is another."""
+    """Form the cluster by the command in the file's first lines; only the data disk is another."""
     (told,) = re.findall(r"^# +ray exec cluster\.yaml '(raylog start .*)'$", (_ROOT / "cluster.yaml").read_text(), re.M)
     assert f"--nodes {_BROKERS} " in told
     command = told.replace("/mnt/raylog", "$RAYLOG_DATA_DIR")
@@ -113,7 +113,7 @@ def on_laptop(hosts: SshHosts, *arguments: str) -> None:
 
 
 def logs(hosts: SshHosts) -> str:
-    """What the laptop and the head have to say."""
+    """Return the logs of the laptop and the head."""
     head = hosts.home(hosts.numbers[0])
     files = [hosts.home(1) / "ray-up.log", *head.glob("tmp/ray/session_2*/logs/monitor.*")]
     return "".join(f"--- {file}\n{file.read_text()[-6000:]}\n" for file in files)

@@ -41,7 +41,7 @@ def pid_of_replica(cluster: raylog.Cluster, broker: int) -> int:
 
 @contextmanager
 def broker_away(cluster: raylog.Cluster, data: Path, broker: int) -> Iterator[None]:
-    """Its processes are killed, and its directory is held so that no other one can have it."""
+    """Kill a broker's processes, and hold its directory so that no other one can have it."""
     directory = data / f"broker-{broker}"
     replica = pid_of_replica(cluster, broker)
     os.kill(int((directory / ".lock").read_text().split()[1]), signal.SIGKILL)
@@ -71,7 +71,7 @@ def damage(cluster: raylog.Cluster, data: Path, broker: int) -> None:
 
 
 def logs_of(data: Path, broker: int) -> dict[str, bytes]:
-    """Its segments, by name."""
+    """Return the bytes of its segments, by name."""
     files = (data / f"broker-{broker}" / f"{_TOPIC}-0").glob("*.log")
     return {file.name: file.read_bytes() for file in files}
 

@@ -27,7 +27,7 @@ def sockets_of(cluster_id: str) -> list[str]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """By somebody else."""
+    """Hold the lock, as another process would."""
     fd = os.open(directory / ".lock", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:

@@ -27,7 +27,7 @@ def held(data_dir: Path) -> list[ClusterSecrets | None]:
 
 
 def values_of(cluster: raylog.Cluster, count: int) -> list[Any]:
-    """What a consumer finds, once it is so much."""
+    """Return what a consumer finds, once it is so much."""
     values: list[Any] = []
     with raylog.Consumer("clicks", cluster=cluster, auto_offset_reset="earliest") as consumer:
         deadline = time.monotonic() + 60.0
@@ -37,7 +37,7 @@ def values_of(cluster: raylog.Cluster, count: int) -> list[Any]:
 
 
 def create_once(cluster: raylog.Cluster, topic: str) -> None:
-    """Whatever becomes of the controller meanwhile."""
+    """Create a topic, whatever becomes of the controller meanwhile."""
     for _ in range(5):
         try:
             cluster.create_topic(topic, timeout=60.0)

@@ -141,7 +141,7 @@ def test_a_start_that_may_not_form_a_cluster_says_so_and_leaves_nothing(tmp_path
 
 
 def pid_of_broker(directory: Path) -> int:
-    """Who holds its lock."""
+    """Return the process that holds the broker's lock."""
     holder = holder_of(str(directory))
     assert holder is not None
     return holder.pid

@@ -1,4 +1,4 @@
-"""As many faults as CYCLES says, and a table of what each kind has cost. The goals are not asserted:
+"""Faults, as many as CYCLES says, and a table of what each kind has cost. The goals are not asserted:
 
 a writer gets no acknowledgement, after a leader's death, for 0.5 s in the median and 2 s at most; after a stopped
 leader or a lost node, for 3 s.

@@ -92,7 +92,7 @@ class Producing:
 
 
 class Copies:
-    """What a reader of committed records has seen."""
+    """The copies that a reader of committed records has seen."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.seen: Counter[bytes | None] = Counter()

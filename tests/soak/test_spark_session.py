@@ -1,4 +1,4 @@
-"""What a start of Spark says when Ray has no room for it, after waiting for some."""
+"""A start of Spark when Ray has no room for it: what it says after waiting for some."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def javas_of_executors(batches):  # type: ignore[no-untyped-def]
-    """In a Python worker, which is forked from a daemon, which the executor's Java has started: the homes of Javas."""
+    """Return the homes of executors' Javas, from Python workers, whose daemon the executor's Java has started."""
     import pyarrow as pa
 
     for _ in batches:

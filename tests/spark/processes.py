@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def executor_pids(spark: SparkSession) -> list[int]:
-    """Those that have run a task of these."""
+    """Return the executors that have run one of some tasks."""
     context = spark.sparkContext
     return sorted(set(context.parallelize(range(16), 16).map(_java_of_worker).collect()))
 

@@ -36,7 +36,7 @@ def descendants_named(name: str) -> list[int]:
 
 
 def objects_before_the_fork(batches):  # type: ignore[no-untyped-def]
-    """In a Python worker, which is forked from a daemon with all that is imported."""
+    """Return how many objects a Python worker had before its fork from a daemon with all that is imported."""
     import gc
 
     import pyarrow as pa

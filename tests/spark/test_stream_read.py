@@ -26,7 +26,7 @@ FAST = {"processingTime": "100 milliseconds"}
 
 
 class Seen:
-    """What the batches of a query held, and of its run `before`: (topic, partition, offset), by batch."""
+    """Records in the batches of a query, and of its run `before`: (topic, partition, offset), by batch."""
 
     def __init__(self, frame: DataFrame, checkpoint: Path, before: Seen | None = None, **trigger: Any) -> None:
         self.batches: dict[int, list[tuple[str, int, int]]] = dict(before.batches) if before is not None else {}

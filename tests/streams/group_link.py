@@ -30,7 +30,7 @@ class _Log:
         self.records: list[EncodedRecord] = []
 
     async def claim(self, coordinator_epoch: int) -> None:
-        """There is only one."""
+        """Claim nothing: there is only one coordinator."""
 
     async def replay(self) -> AsyncIterator[tuple[bytes | None, bytes | None, int]]:
         for offset, (key, value) in enumerate(list(self.records)):

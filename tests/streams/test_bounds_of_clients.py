@@ -1,4 +1,4 @@
-"""What a client's stream takes, over real sockets (rule 34): less of each than a stream between processes does."""
+"""Bounds of a client's stream, over real sockets (rule 34): less of each than a stream between processes has."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Cluster:
         return FakeLink(env, Random(1))
 
     def do(self, action: Callable[[], Any]) -> Any:
-        """On the loop."""
+        """Do this on the loop."""
 
         async def run() -> Any:
             return action()

@@ -1,4 +1,4 @@
-"""From the loop to the thread that polls: nothing is lost, whatever interrupts that thread."""
+"""The way from the loop to the thread that polls: nothing is lost, whatever interrupts that thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raylog.api.consumer.rules.fetched import Item, Resized
 
 
 class Source:
-    """In place of a fetcher: takes of two items, as many as there are."""
+    """A source in place of a fetcher: takes of two items, as many as there are."""
 
     def __init__(self, takes: int) -> None:
         self.left = takes

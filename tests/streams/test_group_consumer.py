@@ -58,7 +58,7 @@ class Cluster:
         return GroupLink(RealEnvironment(Place("tests", ClusterSecrets.draw(), "127.0.0.1"), None), Random(1))
 
     def do(self, action: Callable[[], Any]) -> Any:
-        """On the loop."""
+        """Do this on the loop."""
 
         async def run() -> Any:
             return action()
@@ -66,7 +66,7 @@ class Cluster:
         return self.runtime.run(run(), 5.0)
 
     def fill(self, count: int) -> None:
-        """So many records into each partition."""
+        """Put so many records into each partition."""
         for log in self.logs:
             self.do(partial(log.append, *(b"%d" % each for each in range(log.end, log.end + count))))
 
@@ -83,7 +83,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     made = Cluster()
 
     async def release(self: ClientRuntime, link: object) -> None:
-        """There is one for all."""
+        """Release nothing: there is one link for all."""
 
     monkeypatch.setattr(consumer_core, "open_link", lambda *_: made.link)
     monkeypatch.setattr(ClientRuntime, "release_link", release)
@@ -106,7 +106,7 @@ class Listener:
 
 
 def poll_until(condition: Callable[[], bool], *consumers: Consumer, seconds: float = 15.0) -> list[Read]:
-    """What they were handed meanwhile: topic, partition, offset."""
+    """Poll, and return what the consumers were handed meanwhile: topic, partition, offset."""
     found: list[Read] = []
     deadline = time.monotonic() + seconds
     while not condition():
@@ -189,7 +189,7 @@ def _code(page: Path) -> list[str]:
 
 
 class KafkaStyle:
-    """In the form of kafka-python's abstract class, whose parameters have other names."""
+    """A listener in the form of kafka-python's abstract class, whose parameters have other names."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
@@ -427,7 +427,7 @@ def test_a_block_that_ends_by_an_error_does_not_commit_what_it_was_at(cluster: C
 
 
 def test_iterating_hands_over_and_commits_too(cluster: Cluster) -> None:
-    """Also in the midst of a long list of records, which does not end before."""
+    """Check it in the midst of a long list of records too, which does not end before."""
     cluster.fill(2000)
     one = cluster.consumer("t", auto_commit_interval_ms=100)
     records = iter(one)
@@ -487,7 +487,7 @@ def test_a_coordinator_that_is_replaced_costs_nobody_anything(cluster: Cluster) 
 
 
 def test_a_member_that_is_not_wanted_hears_it_with_the_next_poll(cluster: Cluster) -> None:
-    """And the group goes on."""
+    """Check that the group goes on after it."""
     two = cluster.consumer("t")
     poll_until(lambda: len(two.assignment()) == 4, two)
     one = cluster.consumer("t", group_remote_assignor="nobody.knows")
@@ -559,7 +559,7 @@ def test_coroutines_are_members_too(cluster: Cluster) -> None:
 
 
 def test_a_coordinator_that_does_not_get_to_answer_costs_no_session(cluster: Cluster) -> None:
-    """Its log stands still for longer than a session. Each heartbeat counts as it comes, so one has to follow."""
+    """Stop the log for longer than a session. Each heartbeat counts as it comes, so one has to follow."""
     listener = Listener()
     one = cluster.consumer(session_timeout_ms=1500, heartbeat_interval_ms=500)
     one.subscribe(["t"], listener=listener)

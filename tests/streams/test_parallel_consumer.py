@@ -43,7 +43,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     made = Cluster()
 
     async def release(self: ClientRuntime, link: object) -> None:
-        """There is one for all."""
+        """Release nothing: there is one link for all."""
 
     monkeypatch.setattr(consumer_core, "open_link", lambda *_: made.link)
     monkeypatch.setattr(ClientRuntime, "release_link", release)
@@ -253,7 +253,7 @@ def test_it_may_be_skipped(cluster: Cluster) -> None:
 
 
 class FakeLetters:
-    """In place of `DeadLetters`, whose producer needs a cluster."""
+    """A stand-in for `DeadLetters`, whose producer needs a cluster."""
 
     topic = "dead"
     may_succeed_later = staticmethod(DeadLetters.may_succeed_later)
@@ -268,7 +268,7 @@ class FakeLetters:
         self.written.append((record.partition, record.offset, record.value, type(error), attempts))
 
     def close(self, seconds: float) -> None:
-        """There is nothing to close."""
+        """Close nothing: there is nothing to close."""
 
 
 def test_a_dead_letter_has_the_bytes_that_nobody_could_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_a_function_that_returns_a_coroutine_is_found_out(cluster: Cluster) -> N
     class Later:
         def __call__(self, record: ConsumerRecord) -> Any:
             async def later() -> None:
-                """Nobody awaits it."""
+                """Do it later; nobody awaits it."""
 
             return later()
 

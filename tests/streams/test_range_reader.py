@@ -1,4 +1,4 @@
-"""What a Spark task reads of a range: on the real client loop, with a make-believe cluster behind it."""
+"""Reads of a range by a Spark task: on the real client loop, with a make-believe cluster behind it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World:
         return self.runtime.run(run(), 5.0)
 
     def log(self, *sizes: int) -> ModelLog:
-        """Of the topic t, with batches of these sizes."""
+        """Return a log of the topic t, with batches of these sizes."""
         (log,) = self.do(lambda: self.link.add_topic("t", 1))
         for size in sizes:
             self.append(log, [b"%d" % number for number in range(log.end, log.end + size)])

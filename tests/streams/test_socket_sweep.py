@@ -31,7 +31,7 @@ def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def let_go(directory: str) -> None:
-    """As the end of a process does."""
+    """Let go of a socket as the end of a process does."""
     os.close(_held.pop(directory))
 
 

@@ -129,7 +129,7 @@ async def raw(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamW
 
 
 async def is_cut(reader: asyncio.StreamReader) -> bytes:
-    """What the server says before it ends the connection."""
+    """Return what the server says before it ends the connection."""
     said = b""
     try:
         while piece := await reader.read(4096):
@@ -438,7 +438,7 @@ def test_a_silent_or_stalled_stranger_is_dropped_in_time(run: Run, place: Place)
 
 
 def test_of_too_many_strangers_the_first_makes_room(run: Run, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits without a word locks nobody out: it is asked to come again, and holds no file of ours."""
+    """A stranger that waits without a word locks nobody out: it is asked to come again, and holds no file of ours."""
     monkeypatch.setattr(stream_door, "MAX_WAITING", 2)
 
     async def test() -> None:

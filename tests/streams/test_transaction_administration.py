@@ -50,7 +50,7 @@ def administer(
 
 
 class Leaders:
-    """What is open in each partition, and the markers that were written. `before` is called with each question."""
+    """Open transactions by partition, and the markers that were written. `before` is called with each question."""
 
     def __init__(self, link: Any) -> None:
         self.open: dict[TopicPartition, list[tuple[int, int, int, int, int]]] = {}
@@ -200,7 +200,7 @@ def test_a_partition_without_a_leader_does_not_hide_what_hangs_in_others(cluster
 
 
 def stage(cluster: Cluster, producer_id: int, epoch: int, group: str) -> None:
-    """As a program that asks no transaction coordinator first, or whose coordinator has forgotten it."""
+    """Stage offsets as a program that asks no transaction coordinator first, or whose coordinator has forgotten it."""
     topic_id = cluster.link.topic("t").topic_id  # type: ignore[union-attr]
     message = StageOffsets(group, "", -1, producer_id, epoch, 1, ((topic_id, 0, 5, -1, ""),))
 

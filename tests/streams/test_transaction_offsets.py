@@ -118,7 +118,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def lose_place(consumer: Consumer) -> None:
-    """By not polling for too long."""
+    """Lose the place in the group by not polling for too long."""
     until(lambda: not consumer.group_metadata().member_id)
 
 

@@ -29,7 +29,7 @@ def topic(cluster: raylog.Cluster) -> Iterator[str]:
 
 
 def _read(cluster: raylog.Cluster, topic: str, group: str, assignor: str, count: int) -> int:
-    """How many records a new member reads; it ends when it has `count`."""
+    """Return how many records a new member reads; it ends when it has `count`."""
     found = 0
     with raylog.Consumer(
         cluster=cluster, group_id=group, auto_offset_reset="earliest", group_remote_assignor=assignor,
@@ -43,7 +43,7 @@ def _read(cluster: raylog.Cluster, topic: str, group: str, assignor: str, count:
 
 
 def _problem(cluster: raylog.Cluster, topic: str, group: str, assignor: str) -> str:
-    """Why a group that has a member has no assignment."""
+    """Return why a group that has a member has no assignment."""
     with raylog.Consumer(cluster=cluster, group_id=group, group_remote_assignor=assignor) as consumer:
         consumer.subscribe([topic])
         deadline = time.monotonic() + 40.0

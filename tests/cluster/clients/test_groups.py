@@ -167,7 +167,7 @@ def committed_all(reader: raylog.Consumer, partitions: list[raylog.TopicPartitio
 
 
 def assert_only_the_dead_lost_without_a_word(consumers: _Consumers) -> None:
-    """Those that live have kept what they did not give up: no second assignment of what they had."""
+    """Check that the living kept what they did not give up: no second assignment of what they had."""
     for number in range(1, len(consumers.processes)):
         held: set[object] = set()
         for what, partitions in _moves(consumers, number):

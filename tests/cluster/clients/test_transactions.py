@@ -34,7 +34,7 @@ def read(cluster: Cluster, isolation: _Isolation, count: int, topic: str = _TOPI
 
 
 def write(producer: raylog.Producer, name: str) -> list[bytes]:
-    """Into all partitions, in the open transaction."""
+    """Write into all partitions, in the open transaction."""
     values = [f"{name} {partition}".encode() for partition in range(3)]
     for partition, value in enumerate(values):
         producer.send(_TOPIC, value, partition=partition)

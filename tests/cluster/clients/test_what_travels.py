@@ -1,4 +1,4 @@
-"""What a task of Ray may be given of raylog: the handle of a cluster, and no client."""
+"""Arguments of Ray's tasks: the handle of a cluster may be one, and a client may not."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class ChaosCluster:
         return replaced
 
     def lose_leaders_node(self, happened: Happened) -> Replaced:
-        """With all its processes; it comes back under another Ray node id, with the same directory."""
+        """Lose a leader's node with all its processes; it comes back as another Ray node with the same directory."""
         broker = self.leader().broker
         before = self._broker(broker)
         name = Path(before.directory).parent.name
@@ -146,7 +146,7 @@ class ChaosCluster:
         return lambda: self._broker(broker).epoch > before.epoch
 
     def _signal_replica(self, replica: ReplicaDescription, number: int, happened: Happened) -> Replaced:
-        """Of a leader, also the leadership is replaced."""
+        """Signal a replica. If it leads, another leader is awaited too."""
         before = self._partition()
         epoch = before.leader_epoch + (before.leader == replica.broker)
         happened()
@@ -203,7 +203,7 @@ def chaos_cluster(folder: Path) -> Iterator[ChaosCluster]:
 
 @dataclass
 class Report:
-    """What the faults have cost."""
+    """The cost of the faults."""
 
     silences: dict[str, list[float]] = field(default_factory=dict)  # seconds without an acknowledgement, by fault
     times_to_whole: dict[str, list[float]] = field(default_factory=dict)

@@ -85,7 +85,7 @@ class ClientLoop:
 
 
 class LeaderWatch:
-    """Who leads the partition, by the newest word of any broker. Made on its loop."""
+    """The partition's leader, by the newest word of any broker. Made on its loop."""
 
     def __init__(self, env: RealEnvironment, brokers: Iterable[Endpoint], topic: str, partition: int) -> None:
         self.env = env
@@ -109,7 +109,7 @@ class LeaderWatch:
             self._asking[str(broker)] = asyncio.ensure_future(self._keep_asking(broker))
 
     async def _keep_asking(self, broker: Endpoint) -> None:
-        """For ever: a broker that has gone may come back under this address, and if not, that costs little."""
+        """Ask for ever: a broker that has gone may come back under this address, and if not, that costs little."""
         while True:
             try:
                 stream = await self.env.dial(broker, "client", refuse_all)
@@ -222,7 +222,7 @@ class Writer:
             await asyncio.sleep(self._pause)
 
     async def _write(self, values: list[bytes]) -> bool:
-        """Until it is acknowledged; False: it was stopped before that."""
+        """Write until it is acknowledged. False: it was stopped before that."""
         while not self.is_stopped:
             try:
                 answer = await self._send(values)
@@ -294,7 +294,7 @@ class Reader:
         return found
 
     async def read_all(self) -> list[tuple[int, bytes]]:
-        """From the beginning to where the end is now, however often that has to be begun."""
+        """Read from the beginning to the present end, however often that has to be begun."""
         found: list[tuple[int, bytes]] = []
         end = -1
         while self.offset < end or end < 0:
@@ -351,7 +351,7 @@ class Clients:
         return self.writers[0]
 
     def acknowledged(self) -> int:
-        """How many batches so far; what has ended a client is raised."""
+        """Return how many batches are acknowledged so far. Raises what has ended a client."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error

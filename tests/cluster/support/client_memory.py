@@ -1,4 +1,4 @@
-"""How much memory the producers and consumers of this process take when they are ahead of the others, or behind."""
+"""Memory of this process's producers and consumers when they are ahead of the others, or behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def running_now_and_then(processes: Sequence[int]) -> Iterator[None]:
 
 
 def write_backlog(cluster: Cluster, topic: str, size: int) -> int:
-    """How many records that are."""
+    """Write a backlog. Return how many records that are."""
     values = [os.urandom(_VALUE)] * _AT_ONCE
     rounds = size // (_VALUE * _AT_ONCE)
     with raylog.Producer(cluster=cluster, acks=1) as producer:

@@ -47,7 +47,7 @@ class Read:
 
 
 def write(access: ClusterAccess, topic: str, partitions: int, name: str, seconds: float) -> Written:
-    """To all partitions in turn, for so long; and then until all of it is acknowledged."""
+    """Write to all partitions in turn for so long, and then wait until all of it is acknowledged."""
     written = Written(name)
     futures = []
     deadline = time.monotonic() + seconds
@@ -70,7 +70,7 @@ def write(access: ClusterAccess, topic: str, partitions: int, name: str, seconds
 
 
 def read(access: ClusterAccess, topic: str, partitions: int, is_over: threading.Event) -> Read:
-    """From the beginning; once it is over, up to the end that there is then."""
+    """Read from the beginning; once it is over, up to the end that there is then."""
     found = Read()
     assigned = [raylog.TopicPartition(topic, number) for number in range(partitions)]
     with raylog.Consumer(cluster=access, auto_offset_reset="earliest") as consumer:

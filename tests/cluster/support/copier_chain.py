@@ -188,7 +188,7 @@ class Chain:
         return f"coordinator of {topic}"
 
     def _kill_leader(self) -> str:
-        """Of one of the topics, or of what coordinators keep; once its replicas are all in sync."""
+        """Kill a leader of one of the topics, or of a coordinator's, once its replicas are all in sync."""
         topic = self._random.choice((*TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
         if not _comes_true(lambda: self._can_lose_one(topic), _WHOLE_SECONDS):
             return "none: a partition is not whole"

@@ -53,7 +53,7 @@ class Program:
         self._errors = errors
 
     def next(self) -> Any:
-        """What it tells next."""
+        """Return what it tells next."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(MARK):
@@ -73,7 +73,7 @@ class Program:
         return told["answer"]
 
     def finish(self) -> None:
-        """Its input ends; then it tells what it has noted."""
+        """End its input, upon which it tells what it has noted."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -159,7 +159,7 @@ class HeadLossCluster:
         until(lambda: answers(f"{address}:{self._redis_port}"))
 
     def _start_ray(self, host: int, variables: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
-        """With folders of its own, as hosts have them."""
+        """Start Ray with folders of its own, as hosts have them."""
         own = self._folder / f"h{host}"
         own.mkdir(exist_ok=True)
         command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1", *arguments]
@@ -186,7 +186,7 @@ def head_loss_cluster(network: Network, folder: Path) -> Iterator[HeadLossCluste
 
 @dataclass(frozen=True)
 class HeadLoss:
-    """What was seen. Seconds where nothing else is said."""
+    """The times that were seen, in seconds where nothing else is said."""
 
     away: float
     store_after: float  # from the start of the head to an answer of its control store
@@ -288,7 +288,7 @@ def _longest(times: list[float], since: float) -> float:
 
 
 def why_not() -> str:
-    """What is missing here; empty: nothing."""
+    """Return what is missing here; empty: nothing."""
     if shutil.which(REDIS_SERVER) is None:
         return f"there is no {REDIS_SERVER} (the package of Debian has that name)"
     if shutil.which("unshare") is None:

@@ -167,14 +167,14 @@ def _look(timeout: float) -> dict[str, Any]:
 
 
 def _group_has_settled(members: int) -> bool:
-    """So many members, each with its share, as the coordinator has it."""
+    """Tell whether the coordinator has so many members, each with its share."""
     found = raylog.connect().describe_group(_GROUP).members
     has_share = all(each.assignment == each.target and each.assignment for each in found)
     return len(found) == members and has_share
 
 
 def _leader() -> dict[str, int]:
-    """Of partition 0."""
+    """Return the leader of partition 0."""
     cluster = raylog.connect()
     described = cluster.describe_topic(TOPIC).partitions[0]
     pids = {each.broker: each.pid for each in cluster.describe_replicas(TOPIC) if each.partition == 0}

@@ -44,13 +44,13 @@ class Network:
         return "" if host == 1 else f"{self._tag}h{host}"
 
     def command(self, host: int, *words: str) -> list[str]:
-        """To run this on that host."""
+        """Return the command that runs this on that host."""
         return list(words) if host == 1 else ["ip", "netns", "exec", self.namespace(host), *words]
 
     # --- cutting --------------------------------------------------------------------------------------------------
 
     def cut(self, host: int) -> None:
-        """It neither hears nor is heard."""
+        """Cut a host off: it neither hears nor is heard."""
         _ip("-n", self._switch, "link", "set", self._port(host), "down")
 
     def mute(self, host: int) -> None:
@@ -77,7 +77,7 @@ class Network:
         _ip(*self._in(host), "neigh", "replace", *neighbour)
 
     def _lead_again(self, host: int, to: int) -> None:
-        """By the address that its card really has."""
+        """Lead frames to the address that the card really has again."""
         neighbour = (self.address(to), "lladdr", self._card_address(to), "dev", self._card(host), "nud", "reachable")
         _ip(*self._in(host), "neigh", "replace", *neighbour)
 

@@ -72,7 +72,7 @@ class SshHosts:
         return self.folder / f"h{host}"
 
     def asked_of(self, host: int, command: str) -> list[str]:
-        """How `sudo` or `pip` was called there."""
+        """Return how `sudo` or `pip` was called there."""
         written = self.home(host) / f"{command}.calls"
         return written.read_text().splitlines() if written.exists() else []
 
@@ -108,7 +108,7 @@ class SshHosts:
             self.kill(host)
 
     def ssh(self, host: int, command: str) -> list[str]:
-        """To run this there, as `ray up` does."""
+        """Return the command that runs this there, as `ray up` does."""
         quiet = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")
         options = [word for option in quiet for word in ("-o", option)]
         return ["ssh", "-i", str(self.key), *options, f"root@{self.address(host)}", f"source ~/.bashrc; {command}"]

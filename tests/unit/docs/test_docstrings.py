@@ -29,7 +29,11 @@ HELD: Final = (
     "raylog/",
     "spark_bridge/",
     "storage/",
+    "tests/cluster/",
     "tests/simulator/",
+    "tests/soak/",
+    "tests/spark/",
+    "tests/streams/",
 )
 
 _PRONOUNS: Final = (
