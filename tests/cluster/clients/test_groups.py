@@ -36,7 +36,7 @@ class Listener:
         say("revoked", sorted(each.partition for each in partitions))
 
 with raylog.Consumer(
-    cluster=pickle.loads(base64.b64decode({access!r})), group_id="crew", auto_offset_reset="earliest",
+    cluster=pickle.loads(base64.b64decode({access!r})), group_id="readers", auto_offset_reset="earliest",
     session_timeout_ms=3000, heartbeat_interval_ms=1000, auto_commit_interval_ms=200,
 ) as consumer:
     consumer.subscribe(["work"], listener=Listener())
@@ -110,15 +110,15 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
     kill_coordinators(OFFSETS_TOPIC)
     consumers.send(120)
     until(consumers.has_all)
-    with raylog.Consumer(cluster=cluster, group_id="crew") as reader:
+    with raylog.Consumer(cluster=cluster, group_id="readers") as reader:
         partitions = [raylog.TopicPartition("work", number) for number in range(_PARTITIONS)]
         until(committed_all(reader, partitions, consumers.sent))
-    told = cluster.describe_group("crew")
+    told = cluster.describe_group("readers")
     assert (told.lag, len(told.partitions), len(told.members)) == (0, _PARTITIONS, 3)
-    assert "crew" in [each.group_id for each in cluster.list_groups()]
-    assert len(cluster.reset_group_offsets("crew", "earliest", dry_run=True)) == _PARTITIONS
+    assert "readers" in [each.group_id for each in cluster.list_groups()]
+    assert len(cluster.reset_group_offsets("readers", "earliest", dry_run=True)) == _PARTITIONS
     with pytest.raises(GroupNotEmpty):
-        cluster.reset_group_offsets("crew", "earliest")
+        cluster.reset_group_offsets("readers", "earliest")
     assert_only_the_dead_lost_without_a_word(consumers)
 
 

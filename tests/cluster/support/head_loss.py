@@ -273,7 +273,7 @@ def _check(written: dict[str, Any], read: list[dict[str, Any]], moments: tuple[f
     killed, started, ended = moments
     errors = [error for each in (written, *read) for error in each["errors"]]
     assert not errors, errors
-    moved = [(at - killed, *event) for each in read for at, *event in each["turnover"] if killed < at < ended]
+    moved = [(at - killed, *event) for each in read for at, *event in each["moves"] if killed < at < ended]
     assert not moved, moved
     assert sorted(int(value) for each in read for value in each["values"]) == list(range(len(written["values"])))
     quarters = [killed + (started - killed) * quarter / 4 for quarter in range(5)]

@@ -79,7 +79,7 @@ def write(host: str) -> None:
     tell({"values": acknowledged, "times": times, "errors": errors})
 
 
-class Turnover:
+class Moves:
     """A listener that notes what a member of a group is told of its partitions."""
 
     def __init__(self) -> None:
@@ -102,14 +102,14 @@ def read(host: str) -> None:
     """Reads as a member of the group, and commits after each poll; in the end until nothing more comes."""
     join(host)
     over = input_ended()
-    turnover = Turnover()
+    moves = Moves()
     values: list[str] = []
     committed: list[float] = []
     errors: list[str] = []
     consumer = raylog.Consumer(
         group_id=_GROUP, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=_SESSION_MS
     )
-    consumer.subscribe([TOPIC], listener=turnover)
+    consumer.subscribe([TOPIC], listener=moves)
     last = time.monotonic()
     while not over.is_set() or time.monotonic() - last < _AT_END_SECONDS:
         try:
@@ -123,7 +123,7 @@ def read(host: str) -> None:
             errors.append(repr(error))
         if len(committed) == 1 and polled:
             tell("reads")
-    tell({"values": values, "times": committed, "errors": errors, "turnover": turnover.events})
+    tell({"values": values, "times": committed, "errors": errors, "moves": moves.events})
     consumer.close()
 
 
