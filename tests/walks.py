@@ -66,6 +66,7 @@ _MAKERS: Final[dict[str, MakeCore]] = {
     OFFSETS_TOPIC: group_core.make,
 }
 _SEED: Final = 1
+_NO_REQUEST: Final = 0
 _LIMIT_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 3.0
 _STEP_SECONDS: Final = 0.002
@@ -104,25 +105,30 @@ def _caller(frame: FrameType) -> FrameType | None:
 
 
 class Marks:
-    """Whether what runs now belongs to the request. What it schedules does too."""
+    """The request that runs now, by its number. What a request schedules belongs to it.
+
+    A request has an end, and what it has woken may have none: a heartbeat goes on for ever. So each request has a
+    number of its own, and what an earlier one has left running is not counted.
+    """
 
     def __init__(self) -> None:
-        self._is_set = False
-        self._frames: set[SimFrame] = set()
+        self._mark = _NO_REQUEST
+        self._counted = _NO_REQUEST  # the request that is measured
+        self._frames: dict[SimFrame, int] = {}
         self.walk = Walk()
 
     @contextmanager
-    def set(self, is_set: bool = True) -> Iterator[None]:
-        """What runs within, and what that schedules, belongs to the request, or does not."""
-        before, self._is_set = self._is_set, is_set
+    def set(self, mark: int) -> Iterator[None]:
+        """Let what runs within, and what that schedules, belong to this request, or to none."""
+        before, self._mark = self._mark, mark
         try:
             yield
         finally:
-            self._is_set = before
+            self._mark = before
 
-    def run(self, is_set: bool, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Call what was scheduled, as it was when it was scheduled."""
-        with self.set(is_set):
+    def run(self, mark: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Call what was scheduled, under the mark under which it was scheduled."""
+        with self.set(mark):
             callback(*args)
 
     @contextmanager
@@ -132,18 +138,18 @@ class Marks:
         put, take = FakeStream._put, FakeStream.take
 
         def new_handle(handle: VirtualHandle, loop: Any, callback: Any, args: Any, context: Any) -> None:
-            make_handle(handle, loop, self.run, (self._is_set, callback, args), context)
+            make_handle(handle, loop, self.run, (self._mark, callback, args), context)
 
         def new_event(event: Event, scheduler: Any, callback: Any, args: Any) -> None:
-            make_event(event, scheduler, self.run, (self._is_set, callback, args))
+            make_event(event, scheduler, self.run, (self._mark, callback, args))
 
         def put_marked(stream: FakeStream, frame: SimFrame) -> None:
-            if self._is_set:
-                self._frames.add(frame)
+            if self._mark != _NO_REQUEST:
+                self._frames[frame] = self._mark
             put(stream, frame)
 
         def take_marked(stream: FakeStream, frame: SimFrame) -> None:
-            with self.set(frame in self._frames):
+            with self.set(self._frames.get(frame, _NO_REQUEST)):
                 take(stream, frame)
 
         with ExitStack() as patches:
@@ -159,17 +165,19 @@ class Marks:
 
     @contextmanager
     def counted(self) -> Iterator[Walk]:
-        """Count what is called under the mark."""
+        """Count what the request within calls, and what it schedules."""
         self.walk = Walk()
+        self._counted += 1
         sys.setprofile(self._see)
         try:
-            yield self.walk
+            with self.set(self._counted):
+                yield self.walk
         finally:
             sys.setprofile(None)
             self._frames.clear()
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
-        if self._is_set and event == "call":
+        if self._mark == self._counted and event == "call":
             self.walk.take(frame)
 
 
@@ -204,14 +212,14 @@ class SimulatedRuntime:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Let the world go on until this holds."""
-        with self._marks.set(False):
+        with self._marks.set(_NO_REQUEST):
             if not self._world.run_until_idle_or(condition, _LIMIT_SECONDS):
                 raise TimeoutError("What was begun comes to no end.")
         SERVING_THREADS.clear()  # a producer takes this thread for that of the loop, on which it could not wait
 
     def rest(self, seconds: float) -> None:
         """Let the world go on for so long."""
-        with self._marks.set(False):
+        with self._marks.set(_NO_REQUEST):
             self._world.run_for(seconds)
 
     def check(self, _what: str) -> None:
@@ -344,7 +352,7 @@ def measure() -> dict[str, Walk]:
                 for _ in range(2):  # the first time without being measured
                     before()
                     runtime.rest(_QUIET_SECONDS)
-                    with marks.counted() as found[walk.__name__], marks.set():
+                    with marks.counted() as found[walk.__name__]:
                         walk()
                     after()
 
@@ -368,7 +376,7 @@ async def _measure_wire() -> Walk:
         stream = await connect(server.endpoint, key=key, role="client")
         await stream.request(Ping())
         marks = Marks()
-        with marks.counted() as walk, marks.set():
+        with marks.counted() as walk:
             await stream.request(Ping())
         await stream.close()
         await server.close()
