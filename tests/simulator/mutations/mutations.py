@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import Parameter, signature
+from types import FunctionType
 from typing import Any, Final
 
 from tests.simulator.plan import Plan
@@ -35,6 +37,8 @@ class Patches:
         before = vars(owner).get(name, _MISSING)
         if before is _MISSING:
             raise LookupError(f"{owner} has no {name} of its own: the code has changed, and this mutation must follow.")
+        if not _takes_the_same(before, replacement):
+            raise LookupError(f"{owner}.{name} is called otherwise by now: this mutation must follow the code.")
         setattr(owner, name, replacement)
         self._undo.append(lambda: setattr(owner, name, before))
         return before
@@ -53,6 +57,19 @@ class Patches:
     def undo(self) -> None:
         while self._undo:
             self._undo.pop()()
+
+
+def _takes_the_same(function: object, replacement: object) -> bool:
+    """Whether one function can be called as the other is. Other objects are not compared."""
+    if not (isinstance(function, FunctionType) and isinstance(replacement, FunctionType)):
+        return True
+    counts = []
+    for each in (function, replacement):
+        parameters = signature(each).parameters.values()
+        if any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters):
+            return True
+        counts.append(sum(parameter.kind is Parameter.POSITIONAL_OR_KEYWORD for parameter in parameters))
+    return counts[0] == counts[1]
 
 
 def _anywhere(plan: Plan) -> bool:

@@ -361,9 +361,9 @@ def push_repetition_unchecked(patches: Patches) -> None:
     masked="by rules 3 and 4: whoever leads next is among those that an older leader waits for, and takes no push",
 )
 def push_unchecked(patches: Patches) -> None:
-    def push(self: Replica, request: Any) -> Any:
+    def push(self: Replica, request: Any, message: Any) -> Any:
         if isinstance(self._role, FollowerRole):
-            return self._role._take_push(request, request.message)
+            return self._role._take_push(request, message)
         raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, -1, self._known_epoch)
 
     patches.attribute(Replica, "_push", push)
