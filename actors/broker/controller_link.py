@@ -184,7 +184,7 @@ class ControllerLink:
         await stream.close(timeout=0.0)
 
     async def _register(self, stream: Stream) -> bool:
-        """False: the stream has ended."""
+        """Register with the controller. False: the stream has ended."""
         self._must_register = False
         self.broker_epoch = None
         if self._registered.done():

@@ -35,7 +35,7 @@ class MetadataService:
         self._latest: Metadata | None = None  # of all topics: many ask for it at once after a change
 
     async def answer(self, request: GetMetadata, stream: Stream) -> Response:
-        """MetadataNotReady. StreamNotOpen: nobody waits for it any more."""
+        """Answer a question about the metadata. MetadataNotReady; StreamNotOpen: nobody waits any more."""
         is_known = self._is_ready and request.newer_than < self._fold.version
         if not is_known and request.max_wait_ms > 0 and len(self._waiting) < _MAX_WAITING:
             await self._newer(min(request.max_wait_ms, _MAX_WAIT_MS))

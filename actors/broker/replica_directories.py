@@ -114,7 +114,7 @@ class ReplicaDirectories:
             self._disk.remove_directory(path)
 
     def usage(self) -> tuple[int, int]:
-        """(free, total) bytes of the disk."""
+        """Bytes of the disk: free ones, and all."""
         return self._directory.free_bytes(), self._disk.total_bytes(self._directory.path)
 
     def close(self) -> None:

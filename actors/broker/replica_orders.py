@@ -112,12 +112,12 @@ class ReplicaOrders:
         return tuple(await self._env.off_loop(partial(self._directories.find_aside, order.topic, order.partition)))
 
     async def drop_aside(self, order: DropSetAside) -> None:
-        """SetAsideUnknown, DirectoryLocked."""
+        """Drop a log that was set aside. SetAsideUnknown, DirectoryLocked."""
         await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
         await self._env.off_loop(self._directories.purge)
 
     async def start(self, order: StartReplica) -> None:
-        """ReplicaNotFree where the directory does not become free, StaleIncarnation where a later one has it."""
+        """Start a replica. ReplicaNotFree: its directory is in use. StaleIncarnation: by a later one."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
             newest = self._prepared.get(partition, NO_INCARNATION)
@@ -152,7 +152,7 @@ class ReplicaOrders:
         )  # fmt: skip
 
     async def remove(self, order: RemoveReplica) -> None:
-        """ReplicaNotFree where the state gives the replica to this broker, or its process does not end."""
+        """Remove a replica. ReplicaNotFree: the state gives it to this broker, or its process does not end."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
             await self._until_unwanted(order)

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class SecretKeeping:
-    """`keep` writes a set to the broker's directory; `beside` are the streams to its replicas and housekeeper."""
+    """Keeps secrets. `keep` writes a set to the broker's directory; `beside` are the streams to its processes."""
 
     def __init__(
         self, env: Environment, keep: Callable[[ClusterSecrets], None], beside: Callable[[], Iterable[Stream]]
@@ -34,7 +34,7 @@ class SecretKeeping:
         self._writing = asyncio.Lock()
 
     async def take(self, message: KeepSecrets) -> None:
-        """Done: a later set is kept, in use and passed on; of an older one nothing is."""
+        """Take a set: a later one is kept, used and passed on; an older one is ignored."""
         found = message.secrets
         async with self._writing:
             if found.version <= self._env.keys.secrets.version:

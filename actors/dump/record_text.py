@@ -24,7 +24,7 @@ _ID_BYTES_SHOWN: Final = 4
 
 
 def describe_transaction_record(key: bytes | None, value: bytes | None) -> str:
-    """FrameInvalid, MessageUnknown where it is none."""
+    """Describe a record of `__transaction_state`. FrameInvalid, MessageUnknown where it is none."""
     if key == CLAIM_KEY:
         return f"claimed under producer epoch {(value or b'?').decode()}"
     subject = _subject(key or b"")
@@ -39,7 +39,7 @@ def describe_transaction_record(key: bytes | None, value: bytes | None) -> str:
 
 
 def describe_metadata_record(_key: bytes | None, value: bytes | None) -> str:
-    """FrameInvalid, MessageUnknown where it is none."""
+    """Describe a record of `__cluster_metadata`. FrameInvalid, MessageUnknown where it is none."""
     record = _message(value or b"")
     if type(record).__module__ not in {module.__name__ for module in _OF_METADATA}:
         raise FrameInvalid(f"A {type(record).__name__} is no record of {METADATA_TOPIC}.")

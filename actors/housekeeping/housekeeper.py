@@ -81,7 +81,7 @@ class _Job:
 
 
 class Housekeeper:
-    """`run` returns when the process is to end."""
+    """The core of a housekeeping process. `run` returns when the process is to end."""
 
     def __init__(self, env: Environment, spec: HousekeeperSpec, pid: int) -> None:
         self._env = env

@@ -64,7 +64,7 @@ class _Replica:
 
 
 class Scrubber:
-    """`tell(topic id, partition, offset)` gets a suspicion to its replica."""
+    """Reads the segments of one broker. `tell(topic id, partition, offset)` gets a suspicion to its replica."""
 
     def __init__(self, env: Environment, directory: str, tell: TellCall) -> None:
         self._env = env

@@ -59,7 +59,7 @@ class Loaded(NamedTuple):
 
 
 class MetadataFiles:
-    """See the top of this file."""
+    """The files of one broker. The top of this file says what each of them holds."""
 
     def __init__(self, disk: Disk, data_directory: str, cluster_id: str) -> None:
         self._disk = disk

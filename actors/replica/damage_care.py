@@ -27,7 +27,6 @@ from raylog.actors.kernel.stream_interface import Answer
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.errors import (
     DiskError,
-    DiskFailed,
     EligibleLeadersNotAvailable,
     InspectionUnderWay,
     LogDamaged,
@@ -66,7 +65,7 @@ class DamageCare:
     # --- being told -----------------------------------------------------------------------------------------------
 
     async def suspect(self, offset: int) -> Answer:
-        """Done: the batch of this offset is sound here.
+        """Inspect the batch of this offset; returns where it is sound here.
 
         OffsetOutOfRange; InspectionUnderWay: ask again later; OnlyCopyDamaged: nobody else could lead.
         """
@@ -128,12 +127,7 @@ class DamageCare:
     async def _inspect(self, spot: Spot) -> bool:
         """Whether damage was found, as the log still is."""
         log, shape = self._log, self._log.shape
-        try:
-            broken = await self._hosted.off_loop(partial(inspect_spot, self._hosted.env.disk, spot))
-        except DiskFailed as error:  # as if the log itself had read it (rule 2)
-            log.go_offline(error)
-            self._hosted.check_offline()
-            raise
+        broken = await self._hosted.beside(partial(inspect_spot, self._hosted.env.disk, spot))
         if broken is None or log.shape != shape or log.offline_because is not None:
             return False
         if broken.place.base_offset < log.log_start_offset:

@@ -145,7 +145,7 @@ class FollowerRole:
             size -= max(1, round(rate * seconds))
 
     async def _pull(self, stream: Stream) -> Response | None:
-        """None: the leader's log begins later than this one ends, and this one goes on from there."""
+        """Pull once. None: the leader's log begins later than this one ends, and this one goes on from there."""
         log, name, (broker_id, incarnation) = self._log, self._hosted.name, self._hosted.me
         last_epoch = epoch_before(log.epochs, log.log_end_offset, log.log_start_offset)
         pull = Pull(

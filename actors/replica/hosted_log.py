@@ -189,12 +189,7 @@ class HostedLog:
     async def _read_beside(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
         piece = self.log.slice(offset, max_bytes, isolation)
         if piece is not None:
-            try:
-                data = await self.off_loop(partial(read_slice, self.env.disk, piece))
-            except DiskFailed as error:  # as if the log itself had read it (rule 2)
-                self.log.go_offline(error)
-                self.check_offline()
-                raise
+            data = await self.beside(partial(read_slice, self.env.disk, piece))
             read = None if data is None else take_slice(self.log, piece, data)
             if read is not None:
                 return read

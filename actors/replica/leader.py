@@ -123,7 +123,7 @@ class AppendWaits:
             raise TooManyBytesInFlight(size, self._bytes, MAX_WAITING_BYTES)
 
     def wait(self, end_offset: int, size: int, answer: Message, timeout_ms: int, began: float) -> LaterAnswer:
-        """`began`: when its turn came, by the clock of the counters."""
+        """Let an append wait. `began`: when its turn came, by the clock of the counters."""
         self._numbers += 1
         self._bytes += size
         now_ms = self._loop.time() * 1000
@@ -177,7 +177,7 @@ class AppendWaits:
 
 
 class LeaderRole:
-    """`deposed(epoch)` is called when a follower knows of a newer leader."""
+    """The leader's part of a replica. `deposed(epoch)` is called when a follower knows of a newer leader."""
 
     def __init__(self, hosted: HostedLog, recorded: RecordedPartition, deposed: Callable[[int], None]) -> None:
         self.epoch = recorded.leader_epoch
@@ -291,7 +291,7 @@ class LeaderRole:
             self._appends.check_room(len(request.payload))
 
     def _check_leading(self) -> None:
-        """NotLeader after the end of this leadership. To be called after each await (rule 28)."""
+        """Raise NotLeader after the end of this leadership. To be called after each await (rule 28)."""
         if self._ended:
             raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
 

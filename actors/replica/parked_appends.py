@@ -79,7 +79,7 @@ class _Unchecked:
 
 
 class PayloadChecks:
-    """`check_leading` raises once this replica does not lead any more."""
+    """Batches to be looked into. `check_leading` raises once this replica does not lead any more."""
 
     def __init__(self, hosted: HostedLog, check_leading: Callable[[], None]) -> None:
         self._hosted = hosted
@@ -106,7 +106,7 @@ class PayloadChecks:
         return self._park(producer, batch, append, partial(_opened, header, batch, unpack_limit(config)))
 
     def _is_fine(self, header: BatchHeader, batch: Bytes) -> bool:
-        """False: the loop is not the place to open it. A record without a key is raised."""
+        """Whether the batch may be appended at once. False: it is too large to open on the loop. NullKey."""
         if not opens_quickly(header, batch):
             return False
         try:
@@ -308,7 +308,7 @@ class TransactionJoins:
         self._link: ClusterLink | None = None
 
     async def add(self, asked: AddPartition) -> None:
-        """Done: the partition is in the transaction. CoordinatorNotReady, StreamError, what the coordinator raises."""
+        """Add a partition to a transaction. CoordinatorNotReady, StreamError, and what the coordinator raises."""
         if self._link is None:
             self._link = ClusterLink(self._env, [self._broker], self._node_id)
         hashed = coordinator_hash(asked.transactional_id)

@@ -65,8 +65,10 @@ class _Following:
 
 
 class FollowerPushes:
-    """`holds(follower, log end, log start)` hears what each follower has, `left(follower)` that its stream has ended,
-    and `deposed(epoch)` that there is a newer leader.
+    """Pushes to the followers of one leader.
+
+    `holds(follower, log end, log start)` hears what each follower has, `left(follower)` that its stream has ended, and
+    `deposed(epoch)` that there is a newer leader.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class FollowerPushes:
         return Response(self._pulled(), read.data)
 
     def _check_leading(self) -> None:
-        """NotLeader after the end of this leadership. To be called after each await (rule 28)."""
+        """Raise NotLeader after the end of this leadership. To be called after each await (rule 28)."""
         if self._ended:
             name = self._hosted.name
             raise NotLeader(name.topic, name.partition, NO_LEADER, self._epoch)

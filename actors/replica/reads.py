@@ -68,7 +68,7 @@ class _WaitingFetch:
 
 
 class FetchWaits:
-    """`try_answer` of a waiting fetch is asked at each wake-up; with True it has to answer with what there is."""
+    """Fetches that wait. `try_answer` is asked at each wake-up; with True it has to answer with what there is."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -198,7 +198,7 @@ class LeaderReads:
         return Response(self._fetched(seen.next_offset, seen.aborted), seen.data)
 
     def _show(self, message: Fetch, there: FileSlice | None) -> Response | None:
-        """None: that is too little for its reader to open a file."""
+        """Answer with a piece of a file. None: there is too little in it for the reader to open a file."""
         aborted: AbortedPairs = ()
         if there is not None and there.length >= _MIN_FILE_BYTES and message.committed:
             committed = committed_slice(self._log, there, self._hosted.env.wall_ms())
@@ -210,7 +210,7 @@ class LeaderReads:
         return Response(self._fetched(there.base_offset, aborted, piece))
 
     def _show_cold(self, message: Fetch, began: float) -> Response | None:
-        """None: its reader cannot open files of this machine, or there is too little in this one to do so."""
+        """Answer with a piece of a sealed segment. None: it is too little, or the reader is on another machine."""
         if not self._reads_files(message):
             return None
         shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))

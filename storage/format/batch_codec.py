@@ -242,7 +242,7 @@ def has_null_key(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_
 
 
 def moments(header: BatchHeader, batch: Bytes, unpack_limit: int) -> Iterator[tuple[int, int]]:
-    """(timestamp, offset) of each record of a checked batch. Keys, values and headers are not looked at."""
+    """Timestamp and offset of each record of a checked batch. Keys, values and headers are not looked at."""
     if header.record_count == 0:
         return iter(())
     payload = unpacked(header, batch, unpack_limit)

@@ -17,7 +17,7 @@ from raylog.storage.format.record_batch import CODEC_MASK, MAGIC_COLUMNS, BatchH
 
 
 def only_records(header: BatchHeader, batch: Bytes, records: DecodedBatch, stays: Sequence[bool]) -> bytearray:
-    """`batch` with only the records that stay; at least one does."""
+    """Make `batch` anew with only the records that stay; at least one does."""
     parts = _columns(header, records, stays) if header.magic == MAGIC_COLUMNS else _kafka(header, batch, stays)
     payload: list[Bytes] = parts if header.codec == 0 else [compress(header.codec, b"".join(parts))]
     newest = header.max_timestamp if header.is_log_append_time else max(select(records.timestamps, stays))

@@ -102,7 +102,7 @@ def install_compaction(log: LogState, report: CompactionReport, now_ms: int) -> 
 
 
 class Installation(Job["Installation | None"]):
-    """`install_compaction` in steps: one segment after the other takes the place of the old ones.
+    """One step of `install_compaction`: one segment after the other takes the place of the old ones.
 
         work: the sync that the next step relies on  →  apply: the next step  →  work  →  apply  →  …
 
@@ -131,7 +131,7 @@ class Installation(Job["Installation | None"]):
             self._sync()
 
     def _take_in(self) -> Installation | None:
-        """CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
+        """Take the next step. CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
         if self._is_settled or self._report.made_for != self._log.shape:
             raise CompactionOutdated(0, self._report.cleaned_to)
         _take_step(self._log, self)

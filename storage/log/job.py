@@ -40,7 +40,7 @@ class Job(ABC, Generic[_R]):
 
     @abstractmethod
     def _take_in(self) -> _R:
-        """`apply`, on a log that is online."""
+        """Take the result in; the log is online."""
 
     def abandon(self) -> None:
         """Take note that `work` failed. Most jobs are planned anew the next time, and need nothing."""

@@ -160,7 +160,7 @@ def delete_old_segments(
 
 
 class Deletion(Job[list[Expired]]):
-    """`delete_old_segments`, with what waits for the disk done before it: where the log will start is written ahead.
+    """Deletes old segments. The log start is written ahead, so that the owner need not wait for the disk.
 
     `decides` is asked for the plan, and again before anything is deleted: the owner may have lost its part meanwhile.
     """
@@ -226,7 +226,7 @@ def remove_deleted_files(log: LogState, now_ms: int) -> int:
 
 
 class FileRemoval(Job[int]):
-    """`remove_deleted_files` as a job: to free the blocks of a large file takes long."""
+    """Removes deleted files. To free the blocks of a large file takes long."""
 
     def __init__(self, log: LogState, now_ms: int) -> None:
         super().__init__(log)

@@ -116,7 +116,7 @@ class PreparedCut:
 
 
 class Truncation(Job[int]):
-    """`truncate_to`, with its slow part done before it."""
+    """Cuts a log as `truncate_to` does, with the slow part done before."""
 
     def __init__(self, log: LogState, offset: int, now_ms: int) -> None:
         super().__init__(log)
@@ -193,7 +193,7 @@ def prepare_cut(log: LogState, cut: Cut, now_ms: int) -> None:
 def carry_out_cut(
     log: LogState, cut: Cut, now_ms: int, producers: ProducerStates | None, replacement: str = ""
 ) -> None:
-    """`producers`: as they will be, where that is known already; `replacement`: see `Segment.truncate`."""
+    """Make the cut. `producers`: as they will be, if that is known; `replacement`: see `Segment.truncate`."""
     for later in reversed([segment for segment in log.segments if segment.base_offset > cut.last.base_offset]):
         log.segments.remove(later)
         _remove(log, later)
@@ -204,7 +204,7 @@ def carry_out_cut(
 
 @all_or_offline
 def _carry_out_restart(log: LogState, written: LogCheckpoint) -> None:
-    """`written`: what is on disk since it was prepared."""
+    """Throw everything away. `written`: the marks that are on disk since that was prepared."""
     assert written.restart is not None
     log.truncations += 1
     for segment in log.segments:

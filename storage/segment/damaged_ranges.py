@@ -73,7 +73,7 @@ def _spot(segment: Segment, start: Place, offset: int, epochs: LeaderEpochs) -> 
 
 
 def inspect_spot(disk: Disk, spot: Spot) -> Broken | None:
-    """None: what is there is sound, or it is another file by now, of which nothing has been said."""
+    """Inspect a spot, on any thread. None: it is sound, or in another file by now, which nobody suspects."""
     try:
         file = disk.open(spot.path)
     except FileNotFoundError:

@@ -86,12 +86,12 @@ class OffsetIndex(SparseIndex):
         self._entries.append(base_offset - self._base, position)
 
     def place(self, offset: int) -> tuple[int, int]:
-        """(base offset, position) of an indexed batch at or before `offset`, or of the segment's first one."""
+        """Find an indexed batch at or before `offset`, or the segment's first: its base offset and position."""
         entry = self._entries.floor(offset - self._base)
         return (self._base + entry.first, entry.second) if entry else (self._base, 0)
 
     def place_before_position(self, position: int) -> tuple[int, int]:
-        """(base offset, position) of the last indexed batch that starts at or before `position`."""
+        """Find the last indexed batch that starts at or before `position`: its base offset and position."""
         entry = self._entries.floor_by_second(position)
         return (self._base + entry.first, entry.second) if entry else (self._base, 0)
 
@@ -267,7 +267,7 @@ def _big_endian(column: array[int]) -> array[int]:
 
 
 class SegmentIndexes:
-    """`offsets` and `times` are None where they are not in memory."""
+    """Indexes of one segment. `offsets` and `times` are None where they are not in memory."""
 
     def __init__(self, base_offset: int, interval: int) -> None:
         self.offsets: OffsetIndex | None = None

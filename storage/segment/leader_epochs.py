@@ -73,7 +73,7 @@ class LeaderEpochs:
         self._replace([*kept, EpochStart(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
-        """(largest epoch ≤ `epoch`, the offset after its last record), as rule 10 has the leader answer.
+        """The largest epoch up to `epoch`, and the offset after its last record, as the leader answers (rule 10).
 
         An epoch older than the whole history ends where the history begins.
         """

@@ -40,7 +40,7 @@ class Scrubbed:
 
 
 def sealed_segments(disk: Disk, directory: str) -> list[tuple[int, int]]:
-    """(first offset, offset after the last) of all segments but the one that grows; none where no replica is."""
+    """First and next offset of all segments but the one that grows; none where there is no replica."""
     try:
         names = map(_LOG_FILE.fullmatch, disk.list_directory(directory))
     except FileNotFoundError:

@@ -136,7 +136,7 @@ def decode_batches(data: Bytes) -> list[StoredBatch]:
 
 
 class LogTail:
-    """See the top of this file."""
+    """A metadata log in memory. The top of this file says what it consists of."""
 
     def __init__(self, snapshot: MetadataSnapshot = BLANK) -> None:
         self.snapshot = snapshot
@@ -184,7 +184,7 @@ class LogTail:
         return self._batches[at - 1].epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """(largest epoch ≤ `epoch`, its end), rule 10. All before the start counts as the snapshot's epoch."""
+        """The largest epoch up to `epoch`, and its end (rule 10). All before the start is of the snapshot's epoch."""
         for batch in reversed(self._batches):
             if batch.epoch <= epoch:
                 return batch.epoch, batch.end_offset

@@ -17,7 +17,7 @@ from raylog.actors.kernel.metrics import (
 
 
 class ReplicaCounters:
-    """`clock` tells seconds: the event loop's own, or a finer one where the shell has one."""
+    """Counters of one replica. `clock` tells seconds: the event loop's own, or a finer one that the shell has."""
 
     __slots__ = ("appends", "bytes_in", "bytes_out", "clock", "fetches", "records_in", "records_out")
 
