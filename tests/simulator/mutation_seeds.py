@@ -1,4 +1,4 @@
-"""Which seed catches which mutation: written by `make mutations`, used by `make test`.
+"""Seeds by the mutation that they catch: written by `make mutations`, used by `make test`.
 
 Seeds change their meaning whenever anything draws differently, in the scenario or in the code that it runs. The test
 tries a few of the next seeds as well, and says so if none of them tells; then run `make mutations` again.
