@@ -40,8 +40,8 @@ class HostSteps:
         self._steps: dict[HostedReplica, ReplicaSteps] = {}
 
     def __call__(self) -> None:
-        for replica in self._host.hosted():
-            self.steps_of(replica)()
+        for replica in self._host._replicas.values():
+            (self._steps.get(replica) or self.steps_of(replica))()
 
     def steps_of(self, replica: HostedReplica) -> ReplicaSteps:
         """Return what looks at this replica."""
@@ -56,29 +56,30 @@ class ReplicaSteps:
 
     def __init__(self, hosted: HostedReplica) -> None:
         self._replica = hosted
-        self._log_then: object = None
-        self._leader_then: object = None
+        self._then: object = None
         self._role: LeaderRole | None = None
         self._high_watermark = 0
 
     def __call__(self) -> None:
         hosted, replica = self._replica._hosted, self._replica._replica
-        if hosted is None or replica is None or hosted.log.offline_because is not None:
+        if hosted is None or replica is None:
             return
-        log, marks = hosted.log, hosted.log.marks
-        now = log.segments.active.next_offset, marks.high_watermark, marks.log_start_offset, marks.recovery_point
-        if now != self._log_then:
-            self._log_then = now
-            demand_none(hosted.name, log.broken_invariants())
-        if isinstance(replica._role, LeaderRole):
-            self._look_at_leader(hosted, replica._role)
+        log, role = hosted.log, replica._role
+        marks = log.marks
+        if isinstance(role, LeaderRole):
+            leadership, waiting = role._leadership, len(role._appends._heap)
+            leading: object = role, role._ended, leadership.recorded, leadership.proposed, waiting
+        else:
+            leading = None
+        now = log.segments.active.next_offset, marks.high_watermark, marks.log_start_offset, leading
+        if now == self._then or log.offline_because is not None:
+            return
+        self._then = now
+        demand_none(hosted.name, log.broken_invariants())
+        if isinstance(role, LeaderRole):
+            self._look_at_leader(hosted, role)
 
     def _look_at_leader(self, hosted: HostedLog, role: LeaderRole) -> None:
-        leadership = role._leadership
-        now = role, role._ended, leadership.recorded, leadership.proposed, len(role._appends._heap), self._log_then
-        if now == self._leader_then:
-            return
-        self._leader_then = now
         demand_none(hosted.name, role.broken_invariants())
         before, high_watermark = self._high_watermark, role._marks.high_watermark
         if role is self._role and high_watermark > before and not role.may_stand_at(high_watermark):
@@ -113,11 +114,10 @@ class ControllerSteps:
 
     def __call__(self) -> None:
         controller = self._controller
-        if not controller.is_serving:
+        if not controller._is_serving:
             return
         changes, writer = controller.reign.changes, controller.reign.writer
-        live = changes.live
-        now = changes._fold.version, writer.version, writer.tail.end_offset, len(live.replicas), len(live.brokers)
+        now = changes._fold.version, writer._rule.committed, len(writer._uncommitted), len(changes._replicas)
         if now != self._then:
             self._then = now
             demand_none(controller._spec.name, changes.broken_invariants())
@@ -133,11 +133,11 @@ class CoordinatorSteps:
 
     def __call__(self) -> None:
         process = self._process
-        if not process.is_serving or process._partition_log.ended.done():
+        core, log = process._core, process._partition_log
+        if not process._is_serving or log.ended.done():
             return
-        core = process._core
         if isinstance(core, TransactionCoordinator):
-            now = [*core._known.values(), *core._ending], *core._fresh
+            now = log._last, len(core._known), len(core._ending), len(core._fresh)  # each change is appended at once
             if now != self._then:
                 self._then = now
                 demand_none(process._spec, core.broken_invariants())

@@ -88,10 +88,10 @@ def test_a_high_watermark_that_moves_too_early_is_noticed(cluster: SimulatedClus
     of_host()
     look = of_host.steps_of(running.replica)
     look._high_watermark -= 1
-    look._leader_then = None
+    look._then = None
     look()
     look._high_watermark -= 1
-    look._leader_then = None
+    look._then = None
     role._leadership.follower_holds(role._leadership._waits_for[0], -1, 0, 0)
     with pytest.raises(InvariantBroken, match="moved too early"):
         look()
