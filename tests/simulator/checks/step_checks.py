@@ -71,7 +71,8 @@ class ReplicaSteps:
             leading: object = role, role._ended, leadership.recorded, leadership.proposed, waiting
         else:
             leading = None
-        now = log.segments.active.next_offset, marks.high_watermark, marks.log_start_offset, leading
+        end = log.segments.active.next_offset
+        now = end, marks.high_watermark, marks.log_start_offset, marks.recovery_point, leading
         if now == self._then or log.offline_because is not None:
             return
         self._then = now
@@ -133,9 +134,9 @@ class CoordinatorSteps:
 
     def __call__(self) -> None:
         process = self._process
-        core, log = process._core, process._partition_log
-        if not process._is_serving or log.ended.done():
+        if not process._is_serving or process._partition_log.ended.done():
             return
+        core, log = process._core, process._partition_log
         if isinstance(core, TransactionCoordinator):
             now = log._last, len(core._known), len(core._ending), len(core._fresh)  # each change is appended at once
             if now != self._then:

@@ -135,6 +135,6 @@ def test_coordinators_of_simulated_groups_are_looked_at() -> None:
 
 def test_a_coordinator_that_does_not_serve_is_left_alone() -> None:
     class Starting:
-        is_serving = False
+        _is_serving = False
 
     CoordinatorSteps(Starting())()  # type: ignore[arg-type]
