@@ -1,4 +1,4 @@
-"""What a notebook shows of topics, groups and clusters."""
+"""Topics, groups and clusters as a notebook shows them."""
 
 from __future__ import annotations
 
