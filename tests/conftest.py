@@ -1,4 +1,4 @@
-"""For every test folder: Hypothesis profiles, and Ctrl-C.
+"""Hypothesis profiles, and Ctrl-C, for every test folder.
 
 `ci` (the default) draws the same examples on every run, so a failure is the change's own. `deep` draws
 others, and many more: HYPOTHESIS_PROFILE=deep make test-unit

@@ -51,7 +51,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Its dotted name. The folders of the source lie within raylog."""
+        """Return its dotted name. The folders of the source lie within raylog."""
         parts = (*self.folder.parts, *(() if self.is_package else (self.path.stem,)))
         return ".".join(parts if parts[0] in _OTHERS else ("raylog", *parts))
 
@@ -85,7 +85,7 @@ class House:
         return [each for each in self.modules if each.path.parts[0] in SOURCE or each.path.parts[0] == "raylog"]
 
     def check(self) -> list[str]:
-        """What is not allowed."""
+        """Return what is not allowed."""
         return [
             *self._outside_contracts(),
             *self._full_folders(),

@@ -1,4 +1,4 @@
-"""What somebody new does: clone, `make demo`, `make test`, where nothing was set up, and nothing typed in between.
+"""The first steps of somebody new: clone, `make demo`, `make test`, with nothing set up and nothing typed in between.
 
     python -m tests.newcomer [TARGET ...]
 
@@ -60,7 +60,7 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
-    """In a session of its own, so that a Ctrl-C here ends all of it before the folder goes."""
+    """Run it in a session of its own, so that a Ctrl-C here ends all of it before the folder goes."""
     process = subprocess.Popen(
         command, cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""How many files five requests walk through: `python -m tests.walks`, with `--files` for their names in order.
+"""The files that five requests walk through: `python -m tests.walks`, with `--files` for their names in order.
 
     send          one record, three replicas, acks=all, until it is acknowledged
     poll          a consumer seeks that record and polls it
@@ -74,7 +74,7 @@ _T = TypeVar("_T")
 
 
 class Walk:
-    """What was entered under the mark, in order."""
+    """The files that were entered under the mark, in order."""
 
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
@@ -264,7 +264,7 @@ class Walks:
         self._writer.init_transactions()
 
     def _wait_for(self, condition: Callable[[], object]) -> None:
-        """As a program does that looks again and again."""
+        """Wait as a program does that looks again and again."""
         while not condition():
             self._runtime.rest(_STEP_SECONDS)
 
@@ -333,7 +333,7 @@ def _nothing_to_check(_steps: object) -> None:
 
 
 def _nothing() -> None:
-    """What some walks need before or after them."""
+    """Do nothing, which is what some walks need before or after them."""
 
 
 def measure() -> dict[str, Walk]:

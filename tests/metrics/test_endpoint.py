@@ -1,4 +1,4 @@
-"""What Ray's own Prometheus endpoint tells of a cluster. One Ray for this module: it reports every second here."""
+"""Ray's own Prometheus endpoint, and what it tells of a cluster. One Ray for this module reports every second."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What ships: the sdist and the wheel, the pinned versions, and the list of dependencies."""
+"""Tests of what ships: the sdist and the wheel, the pinned versions, and the list of dependencies."""

@@ -23,13 +23,13 @@ def required(distribution: str, extras: list[str]) -> Iterator[Requirement]:
 
 
 def declared() -> set[str]:
-    """What pyproject.toml names for this Python, base and extras."""
+    """Return what pyproject.toml names for this Python, base and extras."""
     names: set[str] = {canonicalize_name(each.name) for each in required("raylog", EXTRAS)}
     return names - {"raylog"}
 
 
 def installed_closure() -> dict[str, str]:
-    """What is installed because raylog, or one of its extras, needs it."""
+    """Return what is installed because raylog, or one of its extras, needs it."""
     found: dict[str, str] = {}
     waiting = list(declared())
     while waiting:

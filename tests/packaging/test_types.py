@@ -1,4 +1,4 @@
-"""What a type checker tells the author of a program: each mistake, and nothing where there is none."""
+"""A type checker on a user's program: it tells each mistake, and nothing where there is none."""
 
 from __future__ import annotations
 

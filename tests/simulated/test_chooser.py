@@ -1,4 +1,4 @@
-"""When a partition may wait for a person (rule 7), and what the simulator's own person says of it.
+"""Partitions that wait for a person (rule 7), and what the simulator's own person says of them.
 
 Two replicas and a minimum of two: one copy alone acknowledges nothing, so any copy may be taken.
 """
@@ -67,7 +67,7 @@ class OnePartition:
         return next(each for each in self.cluster.replicas if each.leads_epoch is not None)
 
     def end_follower(self) -> None:
-        """And let it come back only with `let_all_start`."""
+        """End a follower, and let it come back only with `let_all_start`."""
         leader = self.leader
         self.cluster.is_restricted, self.cluster.only_broker = True, leader.spec.broker_id
         next(each for each in self.cluster.replicas if each is not leader).process.kill()

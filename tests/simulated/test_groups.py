@@ -37,7 +37,7 @@ def test_no_two_own_a_partition_no_commit_is_lost_and_groups_settle(seed: int) -
 
 
 def test_a_seed_repeats_itself_elsewhere() -> None:
-    """In processes with other hashes."""
+    """Run it in processes with other hashes."""
     fingerprints = {run_group_seed(2).scheduler.fingerprint}
     for hashes in ("1", "2"):
         module = "tests.simulator.cluster.group_world"

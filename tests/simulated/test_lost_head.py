@@ -61,7 +61,7 @@ def has_settled(groups: GroupCluster) -> bool:
 
 
 def memberships(groups: GroupCluster) -> dict[str, tuple[str, set[PartitionId]]]:
-    """By process: as which member it reads what."""
+    """Return by process as which member it reads what."""
     living = [each for group in GROUPS for each in groups.alive(group)]
     return {each.name: (each.member.member_id, set(each.member.reads)) for each in living}
 

@@ -26,7 +26,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", sorted(SEEDS))
 def test_is_caught(name: str) -> None:
-    """By the seed in the table; or by one of the next, so that a change of what is drawn does not ask for a search."""
+    """Try the seed in the table, then the next ones, so that a change of what is drawn does not ask for a search."""
     tried = list(islice(candidates(name, 1_000), _TRIED))
     assert any(catch(name, seed) for seed in tried), (
         f"no seed of {tried} tells whether {MUTATIONS[name].what!r}: `make mutations ONLY={name}` looks for another"

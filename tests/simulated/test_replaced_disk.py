@@ -39,7 +39,7 @@ def is_whole(cluster: SimulatedCluster, without: Voter) -> bool:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_each_disk_in_turn_is_replaced_and_the_cluster_goes_on(seed: int) -> None:
-    """Whoever came back blank is needed for every majority and every replica in the end."""
+    """Need the broker that came back blank for every majority and every replica in the end."""
     with World(seed) as world:
         cluster = SimulatedCluster(world)
         cluster.form(3)

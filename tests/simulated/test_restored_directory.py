@@ -24,7 +24,7 @@ def marks(cluster: SimulatedCluster) -> list[int]:
 
 
 def until_all_have(cluster: SimulatedCluster, mark: int) -> None:
-    """Or more: each raises its own when its time has come."""
+    """Wait until all have that mark or more: each raises its own when its time has come."""
     assert cluster.world.run_until_idle_or(lambda: min(marks(cluster), default=0) >= mark, 3_000.0)
 
 
@@ -62,7 +62,7 @@ def test_an_older_copy_of_a_directory_is_refused_and_the_others_go_on(seed: int)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_promise_of_an_older_copy_counts_for_no_controller(seed: int) -> None:
-    """With it, and one voter that lags, a majority would adopt a log without what was committed."""
+    """Refuse the promise: with it, and one voter that lags, a majority would adopt a log without what was committed."""
     with World(seed) as world:
         cluster = formed(world)
         until_all_have(cluster, 1)

@@ -55,7 +55,7 @@ def test_nothing_is_lost(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [2, 7])
 def test_a_seed_repeats_itself_elsewhere(seed: int) -> None:
-    """In processes with other hashes, and in one that has run another seed before."""
+    """Run it in processes with other hashes, and in one that has run another seed before."""
     fingerprints = {run_seed(seed).fingerprint}
     for hashes in ("1", "2"):
         code = f"from tests.simulator.scenario import run_seed; print(run_seed({seed}).fingerprint)"

@@ -119,7 +119,7 @@ class Case:
         self.writer._working.get_loop().call_soon(self.writer.give_up)
 
     def kill_leader(self) -> None:
-        """Of a partition that the transaction writes to."""
+        """Kill the leader of a partition that the transaction writes to."""
         leading = [each for each in self.cluster.replicas if each.spec.topic == _TOPIC and each.leads_epoch is not None]
         process: Process = min(leading, key=lambda each: each.spec.partition).process
         self.world.after(0.0, process.kill)
@@ -196,7 +196,7 @@ class LateScript(TransactionWriter):
         await self._link.close()
 
     async def _refused(self, first: tuple[int, int], second: tuple[int, int]) -> None:
-        """Of the first transaction, whether the second has begun or not."""
+        """Check the refusals of the first transaction, whether the second has begun or not."""
         with pytest.raises(InvalidTransactionState):
             await self._end(first, commits=False)
         for partition in (0, 1):
@@ -227,7 +227,7 @@ class LateScript(TransactionWriter):
 
 
 def late_words() -> list[str]:
-    """What a reader of committed records finds in partition 0; or the error that the script has met."""
+    """Return what a reader of committed records finds in partition 0, or the error that the script has met."""
     with World(5, settings=CALM) as world:  # one leader throughout: the script sends nothing twice by itself
         cluster = SimulatedCluster(world, coordinator_makers={TRANSACTIONS_TOPIC: coordinator.make})
         cluster.form(3)

@@ -27,7 +27,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_a_transaction_is_there_whole_or_not_at_all(seed: int) -> None:
-    """Of every other seed the epochs of a producer id run out again and again."""
+    """Let the epochs of a producer id run out again and again in every other seed."""
     outcome = run_transaction_seed(seed)
     assert outcome.acknowledged > 100
     assert outcome.faults.keys() & {"kill_coordinator", "pause_coordinator"}
