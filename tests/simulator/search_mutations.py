@@ -26,7 +26,7 @@ from tests.simulator.simulate import say, try_seed
 _TABLE: Final = Path(__file__).with_name("mutation_seeds.py")
 # No way for the code to lose records, but a mutation that is behind the code.
 _BROKEN: Final = ("TypeError", "AttributeError", "NameError", "LookupError", "KeyError")
-_HEAD: Final = '''"""Which seed catches which mutation: written by `make mutations`, used by `make test`.
+_HEAD: Final = '''"""Seeds by the mutation that they catch: written by `make mutations`, used by `make test`.
 
 Seeds change their meaning whenever anything draws differently, in the scenario or in the code that it runs. The test
 tries a few of the next seeds as well, and says so if none of them tells; then run `make mutations` again.
