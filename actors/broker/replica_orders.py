@@ -133,6 +133,9 @@ class ReplicaOrders:
         """Have no earlier incarnation here. Its directory stays as it is."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
+            session = self._replicas.get(partition)
+            if session is not None and session.incarnation < order.incarnation:
+                await self._replicas.stop(session)
             await self._is_there(partition, order.incarnation)
 
     async def _is_there(self, partition: PartitionId, incarnation: int) -> bool:

@@ -129,6 +129,7 @@ class ReplicaDescription:
     log_end_offset: int
     size_bytes: int
     lag: int  # records behind the leader, of those it had reported last
+    host: str  # own: its process has this replica only; shared; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ def _describe_replica(
         lag=UNKNOWN
         if marks is None or of_leader is None
         else max(0, of_leader.log_end_offset - marks.log_end_offset),
+        host="" if marks is None else marks.room,
     )
 
 

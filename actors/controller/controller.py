@@ -31,6 +31,7 @@ from raylog.actors.cluster.control_counters import cluster_readings
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_starts import CoordinatorLauncher, CoordinatorSupervisor
+from raylog.actors.controller.host_moves import HostMoves
 from raylog.actors.controller.host_starts import HostLauncher, HostSupervisor
 from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.controller.replica_removal import ReplicaRemoval
@@ -131,6 +132,7 @@ class ControllerReign:
             hosts_heard=self.hosts.heard,
         )
         self.sessions = BrokerSessions(changes, writer, means.timers, events)
+        self.moves = HostMoves(changes, self.sessions, self.supervisor)
         self.rotation = SecretRotation(
             means.env, means.tasks, lambda: writer.epoch, lambda: (each.stream for each in self.sessions.all())
         )
@@ -256,6 +258,7 @@ class Controller:
             raise WrongCluster("the metadata log", f"cluster {found}", f"cluster {expected}")
         reign.begin()
         self._tasks.start(reign.leadership.run())
+        self._tasks.start(reign.moves.run())
         self._tasks.start(VoterUpkeep(reign.changes, reign.writer, self._stop).run())
         self._is_serving = True
         _log.info("%s serves under epoch %d from version %d.", self._spec.name, self.epoch, recovered.version)

@@ -265,6 +265,13 @@ class ReplicaSupervisor:
         if stream is not None:
             self._tasks.start(self._end_unwanted(key, stream))
 
+    async def end(self, key: ReplicaKey) -> None:
+        """End a replica as it runs now; it is started anew. ReplicaNotFree, StreamError."""
+        stream = self._stream(key.broker_id)
+        if stream is None:
+            raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
+        await stream.request(EndReplica(key.topic_id, key.partition, self._next_incarnation()), timeout=_ORDER_SECONDS)
+
     async def _end_unwanted(self, key: ReplicaKey, stream: Stream) -> None:
         order = EndReplica(key.topic_id, key.partition, self._next_incarnation())
         try:

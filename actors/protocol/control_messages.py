@@ -168,6 +168,7 @@ class ReplicaMarks(NamedTuple):
     log_end_offset: int
     size_bytes: int
     has_full_disk: bool  # it has just been refused room for an append
+    room: str  # of its host: own or shared
 
 
 class ReplicaLoss(NamedTuple):

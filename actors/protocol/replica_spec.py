@@ -39,6 +39,7 @@ class ReplicaSpec:
     settings: tuple[Setting, ...]  # of the topic, where they differ from the defaults, at this moment
     directory: str  # on its broker's disk
     node_id: str  # of the Ray node of its broker
+    room: str  # of its host: OWN or SHARED
 
     @property
     def id(self) -> tuple[bytes, int]:

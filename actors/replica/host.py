@@ -172,7 +172,7 @@ class ReplicaHost:
         self._room = order.room
         spec = ReplicaSpec(
             host.cluster_id, order.topic, order.topic_id, order.partition, host.broker_id, order.incarnation,
-            order.settings, order.directory, host.node_id,
+            order.settings, order.directory, host.node_id, order.room,
         )  # fmt: skip
         replica = HostedReplica(self._env, spec, self._timers, self._clock, self._line, self._joins, self._streams)
         self._replicas[key] = replica

@@ -150,7 +150,7 @@ class HostedReplica:
 
     def marks(self) -> ReplicaMarks:
         assert self._replica is not None
-        return self._replica.marks()
+        return self._replica.marks(self.spec.room)
 
     def readings(self) -> Iterator[Reading]:
         """Yield its metrics; none before its log is open, or after that has gone offline."""

@@ -276,14 +276,14 @@ class Replica:
 
     # --- telling, ending ---
 
-    def marks(self) -> ReplicaMarks:
-        """Return how far its log reaches, and in which role."""
+    def marks(self, room: str) -> ReplicaMarks:
+        """Return how far its log reaches, and in which role. `room` of its host."""
         log, name = self._hosted.log, self._hosted.name
         role = {LeaderRole: "leader", FollowerRole: "follower"}.get(type(self._role), "waiting")
         return ReplicaMarks(
             name.topic_id, name.partition, self._hosted.me[1],
             role, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
-            self._hosted.room.is_full,
+            self._hosted.room.is_full, room,
         )  # fmt: skip
 
     def end(self) -> None:

@@ -314,7 +314,17 @@ def _partition_document(each: PartitionDescription, replicas: Sequence[ReplicaDe
         "high_watermark": each.high_watermark,
         "log_end_offset": each.log_end_offset,
         "size_bytes": leader_size(each, replicas),
+        "hosts": [
+            {"broker": one.broker, "host": one.host, "pid": one.pid}
+            for one in replicas
+            if one.partition == each.partition
+        ],
     }
+
+
+def _hosts(partition: int, replicas: Sequence[ReplicaDescription]) -> str:
+    """Name the process of each replica, the preferred leader's first."""
+    return ", ".join(f"{one.host} {known(one.pid)}".strip() for one in replicas if one.partition == partition)
 
 
 def leader_size(each: PartitionDescription, replicas: Sequence[ReplicaDescription]) -> int:
@@ -328,7 +338,7 @@ def _show(found: TopicDescription, replicas: Sequence[ReplicaDescription], confi
     settings = [(f"  {name}", readable(name, value)) for name, value in sorted(config.items())]
     facts = [("topic", found.name), ("partitions", len(found.partitions)), ("replicas", found.replication_factor)]
     show_facts([*facts, ("settings", "" if settings else "all are the defaults"), *settings])
-    columns = ("partition", "leader", "epoch", "replicas", "isr", "start", "high-watermark", "size")
+    columns = ("partition", "leader", "epoch", "replicas", "isr", "start", "high-watermark", "size", "hosts")
     rows = [
         (
             each.partition,
@@ -339,6 +349,7 @@ def _show(found: TopicDescription, replicas: Sequence[ReplicaDescription], confi
             known(each.log_start_offset),
             known(each.high_watermark),
             size(leader_size(each, replicas)),
+            _hosts(each.partition, replicas),
         )
         for each in found.partitions
     ]

@@ -112,7 +112,7 @@ class HostStandIn:
     def _open(self, env: SimEnvironment, order: OpenReplica) -> None:
         spec = ReplicaSpec(
             CLUSTER_ID, order.topic, order.topic_id, order.partition, self.spec.broker_id, order.incarnation,
-            order.settings, order.directory, self.spec.node_id,
+            order.settings, order.directory, self.spec.node_id, order.room,
         )  # fmt: skip
         stand_in = self._cluster.new_stand_in(self, spec)
         self.room = order.room
@@ -183,8 +183,9 @@ class StandIn:
     def marks(self) -> ReplicaMarks:
         spec = self.spec
         return ReplicaMarks(
-            spec.topic_id, spec.partition, spec.incarnation, "waiting", 0, 0, self.log_end[1], 100, self.has_full_disk
-        )
+            spec.topic_id, spec.partition, spec.incarnation,
+            "waiting", 0, 0, self.log_end[1], 100, self.has_full_disk, spec.room,
+        )  # fmt: skip
 
     def fail(self, *, damaged: bool) -> None:
         spec = self.spec

@@ -76,6 +76,35 @@ def test_a_topic_may_choose(cluster: ControlCluster) -> None:
         assert cluster.replica(1, name).host.room == room
 
 
+@pytest.mark.parametrize(("before", "after"), [("own", "shared"), ("shared", "own")])
+def test_a_topic_moves_to_other_hosts_one_replica_at_a_time(cluster: ControlCluster, before: str, after: str) -> None:
+    new = NewTopic("clicks", assignment=((1, 2, 3),), settings={"replica.host": before})
+    cluster.ask(cluster.admin.create_topic(new))
+    cluster.until(lambda: cluster.is_assigned("clicks", 0))
+    cluster.until(cluster.has_spare_hosts)
+    epoch = cluster.partition().leader_epoch
+    moved: list[int] = []
+    cluster.ask(cluster.admin.alter_topic_settings("clicks", {"replica.host": after}))
+    while len(moved) < 3:
+        there = {each: cluster.replica(each) for each in (1, 2, 3)}
+        cluster.until(lambda there=there: any(cluster.replica(each) is not there[each] for each in there))
+        (broker_id,) = [each for each in there if cluster.replica(each) is not there[each]]
+        assert there[broker_id].is_stopped
+        assert cluster.partition().leader not in (broker_id, NO_LEADER)
+        moved.append(broker_id)
+        cluster.until(lambda: cluster.is_assigned("clicks", 0))
+        cluster.propose(cluster.leader(), tuple(sorted({*cluster.partition().isr, broker_id})))
+    assert set(moved) == {1, 2, 3}
+    assert moved[2] == 1  # it led
+    assert all(cluster.replica(each).host.room == after for each in (1, 2, 3))
+    assert cluster.partition().leader_epoch > epoch
+    described = cluster.admin.describe_replicas("clicks")
+    cluster.until(lambda: all(each.host == after for each in cluster.admin.describe_replicas("clicks")))
+    assert len(described) == 3
+    cluster.world.run_for(10.0)
+    assert sum(each.key.topic_id == cluster.state.topic("clicks").id for each in cluster.stand_ins) == 6
+
+
 def test_all_that_share_a_host_are_lost_with_it_and_come_back(sharing: ControlCluster) -> None:
     host = shared_host(sharing, 1)
     led = [number for number in range(6) if sharing.partition(number=number).leader == 1]

@@ -133,7 +133,7 @@ class FakeCluster:
 
     def describe_replicas(self, name: str, *, timeout: float = 1) -> tuple[ReplicaDescription, ...]:
         return tuple(
-            ReplicaDescription(name, each.partition, broker, "node", 1, 1, "leader", True, 0, 0, 0, 2048, 0)
+            ReplicaDescription(name, each.partition, broker, "node", 1, 1, "leader", True, 0, 0, 0, 2048, 0, "own")
             for each in sorted(self.logs)
             if each.topic == name
             for broker in self.replicas[each]
