@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from heapq import nsmallest
 from random import Random
 from typing import Final, NamedTuple
 
@@ -50,6 +51,7 @@ _STEADY_SECONDS: Final = 10.0  # one that has run for so long did not fail to st
 # time in any case. What is wanted so much that nothing could come before it gets a slot at once.
 _QUIET_SECONDS: Final = 0.15
 _LONGEST_SECONDS: Final = 0.5
+_RANKED_AT_ONCE: Final = 64
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class StartOrder:
         self._taken: Counter[str] = Counter()  # by node
         self._gathering: dict[str, tuple[float, asyncio.TimerHandle]] = {}  # until when at most
         self._waiting: dict[str, dict[ReplicaKey, asyncio.Future[None]]] = {}
+        self._ranked: dict[str, list[ReplicaKey]] = {}  # by node, the most wanted last
 
     @asynccontextmanager
     async def turn(self, key: ReplicaKey, node: str, *, gather: bool) -> AsyncIterator[None]:
@@ -131,7 +134,19 @@ class StartOrder:
     def _grant(self, node: str) -> None:
         waiting = self._waiting.get(node, {})
         while node not in self._gathering and waiting and self._taken[node] < self._slots(node):
-            self._give(node, min(waiting, key=self._rank_of))
+            self._give(node, self._next(node, waiting))
+
+    def _next(self, node: str, waiting: dict[ReplicaKey, asyncio.Future[None]]) -> ReplicaKey:
+        """Return who is wanted most. Of very many that is found out once for some dozens: it takes a look at all."""
+        ranked = self._ranked.setdefault(node, [])
+        while ranked:
+            key = ranked.pop()
+            if key in waiting:
+                return key
+        if len(waiting) <= _RANKED_AT_ONCE:
+            return min(waiting, key=self._rank_of)
+        ranked += nsmallest(_RANKED_AT_ONCE, waiting, key=self._rank_of)[::-1]
+        return ranked.pop()
 
     def _give(self, node: str, key: ReplicaKey) -> None:
         granted = self._waiting[node].pop(key)

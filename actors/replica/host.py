@@ -73,7 +73,7 @@ class ReplicaHost:
         self._line = BrokerLine(env, spec, self._from_broker, self)
         self._endpoints: tuple[Endpoint, ...] = ()
         self._room = SPARE
-        self._largest_frame = 0
+        self._obeying = asyncio.Lock()
         self._replicas: dict[PartitionKey, HostedReplica] = {}
         self._handlers: dict[PartitionKey, Handler] = {}
         self._orders: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
@@ -145,10 +145,16 @@ class ReplicaHost:
     def _from_broker(self, request: Request) -> Answer | Awaitable[Answer]:
         return self._orders.handler_of(request.message)(request, request.message)
 
-    def _on_assign(self, _: Request, assigned: Assign) -> Answer:
-        replica = self._replicas.get((assigned.topic_id, assigned.partition))
-        if replica is not None:
-            replica.assign(assigned)
+    async def _on_assign(self, _: Request, assigned: Assign) -> Answer:
+        """Let one replica obey in a turn of the loop. A new leader waits for the disk (rule 8), and they may be many.
+
+        Signs of life and appends of others go out in between.
+        """
+        async with self._obeying:
+            replica = self._replicas.get((assigned.topic_id, assigned.partition))
+            if replica is not None:
+                replica.assign(assigned)
+            await asyncio.sleep(0)
         return None
 
     def _on_secrets(self, _: Request, message: KeepSecrets) -> Answer:

@@ -168,8 +168,8 @@ def test_who_waits_is_told_why(cluster: Path) -> None:
     assert consuming.line() == "one\n"
     with stopped(controllers):
         listing = Running("topic", "list")
-        for replica in processes_in(cluster, "ReplicaActor"):
-            os.kill(replica, signal.SIGKILL)  # and nobody makes others
+        for host in processes_in(cluster, "ReplicaHostActor"):
+            os.kill(host, signal.SIGKILL)  # and nobody makes others
         producing.write("two\n")
         time.sleep(8.0)
     assert consuming.line() == "two\n"

@@ -93,10 +93,10 @@ class HostWorld:
 
     # --- orders ---------------------------------------------------------------------------------------------------
 
-    def ask_host(self, message: Message) -> asyncio.Task[Response]:
+    def ask_host(self, message: Message, seconds: float = 5.0) -> asyncio.Task[Response]:
         async def ask() -> Response:
             assert self.stream is not None
-            return await self.stream.request(message, timeout=5.0)
+            return await self.stream.request(message, timeout=seconds)
 
         return self.broker.run(ask())
 
@@ -276,7 +276,7 @@ def test_the_lock_goes_after_the_last_work_on_the_files(it: HostWorld) -> None:
     (replica,) = it.core.hosted()
     hosted = replica._hosted
     assert hosted is not None
-    it.machine.slow_disk(2000.0)
+    it.machine.slow_disk(200.0)
     seen: list[bool] = []
 
     def work() -> None:
@@ -288,10 +288,10 @@ def test_the_lock_goes_after_the_last_work_on_the_files(it: HostWorld) -> None:
 
     it.host.run(begin())
     it.world.run_for(0.001)
-    stopping = it.ask_host(StopReplica(TOPIC_ID, 0, 1))
+    stopping = it.ask_host(StopReplica(TOPIC_ID, 0, 1), 300.0)
     it.until(lambda: seen, 30.0)
     assert seen == [False]
     it.machine.slow_disk(1.0)
-    it.until(lambda: stopping.done() or replica.over.done(), 30.0)
-    it.until(replica.over.done, 30.0)
+    it.until(stopping.done, 300.0)
+    assert replica.over.done()
     it.open(0, incarnation=2)
