@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
-from raylog.actors.kernel.stream_interface import Answer, Dispatch, Handler, Request, Stream, unknown
+from raylog.actors.kernel.stream_interface import Answer, Dispatch, Handler, LaterAnswer, Request, Stream, unknown
 from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaMarks
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.host_messages import (
@@ -63,7 +64,7 @@ class ReplicaHost:
         self._env = env
         self._spec = spec
         self._pid = pid
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._clock = clock or loop.time
         self._timers = Timers(loop)
         self._over: asyncio.Future[str] = loop.create_future()
@@ -73,7 +74,8 @@ class ReplicaHost:
         self._line = BrokerLine(env, spec, self._from_broker, self)
         self._endpoints: tuple[Endpoint, ...] = ()
         self._room = SPARE
-        self._obeying = asyncio.Lock()
+        self._is_obeying = False
+        self._assigned: deque[tuple[Assign, LaterAnswer]] = deque()  # those that wait for their turn
         self._replicas: dict[PartitionKey, HostedReplica] = {}
         self._handlers: dict[PartitionKey, Handler] = {}
         self._orders: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
@@ -145,17 +147,36 @@ class ReplicaHost:
     def _from_broker(self, request: Request) -> Answer | Awaitable[Answer]:
         return self._orders.handler_of(request.message)(request, request.message)
 
-    async def _on_assign(self, _: Request, assigned: Assign) -> Answer:
+    def _on_assign(self, _: Request, assigned: Assign) -> Answer | Awaitable[Answer]:
         """Let one replica obey in a turn of the loop. A new leader waits for the disk (rule 8), and they may be many.
 
         Signs of life and appends of others go out in between.
         """
-        async with self._obeying:
-            replica = self._replicas.get((assigned.topic_id, assigned.partition))
-            if replica is not None:
-                replica.assign(assigned)
-            await asyncio.sleep(0)
-        return None
+        if not self._is_obeying:
+            self._obey(assigned)
+            return None
+        later = LaterAnswer()
+        self._assigned.append((assigned, later))
+        return later
+
+    def _obey(self, assigned: Assign) -> None:
+        self._is_obeying = True
+        self._loop.call_soon(self._obey_next)
+        replica = self._replicas.get((assigned.topic_id, assigned.partition))
+        if replica is not None:
+            replica.assign(assigned)
+
+    def _obey_next(self) -> None:
+        self._is_obeying = False
+        if not self._assigned:
+            return
+        assigned, later = self._assigned.popleft()
+        try:
+            self._obey(assigned)
+        except Exception as error:  # noqa: BLE001 (it goes back as the answer, as from any handler)
+            later.fail(error)
+        else:
+            later.give(None)
 
     def _on_secrets(self, _: Request, message: KeepSecrets) -> Answer:
         self._env.keys.adopt(message.secrets)

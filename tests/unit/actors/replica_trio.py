@@ -155,6 +155,8 @@ class Trio:
         if not others:
             raise EligibleLeadersNotAvailable(self.topic, 0)
         leader = others[0] if self.leader == asked.broker else self.leader
+        if asked.is_damaged:
+            self.isr = others  # decided now, whoever asks next; they are told in a moment
         self.world.after(0.001, lambda: self.elect(leader, others if asked.is_damaged else self.isr))
 
     def _is_alive(self, broker_id: int) -> bool:

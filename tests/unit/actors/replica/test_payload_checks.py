@@ -134,6 +134,7 @@ def test_no_batch_overtakes_an_earlier_one_of_its_producer(trio: Trio, producer:
 
 
 def test_nobody_waits_for_another_producers_large_batch(trio: Trio) -> None:
+    trio.members[1].machine.slow_disk(200.0)  # as is all work beside the loop
     first, second = send(
         trio, record(LARGE, producer=7, sequence=0), record(10, LZ4, producer=8, sequence=0)
     )
