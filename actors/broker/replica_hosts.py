@@ -58,14 +58,13 @@ class ReplicaOrder(NamedTuple):
 class HostSession:
     """A host that runs. `replicas` are those that it opens, has open, or closes, with their incarnations."""
 
-    __slots__ = ("hello", "is_dismissed", "replicas", "room", "stream")
+    __slots__ = ("hello", "replicas", "room", "stream")
 
     def __init__(self, hello: HostHello, stream: Stream) -> None:
         self.hello = hello
         self.stream = stream
         self.room = hello.room
         self.replicas: dict[PartitionId, int] = {}
-        self.is_dismissed = False
 
     @property
     def incarnation(self) -> int:
@@ -127,7 +126,7 @@ class ReplicaHosts:
         """Return how many more there should be."""
         if self._is_stopping:
             return 0
-        rooms = [each.room for each in self._hosts.values() if not each.is_dismissed]
+        rooms = [each.room for each in self._hosts.values()]
         waiting = [room for _, room in self._waiting.values()]
         return wanted_hosts(rooms.count(SPARE), rooms.count(SHARED), waiting, self._limits())
 
@@ -146,7 +145,7 @@ class ReplicaHosts:
         session = HostSession(hello, stream)
         if before is not None:
             self._by_stream.pop(before.stream, None)
-            session.replicas = before.replicas
+            session.replicas, session.room = before.replicas, before.room  # an order may be under way
         self._hosts[hello.incarnation] = self._by_stream[stream] = session
         self._watch.watch(hello.incarnation)
         stream.closed.add_done_callback(lambda _: self._stream_ended(session))
@@ -185,9 +184,8 @@ class ReplicaHosts:
                 self._tasks.start(self._have_opened(host, order))
 
     def _with_room(self, room: str) -> HostSession | None:
-        ready = [each for each in self._hosts.values() if not each.is_dismissed]
-        spare = next((each for each in ready if each.room == SPARE), None)
-        shared = [each for each in ready if each.room == SHARED]
+        spare = next((each for each in self._hosts.values() if each.room == SPARE), None)
+        shared = [each for each in self._hosts.values() if each.room == SHARED]
         if room == OWN or (spare is not None and len(shared) < self._limits().shared):
             return spare
         return min(shared, key=lambda each: len(each.replicas), default=None)
