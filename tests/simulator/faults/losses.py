@@ -255,8 +255,21 @@ class Losses:
         if not running or not self._may_hit():
             return False
         victim = self.random.choice(running)
+        if self._alone_is_enough(victim):
+            return False
         self.chooser.copy_goes(victim, lambda: take(victim))
         return True
+
+    def _alone_is_enough(self, victim: RunningReplica) -> bool:
+        """Whether this copy may be all that is promised: it is alone in the ISR, and an operator allows that."""
+        controller = self.cluster.serving()
+        if controller is None:
+            return True
+        state = controller.reign.changes.state
+        partition = state.partitions.get((victim.spec.topic_id, victim.spec.partition))
+        if partition is None:
+            return True
+        return partition.isr == (victim.spec.broker_id,) and state.min_insync(partition) == 1
 
     def _take_directory(self, victim: RunningReplica) -> None:
         home = self.cluster.homes[victim.spec.broker_id]
