@@ -36,8 +36,10 @@ def test_writes_go_on_after_all_replicas_were_killed_at_once(tmp_path: Path) -> 
     clients = Clients(cluster.access(), "clicks")
     clients.until_acknowledged(5)
 
-    killed = {each.pid for each in all_replicas(cluster)}
-    assert len(killed) == 12
+    replicas = all_replicas(cluster)
+    killed = {each.pid for each in replicas}
+    assert len(replicas) == 12
+    assert len(killed) == 6  # those of raylog's own topic share a host on each broker
     at = time.monotonic()
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
