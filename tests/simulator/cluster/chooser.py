@@ -1,8 +1,8 @@
 """The person who chooses a copy where nobody leads any more (rule 7), and what must be there for that person to see.
 
 - A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
-  or where nothing was acknowledged: there one copy may be all that is promised, and a replica that is elected and dies
-  before it hears of it comes back blank (seed 50011).
+  or where nobody writes, or nobody has heard yet that it leads: a replica that is elected and dies before it hears of
+  it comes back blank (seeds 50011, 142).
 - Or where the only copy that was ever in sync was taken: a new partition is led without a replica that takes long to
   start. The faults take one copy at a time where the minimum is two, and one alone has acknowledged nothing. But all
   replicas are blank then, and a blank one never leads (rule 7).
@@ -48,6 +48,7 @@ class Chooser:
     _owed: dict[int, set[bytes]] = field(default_factory=dict)
     _waiting: dict[tuple[str, int], float] = field(default_factory=dict)
     _ever_in_sync: dict[PartitionId, set[int]] = field(default_factory=dict)
+    _ids: dict[tuple[str, int], PartitionId] = field(default_factory=dict)  # by topic and partition
     _is_asking: bool = False
 
     def begin(self) -> None:
@@ -120,6 +121,7 @@ class Chooser:
         state, now = running.controller.reign.changes.state, self.cluster.world.now
         waiting = [(state.name_of(p), p.partition) for p in state.partitions.values() if p.waits_for_a_person]
         ours = [each for each in waiting if each[0] in (TOPIC, OTHER_TOPIC)]
+        self._ids = {(state.name_of(p), p.partition): p.id for p in state.partitions.values()}
         self._waiting = {each: self._waiting.get(each, now) for each in ours}
         for (topic, partition), since in self._waiting.items():
             if not self._may_wait(topic, partition):
@@ -130,8 +132,13 @@ class Chooser:
                 self.cluster.world.after(2 * _CALL_SECONDS, self._may_ask_again)
 
     def _may_wait(self, topic: str, partition: int) -> bool:
-        has_records = self._is_written(topic, partition) and self.histories[partition].acknowledged
-        return partition in self._struck or self.plan.is_unclean or not has_records
+        is_written = self._is_written(topic, partition) and self._was_led(topic, partition)
+        return partition in self._struck or self.plan.is_unclean or not is_written
+
+    def _was_led(self, topic: str, partition: int) -> bool:
+        """Whether anybody has heard that it leads, or is in sync."""
+        known = self._ids.get((topic, partition))
+        return known is None or bool(self._ever_in_sync.get(known))
 
     def _is_written(self, topic: str, partition: int) -> bool:
         return topic == TOPIC and partition < len(self.histories)
