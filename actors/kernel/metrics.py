@@ -120,7 +120,7 @@ IS_LEADER: Final = _gauge("raylog_is_leader", _REPLICA, "1 while this replica le
 
 DISK_FREE_BYTES: Final = _gauge("raylog_disk_free_bytes", _PROCESS, "Free space on the disk of the broker's directory")
 DISK_TOTAL_BYTES: Final = _gauge("raylog_disk_total_bytes", _PROCESS, "Size of the disk of the broker's directory")
-REPLICAS: Final = _gauge("raylog_replicas", _PROCESS, "Replica processes that this broker hears of")
+REPLICAS: Final = _gauge("raylog_replicas", _PROCESS, "Replicas that this broker hears of")
 
 SCRUB_BYTES: Final = _counter("raylog_scrub_bytes", _PROCESS, "Bytes of sealed segments that the scrubber has read")
 SCRUB_SUSPECTS: Final = _counter("raylog_scrub_suspects", _PROCESS, "Segments in which the scrubber has met damage")

@@ -48,8 +48,3 @@ def host_name(broker_id: int, incarnation: int) -> str:
 def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -> str:
     """Return a name for one placement of a coordinator."""
     return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
-
-
-def is_host(actor_name: str) -> bool:
-    """Whether it is the name of a process that hosts replicas."""
-    return actor_name.startswith(_HOST)

@@ -144,7 +144,7 @@ class StandDown(Message):
 
 
 class ReplicaReport(NamedTuple):
-    """A replica process that runs, and the log that it has opened."""
+    """A replica that runs, and the log that it has opened."""
 
     topic_id: bytes
     partition: int
@@ -172,7 +172,7 @@ class ReplicaMarks(NamedTuple):
 
 
 class ReplicaLoss(NamedTuple):
-    """A replica process that ended, or that its broker has given up."""
+    """A replica that ended, or that its broker has given up."""
 
     topic_id: bytes
     partition: int

@@ -1,4 +1,4 @@
-"""The numbers of replica processes (rule 26): controller epoch, then a counter. So they rise across controllers."""
+"""The numbers of replicas and hosts (rule 26): controller epoch, then a counter. So they rise across controllers."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class PartitionChanged(Message):
 @message(kind=112)
 @dataclass(frozen=True, slots=True)
 class ReplicaRegistered(Message):
-    """A replica process that runs, or ran last. `unproven`: why its log is doubted (`doubts.py`); or empty."""
+    """A replica that runs, or ran last. `unproven`: why its log is doubted (`doubts.py`); or empty."""
 
     topic_id: bytes
     partition: int

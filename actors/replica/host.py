@@ -43,7 +43,7 @@ from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.replica.broker_line import BrokerLine
-from raylog.actors.replica.hosted_replica import Ending, HostedReplica
+from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.parked_appends import TransactionJoins
 from raylog.errors import NotLeader, ReplicaNotFree
@@ -208,23 +208,23 @@ class ReplicaHost:
 
     async def _live(self, key: PartitionKey, replica: HostedReplica) -> None:
         try:
-            ending = await replica.run(lambda: self._is_open(key, replica))
+            why = await replica.run(lambda: self._is_open(key, replica))
         finally:
             self._handlers.pop(key, None)
             if self._replicas.get(key) is replica:
                 del self._replicas[key]
         replica.over.set_result(None)
-        self.has_ended(replica, ending)
+        self.has_ended(replica, why)
         if self._room == OWN:
-            self.stop(ending.reason)
+            self.stop(why)
 
     def _is_open(self, key: PartitionKey, replica: HostedReplica) -> None:
         self._handlers[key] = replica.handle
         self._line.announce(replica.hello())
 
-    def has_ended(self, replica: HostedReplica, ending: Ending) -> None:
+    def has_ended(self, replica: HostedReplica, why: str) -> None:
         """Take note that a replica is over, and its lock free."""
-        _log.info("%s is over: %s", replica.spec, ending.reason)
+        _log.info("%s is over: %s", replica.spec, why)
 
     async def _stop_replica(self, _: Request, order: StopReplica) -> Answer:
         replica = self._replicas.get((order.topic_id, order.partition))

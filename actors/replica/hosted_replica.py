@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
@@ -48,13 +47,6 @@ from raylog.storage.log.partition_log import PartitionLog
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The reason why a replica is over."""
-
-    reason: str
-
-
 class HostedReplica:
     """`run` returns when the replica is over; whoever runs it sets `over` then."""
 
@@ -77,17 +69,17 @@ class HostedReplica:
         self._joins = joins
         self._streams = streams
         self._counters = ReplicaCounters(clock)
-        self._stopped: asyncio.Future[Ending] = loop.create_future()
+        self._stopped: asyncio.Future[str] = loop.create_future()
         self._hosted: HostedLog | None = None
         self._replica: Replica | None = None
 
-    async def run(self, is_open: Callable[[], None]) -> Ending:
-        """Live as this replica until it is over. `is_open` is called once it can be asked."""
+    async def run(self, is_open: Callable[[], None]) -> str:
+        """Live as this replica until it is over; return why it is. `is_open` is called once it can be asked."""
         try:
             log = await self._env.off_loop(self._open)
         except RaylogError as error:
             self._tell_failure(error)
-            return Ending(str(error))
+            return str(error)
         _log.info("%s: opened [%d, %d).", self.spec, log.log_start_offset, log.log_end_offset)
         name = PartitionName(self.spec.topic, self.spec.topic_id, self.spec.partition)
         me = (self.spec.broker_id, self.spec.incarnation)
@@ -110,7 +102,7 @@ class HostedReplica:
     def stop(self, reason: str) -> None:
         """End cleanly."""
         if not self._stopped.done():
-            self._stopped.set_result(Ending(reason))
+            self._stopped.set_result(reason)
 
     @property
     def is_open(self) -> bool:
@@ -203,9 +195,9 @@ class HostedReplica:
         )  # fmt: skip
         self._line.tell_failure(failure)
 
-    async def _until_over(self, hosted: HostedLog) -> Ending:
+    async def _until_over(self, hosted: HostedLog) -> str:
         either: list[asyncio.Future[Any]] = [self._stopped, hosted.failed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._stopped.done():
             return self._stopped.result()
-        return Ending(str(hosted.failed.result()))
+        return str(hosted.failed.result())

@@ -1,4 +1,4 @@
-"""The records of replica processes that come and go.
+"""The records of replicas that come and go.
 
 What must stay true (rule 7): before a decision counts on a process, it is recorded as what it is. So
 

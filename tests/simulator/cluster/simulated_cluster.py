@@ -28,7 +28,7 @@ from raylog.actors.protocol.host_messages import OpenReplica
 from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
 from raylog.actors.replica.host import ReplicaHost
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.hosted_replica import Ending, HostedReplica
+from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.rules.replication import Leadership
 from raylog.errors import (
@@ -138,8 +138,8 @@ class SimulatedHost(ReplicaHost):
     def _open(self, request: Request, order: OpenReplica) -> Answer:
         return super()._open(request, order) if self._cluster.may_open(self._spec.broker_id) else None
 
-    def has_ended(self, replica: HostedReplica, ending: Ending) -> None:
-        self._world.trace("{} is over: {}", replica.spec, ending.reason)
+    def has_ended(self, replica: HostedReplica, why: str) -> None:
+        self._world.trace("{} is over: {}", replica.spec, why)
         hosted = replica._hosted
         if hosted is not None and hosted.failed.done() and isinstance(hosted.failed.result(), ReplicaCrashed):
             self._world.fail(f"{replica.spec} met an error that nobody foresaw", hosted.failed.result())

@@ -24,7 +24,7 @@ from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.host import ReplicaHost
-from raylog.actors.replica.hosted_replica import Ending, HostedReplica
+from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.config import NO_LIMIT
 from raylog.errors import EligibleLeadersNotAvailable
 from raylog.storage.format.batch_codec import encode_batch
@@ -51,7 +51,7 @@ class Member:
     stream: Stream | None = None  # from the host to its broker
     host_hello: HostHello | None = None
     hello: ReplicaHello | None = None
-    ending: Ending | None = None
+    ending: str | None = None
 
 
 class _TrioHost(ReplicaHost):
@@ -65,8 +65,8 @@ class _TrioHost(ReplicaHost):
         self._member.replica = replica
         super()._is_open(key, replica)
 
-    def has_ended(self, replica: HostedReplica, ending: Ending) -> None:
-        self._member.ending = ending
+    def has_ended(self, replica: HostedReplica, why: str) -> None:
+        self._member.ending = why
 
 
 @dataclass

@@ -185,7 +185,7 @@ def test_damage_that_the_log_confirms_takes_it_offline(trio: TidyTrio) -> None:
     trio.until(lambda: trio.members[2].ending is not None, 200.0)
     ending = trio.members[2].ending
     assert ending is not None
-    assert "damaged" in ending.reason
+    assert "damaged" in ending
     assert trio.files(2, "quarantine")
 
 

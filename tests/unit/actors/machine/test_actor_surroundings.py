@@ -25,7 +25,7 @@ from raylog.actors.machine.socket_directory import (
     sweep_beside,
 )
 from raylog.actors.machine.tls import RayTls
-from raylog.actors.protocol.actor_names import broker_id_of, broker_name, host_name, is_host, namespace
+from raylog.actors.protocol.actor_names import broker_id_of, broker_name, host_name, namespace
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.errors import InvalidConfig, PeerUnreachable, SocketInUse
 
@@ -38,7 +38,6 @@ def test_a_cluster_cannot_have_every_name(name: str) -> None:
 
 def test_names_tell_what_an_actor_is() -> None:
     assert broker_id_of(broker_name(12)) == 12
-    assert is_host(host_name(1, 2))
     assert broker_id_of(host_name(1, 2)) is None
     assert broker_id_of("broker-x") is None
 
