@@ -4,7 +4,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
-EXTRAS ?= arrow,spark,bench,test
+EXTRAS ?= arrow,kafka,spark,bench,test
 WORKERS ?= 2
 CYCLES ?= 1000
 SEEDS ?= 1000
@@ -24,7 +24,7 @@ HAS_METRICS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("yes" if s
 # Without its compiled files each process of an actor compiles raylog anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# One thing after the other, also under `make -j`: lint stops a run before the tests start.
+# One thing after the other, also under `make -j`.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-system-java test-spark-wheel test-packaging
@@ -51,12 +51,12 @@ lint: $(STAMP) ## ruff, mypy (strict), the import contracts, and the figures of 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.house
 
-test: lint test-unit test-streams test-the-rest ## lint, then every test folder
+test: test-streams test-the-rest ## lint and every test folder
 
-# Tests on a real Ray wait half of their time. Those that wait for nothing but processors take what they leave.
+# Tests on a real Ray wait half of their time. What waits for nothing but processors takes what they leave.
 test-the-rest: $(STAMP)
 	@$(BIN)/python -m tests.spare_time $(MAKE) --no-print-directory PATIENCE=600 \
-	    test-packaging $(if $(HAS_METRICS),$(METRICS)/.installed) test-thorough test-simulated > $(VENV)/spare-time.log 2>&1 & beside=$$!; \
+	    lint test-unit test-packaging $(if $(HAS_METRICS),$(METRICS)/.installed) test-thorough test-simulated > $(VENV)/spare-time.log 2>&1 & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null' INT TERM; \
 	$(MAKE) --no-print-directory test-cluster test-spark; status=$$?; \
 	test $$status = 0 || kill -- -$$beside 2>/dev/null; \

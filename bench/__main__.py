@@ -1,9 +1,11 @@
 """Runs the benchmarks and prints their table.
 
-    python -m bench                all of them
-    python -m bench codec          those of one group
-    python -m bench --json FILE    the figures for a program as well
-    python -m bench --write        the figures into docs/performance.md as well
+python -m bench                all of them
+python -m bench codec          those of one group
+python -m bench partitions --kafka HOST:PORT --subject creation
+                               some of that group, and Apache Kafka beside them
+python -m bench --json FILE    the figures for a program as well
+python -m bench --write        the figures into docs/performance.md as well
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,8 +29,9 @@ from bench import (
     heartbeat_bench,
     hostile_bench,
     housekeeping_bench,
+    kafka_batch_bench,
+    kafka_codec_bench,
     log_bench,
-    partition_bench,
     produce_bench,
     rebalance_bench,
     replication_bench,
@@ -38,10 +42,14 @@ from bench import (
     transaction_bench,
 )
 from bench.measuring import Figure
+from bench.partitions import first_use
+from bench.partitions import subjects as partition_subjects
 from bench.performance_page import PAGE, Taken, present_commit, with_figures
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "codec": codec_bench.run,
+    "kafka-batches": kafka_batch_bench.run,
+    "kafka-codec": kafka_codec_bench.run,
     "log": log_bench.run,
     "timers": timer_bench.run,
     "streams": stream_bench.run,
@@ -50,10 +58,11 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "consume": consume_bench.run,
     "housekeeping": housekeeping_bench.run,
     "hostile": hostile_bench.run,
+    "first-use": first_use.run,
     "groups": group_bench.run,
     "heartbeats": heartbeat_bench.run,
     "rebalance": rebalance_bench.run,
-    "partitions": partition_bench.run,
+    "partitions": partition_subjects.run,
     "produce": produce_bench.run,
     "commands": command_bench.run,
     "spark": spark_bench.run,
@@ -66,8 +75,21 @@ _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 @click.argument("groups", nargs=-1, type=click.Choice(list(GROUPS)))
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures to this file too.")
 @click.option("--write", "writes", is_flag=True, help="Write the figures into docs/performance.md too.")
-def main(groups: tuple[str, ...], json_path: Path | None, writes: bool) -> None:
+@click.option("--kafka", metavar="HOST:PORT", help="Measure Apache Kafka there too (partitions).")
+@click.option(
+    "--subject", "subjects", multiple=True, type=click.Choice(list(partition_subjects.SUBJECTS)),
+    help="Of partitions, only this; may be given several times.",
+)  # fmt: skip
+def main(
+    groups: tuple[str, ...], json_path: Path | None, writes: bool, kafka: str | None, subjects: tuple[str, ...]
+) -> None:
     """Measure raylog on this machine."""
+    if writes and subjects:
+        raise click.UsageError("--write replaces a whole table: leave --subject out.")
+    measures: dict[str, Callable[[], Iterator[Figure]]] = {
+        **GROUPS,
+        "partitions": partial(partition_subjects.run, kafka, subjects),
+    }
     console = Console(highlight=False, width=None if os.isatty(1) else 140)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
     console.print(f"{machine}; median of the rounds, [dim]least to most[/]\n")
@@ -75,7 +97,7 @@ def main(groups: tuple[str, ...], json_path: Path | None, writes: bool) -> None:
     figures: list[Figure] = []
     for group in groups or GROUPS:
         of_group: list[Figure] = []
-        for figure in GROUPS[group]():
+        for figure in measures[group]():
             of_group.append(figure)
             console.print(_line(figure), soft_wrap=True)
         figures += of_group

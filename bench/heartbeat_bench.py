@@ -19,7 +19,7 @@ from typing import Final
 import raylog
 from bench.heartbeat_members import GROUPS, MEMBERS, PARTITION, TOPIC
 from bench.measuring import Figure
-from bench.real_cluster import coordinator_pids, real_cluster
+from bench.real_cluster import coordinator_pid, real_cluster
 from raylog.api.admin.cluster import Cluster
 
 _PARTITIONS: Final = 2
@@ -49,6 +49,7 @@ def _coordinator(cluster: Cluster) -> int:
     with raylog.Consumer(cluster=cluster, group_id="first") as consumer:
         consumer.committed(raylog.TopicPartition(TOPIC, 0))
     deadline = time.monotonic() + _START_SECONDS
-    while not (pids := coordinator_pids(PARTITION)) and time.monotonic() < deadline:
+    while (pid := coordinator_pid(cluster, PARTITION)) is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    return pids[0]
+    assert pid is not None
+    return pid

@@ -17,20 +17,19 @@ from typing import Final, NamedTuple
 import raylog
 from bench.hostile.batches import batches
 from bench.hostile.client import HostileClient, StreamClosed
+from bench.hostile.kinds import BROKERS, GROUPS, LEADERS, TRANSACTIONS
 from bench.hostile.messages import largest, malformed
 from bench.loop_watch import LoopWatch, ProcessEnded
 from bench.measuring import Figure
-from bench.real_cluster import actor_pids, coordinator_pids, real_cluster
+from bench.real_cluster import actor_pids, coordinator_pid, real_cluster
 from raylog.actors.protocol.cluster_secrets import Key
-from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata
-from raylog.actors.protocol.coordinator_messages import EnsureCoordinators
+from raylog.actors.protocol.control_messages import GetMetadata, Metadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import (
     CLIENT_MESSAGE_BYTES,
     NO_PARTITION,
     NO_TOPIC,
     Message,
-    Ping,
     numbers_of,
     pack,
 )
@@ -40,34 +39,9 @@ from raylog.actors.protocol.replication_messages import (
     Append,
     AppendTransactional,
     Fetch,
-    ListOffset,
-    ListOpenTransactions,
-    SuspectBatch,
-)
-from raylog.actors.protocol.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
-from raylog.actors.protocol.transaction_messages import (
-    AbortTransaction,
-    AddGroup,
-    DescribeTransaction,
-    EndTransaction,
-    InitProducer,
-    ListTransactions,
 )
 from raylog.api.admin.cluster import Cluster
 from raylog.config import MIB
-from raylog.groups.records.messages import (
-    AlterOffsets,
-    CommitOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    DescribeGroup,
-    FetchOffsets,
-    GroupHeartbeat,
-    ListGroups,
-    ListStaged,
-    RemoveMembers,
-    StageOffsets,
-)
 
 STALL_MS: Final = 50.0  # rule 34
 MEMORY_MIB: Final = 64.0
@@ -82,26 +56,6 @@ _KNOWN: Final[Mapping[str, object]] = {
     "group": _NAME, "member": "m", "timeout_ms": 100, "max_wait_ms": 10, "acks": -1, "leader_epoch": -1,
     "transactional_id": _NAME, "sequence": 1,
 }  # fmt: skip
-
-_BROKERS: Final = (GetMetadata, AllocateProducerIds, EnsureCoordinators, Ping)
-_LEADERS: Final = (
-    Append, AppendTransactional, Fetch, ListOffset, ListOpenTransactions, SuspectBatch,
-    Ping,
-)  # fmt: skip
-_GROUPS: Final = (
-    GroupHeartbeat, CommitOffsets, FetchOffsets, StageOffsets, ListGroups, DescribeGroup, DeleteGroup, DeleteOffsets,
-    RemoveMembers, AlterOffsets, ListStaged, Ping,
-)  # fmt: skip
-_TRANSACTIONS: Final = (
-    InitProducer, AddGroup, EndTransaction, ListTransactions, DescribeTransaction, AbortTransaction,
-    InitFamily, JoinFamily, EndFamily, KeepFamily, Ping,
-)  # fmt: skip
-ATTACKED: Final = {
-    "broker": _BROKERS,
-    "leader": _LEADERS,
-    "coordinator of groups": _GROUPS,
-    "coordinator of transactions": _TRANSACTIONS,
-}
 
 
 class Process(NamedTuple):
@@ -241,13 +195,15 @@ def _targets(cluster: Cluster, key: Key) -> list[Target]:
 
     def coordinator(topic: str) -> Process:
         serving = [each for each in metadata().coordinators if each.topic == topic and each.endpoints]
-        pid = coordinator_pids(serving[0].partition, topic)[0]
-        return Process(pid, Endpoint.parse(serving[0].endpoints[0]))
+        first, told = serving[0], next(each for each in metadata().topics if each.name == topic)
+        pid = coordinator_pid(cluster, first.partition, topic)
+        assert pid is not None
+        return Process(pid, Endpoint.parse(first.endpoints[0]), told.topic_id, first.partition)
 
     return [
-        Target("broker", _BROKERS, lambda: Process(actor_pids("broker-")[0], broker)),
-        *(Target(f"leader of {name}", _LEADERS, lambda name=name: leader(name))  # type: ignore[misc]
+        Target("broker", BROKERS, lambda: Process(actor_pids("broker-")[0], broker)),
+        *(Target(f"leader of {name}", LEADERS, lambda name=name: leader(name))  # type: ignore[misc]
           for name in ("plain", "compacted", OFFSETS_TOPIC, TRANSACTIONS_TOPIC)),
-        Target("coordinator of groups", _GROUPS, lambda: coordinator(OFFSETS_TOPIC)),
-        Target("coordinator of transactions", _TRANSACTIONS, lambda: coordinator(TRANSACTIONS_TOPIC)),
+        Target("coordinator of groups", GROUPS, lambda: coordinator(OFFSETS_TOPIC)),
+        Target("coordinator of transactions", TRANSACTIONS, lambda: coordinator(TRANSACTIONS_TOPIC)),
     ]  # fmt: skip

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -104,7 +104,7 @@ class _Partition:
         self._processes.append(multiprocessing.get_context("spawn").Process(target=main, args=args, daemon=True))  # type: ignore[arg-type]
         self._processes[-1].start()
 
-    def _take(self, request: Request) -> Answer:
+    def _take(self, request: Request) -> Answer | Awaitable[Answer]:
         message = request.message
         if isinstance(message, HostHello):
             self._hello.set_result((message, request.stream))

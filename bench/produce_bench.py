@@ -22,6 +22,7 @@ from functools import partial
 from bench.measuring import ROUNDS, Figure, rounds_of, seconds
 from bench.real_cluster import real_cluster, topic
 from raylog.api.admin.cluster import Cluster
+from raylog.api.consumer.consumer import Consumer
 from raylog.api.producer.producer import Producer
 from raylog.config import KIB, MIB
 
@@ -40,7 +41,9 @@ def run() -> Iterator[Figure]:
         yield from raw
         yield from _one_by_one(cluster, raw[0].median)
         yield from _bulk(cluster, raw[1].median)
-        yield from _synchronous(cluster)
+        yield from _synchronous(cluster, "")
+        _use_coordinators(cluster)
+        yield from _synchronous(cluster, ", groups in use")
         yield _memory(cluster)
 
 
@@ -170,15 +173,27 @@ def _send_all(producer: Producer, name: str, keys: Sequence[bytes] | None, value
 # --- latency and memory -----------------------------------------------------------------------------------------------
 
 
-def _synchronous(cluster: Cluster) -> Iterator[Figure]:
+def _use_coordinators(cluster: Cluster) -> None:
+    """Write a transaction and read it in a group. In some versions the processes for these are made only then."""
+    with topic(cluster, "bench-used", 3, 1) as name:
+        with Producer(cluster=cluster, transactional_id="bench") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send(name, bytes(100))
+        with Consumer(name, cluster=cluster, group_id="bench", auto_offset_reset="earliest") as consumer:
+            consumer.poll(30_000)
+            consumer.commit()
+
+
+def _synchronous(cluster: Cluster, where: str) -> Iterator[Figure]:
     p50, p99 = [], []
     with topic(cluster, "bench-latency", 3, 1) as name, Producer(cluster=cluster) as producer:
         for _ in range(ROUNDS + 1):
             spent = [1e3 * seconds(lambda: producer.send(name, bytes(100)).result(10)) for _ in range(_SYNCHRONOUS)]
             p50.append(statistics.median(spent))
             p99.append(statistics.quantiles(spent, n=100)[98])
-    yield Figure("send().result(), RF 3, p50", p50[1:], "ms", 0.4, True)
-    yield Figure("send().result(), RF 3, p99", p99[1:], "ms", 1.5, True)
+    yield Figure(f"send().result(), RF 3, p50{where}", p50[1:], "ms", 0.4, True)
+    yield Figure(f"send().result(), RF 3, p99{where}", p99[1:], "ms", 1.5, True)
 
 
 def _memory(cluster: Cluster) -> Figure:

@@ -18,21 +18,30 @@ from raylog.api.admin.cluster import Cluster
 
 
 @contextmanager
-def real_cluster(brokers: int = 3, cpus: int = 2) -> Iterator[Cluster]:
-    """`cpus`: what Ray believes it has, and so how many workers it keeps idle."""
+def own_ray(cpus: int = 2) -> Iterator[str]:
+    """Yield a folder for data beside a Ray of its own. `cpus`: what Ray believes it has, and so how many workers it
+    keeps idle.
+    """
     folder = tempfile.mkdtemp(prefix="raylog-bench-", dir=os.environ.get("RAYLOG_BENCH_DIR"))
     short = tempfile.mkdtemp(prefix="rb-")  # the paths of Ray's sockets have to be short
     os.environ["RAY_TMPDIR"] = short
     os.environ.pop("RAY_ADDRESS", None)
     try:
         join_or_start_ray(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        cluster = raylog.start(f"{folder}/data", brokers=brokers)
-        yield cluster
-        cluster.shutdown()
+        yield folder
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(short, ignore_errors=True)
+
+
+@contextmanager
+def real_cluster(brokers: int = 3, cpus: int = 2) -> Iterator[Cluster]:
+    """Yield a new cluster on a Ray of its own."""
+    with own_ray(cpus) as folder:
+        cluster = raylog.start(f"{folder}/data", brokers=brokers)
+        yield cluster
+        cluster.shutdown()
 
 
 @contextmanager
@@ -43,9 +52,17 @@ def topic(cluster: Cluster, name: str, replicas: int, partitions: int = 3) -> It
     cluster.delete_topic(name)
 
 
-def coordinator_pids(partition: int | None = None, topic: str = OFFSETS_TOPIC) -> list[int]:
-    """Return the processes of this topic's coordinators: of all, or of one partition."""
-    return actor_pids(f"coordinator-{topic}-" + ("" if partition is None else f"{partition}-"))
+def coordinator_pids() -> list[int]:
+    """Return the processes that hold coordinators."""
+    return actor_pids("coordinators-")
+
+
+def coordinator_pid(cluster: Cluster, partition: int, topic: str = OFFSETS_TOPIC) -> int | None:
+    """Return the process that holds the coordinator of this partition. None: it does not serve yet."""
+    for each in cluster.describe_cluster().coordinators:
+        if (each.topic, each.partition, each.serving) == (topic, partition, True):
+            return actor_pids(f"coordinators-{each.broker}-")[0]
+    return None
 
 
 def actor_pids(prefix: str) -> list[int]:

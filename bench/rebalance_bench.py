@@ -9,6 +9,7 @@ In the end every record that was sent has to be with some member: the run fails 
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import pickle
@@ -25,7 +26,16 @@ from typing import Final
 from bench.delivery_gaps import Delivery, Gap, Told, gap_in, longest, missing, moved_at, parts_of
 from bench.measuring import Figure
 from bench.real_cluster import coordinator_pids, real_cluster
-from bench.rebalance_programs import EVENTS, GROUP, PARTITIONS, SESSION_MS, TOPIC, deliveries, sent_counts
+from bench.rebalance_programs import (
+    EVENTS,
+    GROUP,
+    PARTITIONS,
+    SESSION_MS,
+    TOPIC,
+    Plan,
+    deliveries,
+    sent_counts,
+)
 from raylog.api.admin.cluster import Cluster
 from raylog.errors import RaylogError
 
@@ -43,22 +53,28 @@ class RecordsMissing(AssertionError):
 
 
 @dataclass
-class _Phase:
+class Phase:
+    """A part of a run, by the monotonic clock."""
+
     name: str
     begin: float
     end: float = 0.0
 
 
 @dataclass
-class _Programs:
+class Programs:
+    """The processes of a run: what they write lies in the folder, for members in the order of their start."""
+
     folder: Path
     access: str
+    plan: Plan = field(default_factory=Plan)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
 
     def start(self, role: str, name: str) -> subprocess.Popen[bytes]:
         path = self.folder / name
-        program = [sys.executable, "-m", "bench.rebalance_programs", role, str(path), self.access]
+        plan = json.dumps(self.plan)
+        program = [sys.executable, "-m", "bench.rebalance_programs", role, str(path), self.access, plan]
         started = subprocess.Popen(program)
         self.processes.append(started)
         if role == "member":
@@ -75,14 +91,14 @@ class _Programs:
 def run() -> Iterator[Figure]:
     with real_cluster() as cluster, tempfile.TemporaryDirectory(prefix="raylog-rebalance-") as folder:
         cluster.create_topic(TOPIC, PARTITIONS, _REPLICAS, timeout=_START_SECONDS)
-        programs = _Programs(Path(folder), base64.b64encode(pickle.dumps(cluster.access())).decode())
+        programs = Programs(Path(folder), packed_access(cluster))
         try:
             phases, killed_at = _disturb(cluster, programs)
             sent = _stop_sending(programs)
             _until_delivered(programs, sent)
         finally:
             programs.end()
-        told = _told(programs)
+        told = noted(programs)
     for phase in phases:
         yield from _figures(phase, told)
     moved = moved_at(told, phases[2].begin, killed=0)
@@ -96,7 +112,12 @@ def run() -> Iterator[Figure]:
         raise RecordsMissing(f"No member was handed {len(lost)} of {sum(sent)} records: {lost[:_SHOWN]} …")
 
 
-def _stop_sending(programs: _Programs) -> list[int]:
+def packed_access(cluster: Cluster) -> str:
+    """Return the cluster's access as an argument of a program."""
+    return base64.b64encode(pickle.dumps(cluster.access())).decode()
+
+
+def _stop_sending(programs: Programs) -> list[int]:
     """Stop the sender. Return how many records of each partition were acknowledged."""
     sender = programs.processes[0]
     sender.terminate()
@@ -107,39 +128,39 @@ def _stop_sending(programs: _Programs) -> list[int]:
     return sent
 
 
-def _until_delivered(programs: _Programs, sent: list[int]) -> None:
+def _until_delivered(programs: Programs, sent: list[int]) -> None:
     """Wait until all is delivered. RecordsMissing: that takes too long."""
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while missing(_told(programs), sent) and time.monotonic() < deadline:
+    while missing(noted(programs), sent) and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
-def _disturb(cluster: Cluster, programs: _Programs) -> tuple[list[_Phase], float]:
+def _disturb(cluster: Cluster, programs: Programs) -> tuple[list[Phase], float]:
     programs.start("send", "sent")
     programs.start("reader", "reader")
     members = [programs.start("member", f"member-{number}") for number in range(4)]
-    _until_shared(cluster, 4)
+    until_shared(cluster, 4)
     time.sleep(2.0)
-    phases: list[_Phase] = []
-    _begin(phases, "nothing happens")
+    phases: list[Phase] = []
+    begin(phases, "nothing happens")
     time.sleep(_CALM)
-    _begin(phases, "two come")
+    begin(phases, "two come")
     members += [programs.start("member", f"member-{number}") for number in (4, 5)]
-    _until_shared(cluster, 6)
+    until_shared(cluster, 6)
     time.sleep(2.0)
-    _begin(phases, "one is killed")
+    begin(phases, "one is killed")
     killed_at = time.monotonic()
     members[0].kill()
-    _until_shared(cluster, 5)
+    until_shared(cluster, 5)
     time.sleep(2.0)
-    _begin(phases, "one is stopped past its session")
+    begin(phases, "one is stopped past its session")
     members[1].send_signal(signal.SIGSTOP)
-    _until_shared(cluster, 4)
+    until_shared(cluster, 4)
     members[1].send_signal(signal.SIGCONT)
-    _until_shared(cluster, 5)
+    until_shared(cluster, 5)
     time.sleep(2.0)
     pids = coordinator_pids()
-    _begin(phases, "the coordinators are killed")
+    begin(phases, "the coordinators are killed")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     time.sleep(_CALM)
@@ -147,14 +168,15 @@ def _disturb(cluster: Cluster, programs: _Programs) -> tuple[list[_Phase], float
     return phases, killed_at
 
 
-def _begin(phases: list[_Phase], name: str) -> None:
+def begin(phases: list[Phase], name: str) -> None:
+    """Begin a phase, which ends the one before."""
     now = time.monotonic()
     if phases:
         phases[-1].end = now
-    phases.append(_Phase(name, now))
+    phases.append(Phase(name, now))
 
 
-def _until_shared(cluster: Cluster, members: int) -> None:
+def until_shared(cluster: Cluster, members: int) -> None:
     """Wait until so many members own all partitions."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     last: object = None
@@ -172,9 +194,10 @@ def _until_shared(cluster: Cluster, members: int) -> None:
 # --- what is found ------------------------------------------------------------------------------------------------
 
 
-def _told(programs: _Programs) -> Told:
-    delivered: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
-    events: list[list[tuple[int, Delivery]]] = [[] for _ in range(PARTITIONS)]
+def noted(programs: Programs) -> Told:
+    """Return what the processes have noted so far."""
+    delivered: list[list[tuple[int, Delivery]]] = [[] for _ in range(programs.plan.partitions)]
+    events: list[list[tuple[int, Delivery]]] = [[] for _ in range(programs.plan.partitions)]
     for number, path in enumerate(programs.paths):
         for each in deliveries(path):
             delivered[each.partition].append((number, each))
@@ -185,7 +208,7 @@ def _told(programs: _Programs) -> Told:
     return Told(delivered, events, list(deliveries(programs.folder / "reader")))
 
 
-def _figures(phase: _Phase, told: Told) -> Iterator[Figure]:
+def _figures(phase: Phase, told: Told) -> Iterator[Figure]:
     stay: list[Gap] = []
     move: list[tuple[Gap, int]] = []
     for partition, delivered in enumerate(told.by_partition):

@@ -31,7 +31,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
-from raylog.actors.coordinators.process import MakeCore
+from raylog.actors.coordinators.coordinator import MakeCore
 from raylog.actors.kernel.stream_interface import Request, Response
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.machine.stream_server import StreamServer, connect
@@ -47,7 +47,7 @@ from raylog.api.producer.buffer.record_future import RecordFuture
 from raylog.api.producer.producer import Producer
 from raylog.groups.coordinator import core as group_core
 from raylog.groups.records.messages import NO_EPOCH
-from tests.simulator.checks.step_checks import ControllerSteps, CoordinatorSteps, HostSteps
+from tests.simulator.checks.step_checks import ControllerSteps, CoordinatorHostSteps, HostSteps
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.fake_streams import FakeStream
@@ -158,7 +158,7 @@ class Marks:
                 (Event, "__init__", new_event),
                 (FakeStream, "_put", put_marked),
                 (FakeStream, "take", take_marked),
-                *((each, "__call__", _nothing_to_check) for each in (HostSteps, ControllerSteps, CoordinatorSteps)),
+                *((each, "__call__", _nothing_to_check) for each in (HostSteps, ControllerSteps, CoordinatorHostSteps)),
             ):
                 patches.enter_context(patch.object(owner, name, made))
             yield

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raylog.actors.broker.controller_link import ControllerLink
+from raylog.actors.broker.gateway_registration import GatewayRegistration
 from raylog.actors.broker.local_replicas import AssignmentDelivery, LocalReplicas, ReplicaSession
 from raylog.actors.broker.metadata_service import MetadataService
 from raylog.actors.broker.producer_id_block import ProducerIdBlock
@@ -56,12 +57,14 @@ from raylog.actors.protocol.control_messages import (
 )
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.gateway_messages import GatewayHello
 from raylog.actors.protocol.host_messages import HostHeartbeat, HostHello, ReplicaFailed, ReplicaHello
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CommittedBatch
 from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
+from raylog.config import NO_LIMIT
 from raylog.errors import (
     DiskError,
     InvalidRequest,
@@ -77,6 +80,8 @@ _SUSPICION_SECONDS: Final = 10.0
 _USAGE_SECONDS: Final = 5.0
 _SWEEP_AGAIN_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
+_LOOK_FOR_DUE_SECONDS: Final = 60.0
+_LOOK_AT_LEAST_SECONDS: Final = 1800.0
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +164,9 @@ class Broker:
         self._server: Server | None = None
         self._link = ControllerLink(env, self._tasks, find_controller, self.handle, self._replicas, self)
         self._producer_ids = ProducerIdBlock(self._link.ask)
+        self._gateway = GatewayRegistration(
+            env, self._tasks, spec.broker_id, lambda: self.state if self.is_caught_up else None, self._link.ask
+        )
         self._orders = ReplicaOrders(env, opened.directories, self._replicas, self._fold, self._link, spec.broker_id)
         own = spec.broker_id, opened.directory_id
         self._copy = MetadataCopy(
@@ -182,6 +190,7 @@ class Broker:
             HousekeeperHello: self._on_housekeeper,
             SuspectReplica: self._on_suspicion,
             FindHousekeeper: self._on_housekeeper_sought,
+            GatewayHello: self._on_gateway,
             KeepSecrets: self._on_secrets,
         })
 
@@ -221,6 +230,7 @@ class Broker:
             await asyncio.wait([self.stopped], timeout=3 * _STOP_SECONDS)
             return
         self._is_closing = True
+        await self._gateway.stop()
         await self._replicas.stop_all(_STOP_SECONDS)
         await self._housekeeper.stop()
         await self._tasks.close()
@@ -317,8 +327,30 @@ class Broker:
         self._tell_secrets(request.stream)
         return None
 
-    def _on_housekeeper_sought(self, _: Request, __: FindHousekeeper) -> Answer:
+    def _on_housekeeper_sought(self, _: Request, __: FindHousekeeper) -> Answer | Awaitable[Answer]:
         return self._housekeeper.find()
+
+    def _on_gateway(self, request: Request, hello: GatewayHello) -> Answer:
+        self._gateway.hello(hello, request.stream)
+        self._tell_secrets(request.stream)
+        return None
+
+    async def housekeeper_wanted(self) -> None:
+        """Return when there is work for a housekeeping process: a replica asks for one, or logs may be due to be read.
+
+        A process that is started then looks what is due itself.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not await self._housekeeper.wanted(_LOOK_FOR_DUE_SECONDS):
+            if loop.time() - began >= self._seconds_between_reads():
+                return
+
+    def _seconds_between_reads(self) -> float:
+        """Return how often a housekeeping process has to look, by the topic whose logs are read most often."""
+        configs = [topic.config for topic in self._fold.state.topics.values()]
+        intervals = [each.scrub_interval_ms / 1000 for each in configs if each.scrub_interval_ms != NO_LIMIT]
+        return min([_LOOK_AT_LEAST_SECONDS, *intervals])
 
     async def _on_secrets(self, request: Request, message: KeepSecrets) -> Answer:
         await self._link.check_order(request.stream)
@@ -332,8 +364,7 @@ class Broker:
 
     def _processes_beside(self) -> Iterator[Stream]:
         yield from (host.stream for host in self._replicas.hosts.all())
-        if self._housekeeper.stream is not None:
-            yield self._housekeeper.stream
+        yield from (each for each in (self._housekeeper.stream, self._gateway.stream) if each is not None)
 
     async def _on_proposal(self, request: Request, proposal: ProposeIsr) -> Answer:
         self._replicas.speaking(request.stream, (proposal.topic_id, proposal.partition))
@@ -445,6 +476,7 @@ class Broker:
 
     def _check_caught_up(self) -> None:
         """Act on a state as new as the registration: it says which topics there are, and which replicas go."""
+        self._gateway.changed()
         registration = self._link.controller_epoch, self._link.broker_epoch
         if registration != self._swept_under and self.is_caught_up:
             self._swept_under = registration
@@ -456,7 +488,7 @@ class Broker:
         if self.is_caught_up:
             for session in sessions:
                 if not self._orders.is_expected(session.id):
-                    self._replicas.dismiss(session)
+                    self._replicas.dismiss(session, is_kept=False)
 
     async def _sweep(self) -> None:
         while True:

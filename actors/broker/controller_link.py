@@ -204,6 +204,7 @@ class ControllerLink:
         self.controller_epoch = answer.controller_epoch
         self._check_controller()
         self.broker_epoch = answer.broker_epoch
+        self._replicas.marks.registered()
         self._registered.set_result(None)
         _log.info("Registered with controller epoch %d as %d.", answer.controller_epoch, answer.broker_epoch)
         self._facts.registered()
@@ -229,7 +230,7 @@ class ControllerLink:
                 next_beat = loop.time() + HEARTBEAT_SECONDS
             # While a report is under way, news waits for its answer: the next report carries all of it.
             if is_due or (self._replicas.has_news and not self._reports_in_flight):
-                self._send_beat(stream, with_marks=is_due)
+                self._send_beat(stream)
             self._has_news.clear()
             await self._wait_for_news(next_beat - loop.time())
 
@@ -239,18 +240,20 @@ class ControllerLink:
         except asyncio.TimeoutError:
             return
 
-    def _send_beat(self, stream: Stream, *, with_marks: bool) -> None:
+    def _send_beat(self, stream: Stream) -> None:
         assert self.broker_epoch is not None
+        marks, are_all = self._replicas.marks.to_tell()
         beat = BrokerHeartbeat(
             self.broker_epoch,
             self._facts.version,
             *self._facts.usage,
             self._replicas.started(),
             self._replicas.lost(),
-            self._replicas.marks() if with_marks else (),
-            self._replicas.have_full_disk or self._facts.usage[0] < FULL_BELOW_BYTES,
+            marks,
+            self._replicas.marks.have_full_disk or self._facts.usage[0] < FULL_BELOW_BYTES,
             self._replicas.hosts.running(),
             self._replicas.hosts.wanted(),
+            are_all,
         )
         if beat.started or beat.lost:
             self._reports_in_flight += 1
@@ -265,6 +268,7 @@ class ControllerLink:
             self._reports_in_flight -= 1
         if error is None:
             self._replicas.reported(beat.started, beat.lost)
+            self._replicas.marks.told(beat.marks, are_all=beat.marks_are_all)
         elif isinstance(error, RemoteFailed) and isinstance(error.error, StaleBrokerEpoch):
             self._must_register = True
         else:

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 from raylog.actors.broker.replica_hosts import HostSession, ReplicaHosts
 from raylog.actors.cluster.assignments import assignment_of
+from raylog.actors.cluster.mark_changes import MarkChanges
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.placement.hosts import HostLimits
@@ -30,7 +31,7 @@ from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaMarks, ReplicaReport
+from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaReport
 from raylog.actors.protocol.host_messages import SHARED, HostHeartbeat, ReplicaFailed, ReplicaHello
 from raylog.errors import InvalidRequest, ReplicaNotFree, StaleIncarnation, StreamError
 
@@ -46,12 +47,11 @@ _Replica: TypeAlias = tuple[bytes, int, int]  # topic id, partition, incarnation
 class ReplicaSession:
     """A replica that runs in a host."""
 
-    __slots__ = ("hello", "host", "is_dismissed", "marks")
+    __slots__ = ("hello", "host", "is_dismissed")
 
     def __init__(self, hello: ReplicaHello, host: HostSession) -> None:
         self.hello = hello
         self.host = host
-        self.marks: ReplicaMarks | None = None
         self.is_dismissed = False
 
     @property
@@ -74,7 +74,13 @@ class ReplicaSession:
     def report(self) -> ReplicaReport:
         hello, host = self.hello, self.host.hello
         return ReplicaReport(
-            *self.replica, hello.last_epoch, hello.log_end_offset, hello.unproven, host.endpoints, host.pid
+            *self.replica,
+            hello.last_epoch,
+            hello.log_end_offset,
+            hello.unproven,
+            host.endpoints,
+            host.pid,
+            hello.created_as,
         )
 
 
@@ -91,6 +97,7 @@ class LocalReplicas:
         on_change: Callable[[], None],
     ) -> None:
         self.hosts = ReplicaHosts(env, timers, tasks, limits, self._host_lost, on_change)
+        self.marks = MarkChanges()
         self._tasks = tasks
         self._broker_id = broker_id
         self._on_change = on_change
@@ -101,11 +108,6 @@ class LocalReplicas:
         self._is_stopping = False
 
     # --- who runs -------------------------------------------------------------------------------------------------
-
-    @property
-    def have_full_disk(self) -> bool:
-        """Whether one of them has just been refused room for an append."""
-        return any(each.marks is not None and each.marks.has_full_disk for each in self._running.values())
 
     def get(self, partition: PartitionId) -> ReplicaSession | None:
         return self._running.get(partition)
@@ -143,6 +145,7 @@ class LocalReplicas:
             self._tasks.start(self.hosts.end_replica(before.host, partition, before.incarnation))
         session = ReplicaSession(hello, host)
         self._running[partition] = session
+        self.marks.gone(partition)
         self._started[session.replica] = session.report()
         self._on_change()
         return session
@@ -153,7 +156,7 @@ class LocalReplicas:
         for marks in beat.marks:
             session = self._running.get((marks.topic_id, marks.partition))
             if session is not None and session.incarnation == marks.incarnation:
-                session.marks = marks
+                self.marks.changed(marks)
 
     def failed(self, failure: ReplicaFailed, stream: Stream) -> None:
         """Take note that a replica says it is over. One that could not open its log has not said hello."""
@@ -183,16 +186,16 @@ class LocalReplicas:
             self._lose(session, why)
             self._tasks.start(self.hosts.end_replica(session.host, session.id, session.incarnation))
 
-    def dismiss(self, session: ReplicaSession) -> None:
-        """Let it stop, beside everything else."""
+    def dismiss(self, session: ReplicaSession, *, is_kept: bool) -> None:
+        """Let it stop, beside everything else. `is_kept`: its directory, which else is about to be removed."""
         if not session.is_dismissed:
             session.is_dismissed = True
-            self._tasks.start(self.stop(session))
+            self._tasks.start(self.stop(session, is_kept=is_kept))
 
-    async def stop(self, session: ReplicaSession) -> None:
+    async def stop(self, session: ReplicaSession, *, is_kept: bool) -> None:
         """Let it close its log and end; its host is killed if that takes long."""
         session.is_dismissed = True
-        await self.hosts.end_replica(session.host, session.id, session.incarnation)
+        await self.hosts.end_replica(session.host, session.id, session.incarnation, is_kept=is_kept)
         if self._running.get(session.id) is session and not self._is_stopping:
             self._lose(session, "it was stopped")
 
@@ -219,9 +222,6 @@ class LocalReplicas:
 
     def running(self) -> tuple[ReplicaReport, ...]:
         return tuple(session.report() for session in self._running.values())
-
-    def marks(self) -> tuple[ReplicaMarks, ...]:
-        return tuple(session.marks for session in self._running.values() if session.marks is not None)
 
     @property
     def has_news(self) -> bool:
@@ -261,6 +261,7 @@ class LocalReplicas:
 
     def _lose(self, session: ReplicaSession, why: str, *, is_damaged: bool = False) -> None:
         del self._running[session.id]
+        self.marks.gone(session.id)
         self._started.pop(session.replica, None)
         self._never_came(session.id, session.incarnation, why, is_damaged=is_damaged)
 
@@ -294,7 +295,7 @@ class AssignmentDelivery:
     def _changed(self, session: ReplicaSession) -> None:
         registered = self._fold.state.incarnation(*session.id, self._broker_id)
         if registered > session.incarnation:
-            self._replicas.dismiss(session)
+            self._replicas.dismiss(session, is_kept=True)
         elif registered == session.incarnation:
             is_being_told = session in self._telling
             self._telling[session] = True

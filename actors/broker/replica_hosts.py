@@ -56,15 +56,19 @@ class ReplicaOrder(NamedTuple):
 
 
 class HostSession:
-    """A host that runs. `replicas` are those that it opens, has open, or closes, with their incarnations."""
+    """A host that runs. `replicas` are those that it opens, has open, or closes, with their incarnations.
 
-    __slots__ = ("hello", "replicas", "room", "stream")
+    `is_ending`: it has been told to close the only replica that it had, and then ends by itself.
+    """
+
+    __slots__ = ("hello", "is_ending", "replicas", "room", "stream")
 
     def __init__(self, hello: HostHello, stream: Stream) -> None:
         self.hello = hello
         self.stream = stream
         self.room = hello.room
         self.replicas: dict[PartitionId, int] = {}
+        self.is_ending = False
 
     @property
     def incarnation(self) -> int:
@@ -162,13 +166,18 @@ class ReplicaHosts:
     # --- places ---------------------------------------------------------------------------------------------------
 
     def open(self, order: ReplicaOrder) -> None:
-        """Have a host open it, as soon as there is one with room."""
+        """Have a host open it, as soon as there is one with room. See `has_place`."""
         own_now = sum(each.room == OWN for each in self._hosts.values())
         own_now += sum(room == OWN for _, room in self._waiting.values())
         room = room_for(order.policy, is_internal=order.is_internal, own_now=own_now, limits=self._limits())
         self._waiting[order.id] = order, room
         self._fill()
         self._on_change()
+
+    def has_place(self, partition: PartitionId) -> bool:
+        """Whether a shared host has it, so that no process has to be started for it."""
+        host = self.holding(partition)
+        return host is not None and host.room == SHARED
 
     def cancel(self, partition: PartitionId) -> None:
         """Open it no more, if no host has it yet."""
@@ -214,18 +223,27 @@ class ReplicaHosts:
         elif host.room != SHARED or is_late:
             self.kill(host, "it held on to a directory")
 
-    async def end_replica(self, host: HostSession, partition: PartitionId, incarnation: int) -> None:
-        """Have it closed. Returns when that is done, or its host was killed because it took too long."""
+    async def end_replica(
+        self, host: HostSession, partition: PartitionId, incarnation: int, *, is_kept: bool = True
+    ) -> None:
+        """Have it closed. Returns when that is done, or its host was killed because it took too long.
+
+        `is_kept`: its directory, which else is about to be removed.
+        """
+        host.is_ending = host.room == OWN
         try:
-            await self._ask(host, StopReplica(*partition, incarnation), END_SECONDS)
+            await self._ask(host, StopReplica(*partition, incarnation, is_kept), END_SECONDS)
         except StreamError as error:
             if self._hosts.get(host.incarnation) is host:
-                self.kill(host, f"a replica in it did not end: {error.describe()}")
+                if host.is_ending and host.stream.closed.done():  # as it should; who asks a second time finds it so
+                    self._ends(host)
+                else:
+                    self.kill(host, f"a replica in it did not end: {error.describe()}")
             return
         if host.replicas.get(partition) == incarnation:
             del host.replicas[partition]
-        if host.room == OWN:
-            self._kill_later(host.hello.pid, host.stream)  # it ends by itself
+        if host.is_ending:
+            self._kill_later(host.hello.pid, host.stream)
 
     async def stop_all(self, seconds: float) -> None:
         """End all of them: the clean stop of this broker."""
@@ -253,8 +271,16 @@ class ReplicaHosts:
     def _stream_ended(self, host: HostSession) -> None:
         self._by_stream.pop(host.stream, None)
         if self._hosts.get(host.incarnation) is host and not self._is_stopping:
-            self._env.kill(host.hello.pid)
-            self._lose(host, "its stream ended")
+            if host.is_ending:
+                self._ends(host)
+            else:
+                self._env.kill(host.hello.pid)
+                self._lose(host, "its stream ended")
+
+    def _ends(self, host: HostSession) -> None:
+        """Leave its process the time to end. Killed at once, it would be a crash that Ray tells every driver of."""
+        self._timers.after(END_SECONDS * 1000, partial(self._env.kill, host.hello.pid))
+        self._lose(host, "its stream ended")
 
     def _silent(self, incarnation: int) -> None:
         host = self._hosts.get(incarnation)

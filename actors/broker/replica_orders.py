@@ -36,6 +36,7 @@ from raylog.actors.protocol.control_messages import (
     SetAside,
     SetAsideListed,
     StartReplica,
+    StartUnderWay,
 )
 from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
 from raylog.actors.protocol.messages import Message
@@ -96,7 +97,8 @@ class ReplicaOrders:
             return Response(SetAsideListed(await self.list_aside(order)))
         if isinstance(order, StartReplica):
             await self.start(order)
-        elif isinstance(order, EndReplica):
+            return Response(StartUnderWay(self._replicas.hosts.has_place((order.topic_id, order.partition))))
+        if isinstance(order, EndReplica):
             await self.end(order)
         elif isinstance(order, RemoveReplica):
             await self.remove(order)
@@ -135,7 +137,7 @@ class ReplicaOrders:
         async with self._turn(partition):
             session = self._replicas.get(partition)
             if session is not None and session.incarnation < order.incarnation:
-                await self._replicas.stop(session)
+                await self._replicas.stop(session, is_kept=True)
             await self._is_there(partition, order.incarnation)
 
     async def _is_there(self, partition: PartitionId, incarnation: int) -> bool:
@@ -162,7 +164,7 @@ class ReplicaOrders:
             self._prepared.pop(partition, None)
             session = self._replicas.get(partition)
             if session is not None:
-                await self._replicas.stop(session)
+                await self._replicas.stop(session, is_kept=False)
             await self._replicas.make_way(partition, "it is removed")
             if await self._when_free(order.topic, order.partition, self._removal(order.topic, *partition)):
                 _log.info("%s-%d was removed.", order.topic, order.partition)

@@ -1,7 +1,8 @@
 """A broker's part in changing the secrets: on its disk first, then in use, then told to the processes beside it.
 
 What must stay true:
-- What a broker has said it holds, it still holds after a restart from its disk alone.
+- What a broker has said it holds, it still holds after a restart from its disk alone. It may know a set already, from
+  the search for its controller, and then it is not on the disk yet, nor told to anybody.
 - Sets are written one after the other. The controller tells a set again when the answer is late, and a second writing
   of it that was still under way replaced a later set on the disk.
 """
@@ -12,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
@@ -19,6 +21,7 @@ from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.errors import StreamError
 
+_NONE: Final = -1
 _log = logging.getLogger(__name__)
 
 
@@ -31,15 +34,17 @@ class SecretKeeping:
         self._env = env
         self._keep = keep
         self._beside = beside
+        self._kept = _NONE  # the version that was written and told
         self._writing = asyncio.Lock()
 
     async def take(self, message: KeepSecrets) -> None:
         """Take a set: a later one is kept, used and passed on; an older one is ignored."""
         found = message.secrets
         async with self._writing:
-            if found.version <= self._env.keys.secrets.version:
+            if found.version <= self._kept or found.version < self._env.keys.secrets.version:
                 return
             await self._env.off_loop(partial(self._keep, found))
+            self._kept = found.version
             self._env.keys.adopt(found)
             for stream in self._beside():
                 self.tell(stream)

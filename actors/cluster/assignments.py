@@ -16,7 +16,7 @@ replicas shares that fit each other. A replica that is in sync has no share, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from raylog.actors.cluster.coordinator_state import CoordinatorState
 from raylog.actors.cluster.partition import PartitionId, PartitionState
@@ -29,6 +29,7 @@ from raylog.actors.protocol.control_messages import (
     ReplicaAddress,
     TopicMetadata,
 )
+from raylog.actors.protocol.gateway_messages import NamedGateway
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import (
     PartitionChanged,
@@ -80,7 +81,20 @@ def metadata_of(state: ClusterState, names: Iterable[str] = ()) -> tuple[TopicMe
         topics = [state.topic(name) for name in dict.fromkeys(wanted) if state.has_topic(name)]
     else:
         topics = sorted(state.topics.values(), key=lambda topic: topic.name)
-    return tuple(_topic_metadata(state, topic) for topic in topics)
+    return tuple(_topic_metadata(state, topic, state.partitions_of(topic.id)) for topic in topics)
+
+
+def changed_metadata_of(
+    state: ClusterState, names: Collection[str], changed: Iterable[PartitionId]
+) -> tuple[TopicMetadata, ...]:
+    """Return only these partitions, of these topics. No names: of all."""
+    wanted = frozenset(names)
+    found: dict[bytes, list[PartitionState]] = {}
+    for each in sorted(changed):
+        partition = state.partitions.get(each)  # none: it is gone by now
+        if partition is not None and (not wanted or state.name_of(partition) in wanted):
+            found.setdefault(partition.topic_id, []).append(partition)
+    return tuple(_topic_metadata(state, state.topics[topic_id], partitions) for topic_id, partitions in found.items())
 
 
 def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
@@ -88,6 +102,14 @@ def broker_metadata_of(state: ClusterState) -> tuple[BrokerMetadata, ...]:
     brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
     return tuple(
         BrokerMetadata(each.id, each.node_id, each.rack, each.endpoints) for each in brokers if not each.fenced
+    )
+
+
+def gateways_of(state: ClusterState) -> tuple[NamedGateway, ...]:
+    """The gateways of brokers that are not fenced."""
+    brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
+    return tuple(
+        NamedGateway(each.id, each.gateway, each.rack) for each in brokers if each.gateway and not each.fenced
     )
 
 
@@ -125,9 +147,8 @@ def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> 
     return ReplicaAddress(broker_id, registered.incarnation, registered.endpoints)
 
 
-def _topic_metadata(state: ClusterState, topic: TopicState) -> TopicMetadata:
-    partitions = tuple(_partition_metadata(state, each) for each in state.partitions_of(topic.id))
-    return TopicMetadata(topic.name, topic.id, partitions)
+def _topic_metadata(state: ClusterState, topic: TopicState, partitions: Iterable[PartitionState]) -> TopicMetadata:
+    return TopicMetadata(topic.name, topic.id, tuple(_partition_metadata(state, each) for each in partitions))
 
 
 def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:

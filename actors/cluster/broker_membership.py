@@ -17,6 +17,7 @@ from raylog.actors.cluster.election.isr_and_elr import facts_of, without_dead
 from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import MarkDirectory, RegisterBroker, ReplicaLoss
+from raylog.actors.protocol.gateway_messages import ReportGateway
 from raylog.actors.protocol.incarnations import NO_INCARNATION
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import (
@@ -26,6 +27,7 @@ from raylog.actors.protocol.metadata_records import (
     BrokerRegistration,
     BrokerRemoved,
     DirectoryMarked,
+    GatewayServes,
 )
 from raylog.errors import BrokerInUse, DirectoryOutdated, DuplicateBroker, StaleBrokerEpoch, WrongCluster
 
@@ -68,6 +70,14 @@ def mark_directory(state: ClusterState, request: MarkDirectory) -> list[Message]
     if known is None or known.directory_id != request.directory_id or request.mark <= known.mark:
         return []
     return [DirectoryMarked(request.broker_id, request.directory_id, request.mark)]
+
+
+def report_gateway(state: ClusterState, request: ReportGateway) -> list[Message]:
+    """Let all know where a broker's gateway serves; none where they do."""
+    known = state.brokers.get(request.broker_id)
+    if known is None or known.gateway == request.address:
+        return []
+    return [GatewayServes(request.broker_id, request.address)]
 
 
 def allocate_broker_ids(state: ClusterState, count: int, above: int) -> tuple[int, list[Message]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raylog.actors.cluster.election.leaderless import is_offline
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.kernel.metrics import (
@@ -46,7 +47,7 @@ def cluster_readings(state: ClusterState, live: Liveness) -> Iterator[Reading]:
     """A walk over all partitions: some 1 µs each, every few seconds."""
     offline = waiting = under_replicated = under_minimum = 0
     for partition in state.partitions.values():
-        offline += partition.leader == NO_LEADER
+        offline += is_offline(state, partition)
         waiting += partition.waits_for_a_person
         under_replicated += len(partition.isr) < len(partition.replicas)
         under_minimum += len(partition.isr) < state.min_insync(partition)

@@ -11,7 +11,9 @@ from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.protocol.metadata_records import NO_RETIRED_ID, CoordinatorPlaced, CoordinatorServing
 from raylog.config import MIB, ConfigValue
 
-COORDINATORS: Final = 3  # of each kind: the partitions of a coordinators' topic, which the first request makes
+# Coordinators of each kind: the partitions of their topic, fixed when the cluster is formed. Twelve are spread evenly
+# over 1, 2, 3, 4, 6 and 12 brokers, and the end of one holds up a twelfth of the groups. An idle one costs little.
+COORDINATORS: Final = 12
 
 # A group of many members is one record, so batches are large.
 # Small segments, so that a new coordinator has little to replay: what is compacted is never in the growing one.

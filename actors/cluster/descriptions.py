@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from raylog.actors.cluster.election.leaderless import why_nobody_leads
+from raylog.actors.cluster.election.leaderless import is_offline, why_nobody_leads
 from raylog.actors.cluster.html_tables import html_table
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import BrokerState, ClusterState, Liveness, ReplicaKey
@@ -147,6 +147,7 @@ class BrokerDescription:
     leaders: int
     free_bytes: int
     total_bytes: int
+    kafka: str = ""  # HOST:PORT, where Kafka clients are served beside it; empty: they are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +172,18 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     topics: int
     partitions: int
-    offline: int  # partitions without a leader
+    offline: int  # partitions without a leader, but for raylog's own before their first: `coordinators` tells of those
     waiting: tuple[PartitionDescription, ...]  # those of them that only a person can give one
     under_replicated: int
     under_min_isr: int
     reassigning: int
     coordinators: tuple[CoordinatorDescription, ...] = ()
     control_store: str = ""  # where Ray keeps its own (`control_store.py`)
+
+    @property
+    def kafka(self) -> list[str]:
+        """The HOST:PORT at which Kafka clients are served now, each once."""
+        return list(dict.fromkeys(each.kafka for each in self.brokers if each.alive and each.kafka))
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, with a row for each broker."""
@@ -259,7 +265,7 @@ def describe_cluster(
         brokers=describe_brokers(state, live, reports),
         topics=len(state.topics),
         partitions=len(partitions),
-        offline=sum(each.is_offline for each in partitions),
+        offline=sum(is_offline(state, each) for each in state.partitions.values()),
         waiting=tuple(
             _describe_partition(state, reports, each)
             for each in state.partitions.values()
@@ -352,4 +358,5 @@ def _describe_broker(
         leaders=leaders,
         free_bytes=free,
         total_bytes=total,
+        kafka=broker.gateway,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raylog.actors.cluster.assignments import changed_partitions, changed_shares, move_shares
+from raylog.actors.cluster.change_times import ChangeTimes
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.protocol.messages import Message
@@ -24,6 +25,7 @@ class MetadataFold:
 
     def __init__(self) -> None:
         self.state = ClusterState()
+        self.times = ChangeTimes()
         self.shares: dict[ReplicaKey, int] = {}
         self.version = 0
         self.epoch = NO_EPOCH
@@ -34,6 +36,7 @@ class MetadataFold:
         for record in records:
             self.state.apply(record, version)
         self.shares = move_shares(self.state)
+        self.times.forget(version)
         self.version = version
         self.epoch = epoch
 
@@ -46,7 +49,9 @@ class MetadataFold:
         changed: dict[PartitionId, None] = {}
         for place, record in enumerate(records, offset):
             self.state.apply(record, place)
-            changed |= dict.fromkeys(changed_partitions(self.state, record))
+            partitions = changed_partitions(self.state, record)
+            self.times.note(record, partitions, place + 1)
+            changed |= dict.fromkeys(partitions)
         before, self.shares = self.shares, move_shares(self.state)
         changed |= dict.fromkeys(changed_shares(before, self.shares))
         self.version = offset + len(records)

@@ -31,6 +31,7 @@ from raylog.actors.protocol.metadata_records import (
     CoordinatorPlaced,
     CoordinatorServing,
     DirectoryMarked,
+    GatewayServes,
     PartitionChanged,
     ProducerIdBlock,
     ReassignmentThrottle,
@@ -89,6 +90,7 @@ class BrokerState:
     fenced: bool = False
     draining: bool = False
     mark: int = 0  # that its directory has had
+    gateway: str = ""  # where Kafka clients are served beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class ClusterState:
             boot_id=record.boot_id,
             draining=before is not None and before.draining,
             mark=before.mark if before is not None and before.directory_id == record.directory_id else 0,
+            gateway="" if before is None else before.gateway,  # a process of its own, which may have gone on
         )
         self.next_broker_id = max(self.next_broker_id, record.broker_id + 1)
 
@@ -301,6 +304,11 @@ class ClusterState:
 
     def _apply_draining(self, record: BrokerDraining, _offset: int) -> None:
         self.brokers[record.broker_id] = replace(self.brokers[record.broker_id], draining=record.draining)
+
+    def _apply_gateway(self, record: GatewayServes, _offset: int) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is not None:
+            self.brokers[record.broker_id] = replace(broker, gateway=record.address)
 
     def _apply_marked(self, record: DirectoryMarked, _offset: int) -> None:
         broker = self.brokers.get(record.broker_id)
@@ -416,6 +424,8 @@ def _broker_records(broker: BrokerState) -> list[Message]:
     ]
     if broker.mark:
         records.append(DirectoryMarked(broker.id, broker.directory_id, broker.mark))
+    if broker.gateway:
+        records.append(GatewayServes(broker.id, broker.gateway))
     if broker.draining:
         records.append(BrokerDraining(broker.id, True))
     if broker.fenced:
@@ -430,6 +440,7 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     BrokerDraining: ClusterState._apply_draining,
     BrokerRemoved: ClusterState._apply_broker_removed,
     DirectoryMarked: ClusterState._apply_marked,
+    GatewayServes: ClusterState._apply_gateway,
     TopicCreated: ClusterState._apply_created,
     TopicSettings: ClusterState._apply_settings,
     TopicDeleted: ClusterState._apply_deleted,

@@ -14,7 +14,6 @@ from typing import Final
 
 from raylog.actors.cluster.broker_membership import allocate_broker_ids, check_removable, remove_broker
 from raylog.actors.cluster.cluster_settings import alter_cluster_settings, describe_cluster_settings
-from raylog.actors.cluster.coordinator_state import COORDINATED_SETTINGS, COORDINATORS
 from raylog.actors.cluster.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -57,7 +56,7 @@ class ControllerAdmin(CopyRecovery):
     """The requests of administrators, and what they change.
 
     `on_broker_removed` is called for brokers that will not come back, `on_settings` for new settings of the cluster.
-    `coordinators` describes them as they are.
+    `coordinators` describes them as they are; `internal_records` creates one of raylog's own topics.
     """
 
     def __init__(
@@ -69,6 +68,7 @@ class ControllerAdmin(CopyRecovery):
         on_broker_removed: Callable[[int], None],
         on_settings: Callable[[], None],
         coordinators: Callable[[], tuple[CoordinatorDescription, ...]],
+        internal_records: Callable[[str], Records],
     ) -> None:
         super().__init__(changes, sessions)
         self._writer = writer
@@ -76,6 +76,7 @@ class ControllerAdmin(CopyRecovery):
         self._on_broker_removed = on_broker_removed
         self._on_settings = on_settings
         self._coordinators = coordinators
+        self._internal_records = internal_records
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -84,10 +85,7 @@ class ControllerAdmin(CopyRecovery):
         if self._changes.state.has_topic(name):
             await asyncio.shield(self._changes.submit(()))
             return
-        topic = NewTopic(name, COORDINATORS, settings=COORDINATED_SETTINGS)
-        topic_id = self._random.randbytes(_TOPIC_ID_BYTES)
-        records = create_topic(self._changes.state, self._changes.live, topic, topic_id, internal=True)
-        await self._make(records, timeout, f"creating topic {name!r}")
+        await self._make(self._internal_records(name), timeout, f"creating topic {name!r}")
 
     async def create_topic(
         self, topic: NewTopic, *, internal: bool = False, timeout: float = ADMIN_SECONDS

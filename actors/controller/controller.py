@@ -6,7 +6,7 @@ What it rules with under one epoch is a `ControllerReign`: the changes that it m
 
     brokers ──register, report──► sessions.py ──decisions──► changes.py ──► metadata log
                                                                  └─committed─► replica_starts.py,
-               coordinator_starts.py, replica_removal.py, leadership_upkeep.py, admin.py
+               coordinator_starts.py, replica_removal.py, leadership_upkeep.py, internal_topics.py, admin.py
 
 A writer of the metadata log is good for one beginning, so what stands on it is made with it, whole. A controller that
 was to form a cluster, and finds a log that is not blank, begins again with another reign.
@@ -26,13 +26,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from raylog.actors.cluster.broker_membership import mark_directory
+from raylog.actors.cluster.broker_membership import mark_directory, report_gateway
 from raylog.actors.cluster.control_counters import cluster_readings
+from raylog.actors.cluster.coordinator_state import COORDINATORS
 from raylog.actors.controller.admin import ControllerAdmin
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
-from raylog.actors.controller.coordinator_starts import CoordinatorLauncher, CoordinatorSupervisor
+from raylog.actors.controller.coordinator_hosts import CoordinatorLauncher
+from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
 from raylog.actors.controller.host_moves import HostMoves
 from raylog.actors.controller.host_starts import HostLauncher, HostSupervisor
+from raylog.actors.controller.internal_topics import InternalTopics
 from raylog.actors.controller.leadership_upkeep import LeadershipUpkeep
 from raylog.actors.controller.replica_removal import ReplicaRemoval
 from raylog.actors.controller.replica_starts import ReplicaSupervisor
@@ -56,12 +59,14 @@ from raylog.actors.protocol.control_messages import (
 )
 from raylog.actors.protocol.coordinator_messages import (
     CoordinatorHeartbeat,
+    CoordinatorHostHello,
     EnsureCoordinators,
     FindTopicById,
     TopicFoundById,
 )
-from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.coordinator_spec import CoordinatorHostSpec
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.gateway_messages import ReportGateway
 from raylog.actors.protocol.incarnations import incarnation_of
 from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.metadata_records import BrokerIdsUsed, ClusterFormed
@@ -98,6 +103,8 @@ class ReignMeans(NamedTuple):
     balance_leaders: bool
     host_launcher: HostLauncher
     coordinator_launcher: CoordinatorLauncher
+    coordinated: tuple[str, ...]
+    coordinators_each: int
 
 
 class ControllerReign:
@@ -106,6 +113,7 @@ class ControllerReign:
     def __init__(self, means: ReignMeans, writer: MetadataWriter, on_broker: Callable[[int], None]) -> None:
         self.writer = writer
         self._on_broker = on_broker
+        self._coordinated = means.coordinated
         self.changes = changes = ClusterChanges(writer, self._committed)
         random = means.env.random
         incarnations = count(1)
@@ -136,14 +144,18 @@ class ControllerReign:
         self.rotation = SecretRotation(
             means.env, means.tasks, lambda: writer.epoch, lambda: (each.stream for each in self.sessions.all())
         )
+        self.internal_topics = InternalTopics(
+            changes, random, lambda: self.sessions.registered, means.coordinators_each
+        )
         self.admin = ControllerAdmin(
             changes,
             self.sessions,
             writer,
             random,
-            self.removal.broker_removed,
+            self._broker_removed,
             self.coordinators.settings_changed,
-            self.coordinators.describe,
+            lambda: self.coordinators.describe(means.coordinated),
+            self.internal_topics.records,
         )
 
     def take_over(self, recovered: Recovered) -> None:
@@ -154,7 +166,7 @@ class ControllerReign:
         """Act on the recovered state."""
         self.sessions.begin()
         self.supervisor.begin(self.sessions)
-        self.coordinators.begin()
+        self.coordinators.begin(self._coordinated)
         self.removal.begin(self.sessions)
         self.leadership.begin()
 
@@ -170,6 +182,12 @@ class ControllerReign:
         self.supervisor.check_broker(broker_id)
         self.rotation.look()
         self.removal.check_broker(broker_id)
+        self.coordinators.hosts.check_broker(broker_id)
+        self.internal_topics.add_copies(self._coordinated)
+
+    def _broker_removed(self, broker_id: int) -> None:
+        self.removal.broker_removed(broker_id)
+        self.coordinators.hosts.broker_removed(broker_id)
 
     def _committed(self, changes: Sequence[ReplicaChange]) -> None:
         """Tell those who act, in the order in which work is wanted.
@@ -193,6 +211,8 @@ class ControllerSpec:
     form_on: tuple[int, ...] = ()  # begin a new cluster with these brokers as voters; else take over what is there
     next_broker_id: int = 0  # of that new cluster: above all whose directories have a number
     balance_leaders: bool = True
+    coordinated: tuple[str, ...] = ()  # raylog's own topics that are there from the beginning, with their coordinators
+    coordinators_each: int = COORDINATORS  # the partitions of such a topic, where it is still to be created
 
 
 class Controller:
@@ -217,8 +237,9 @@ class Controller:
         self._dialling = BackgroundTasks(self._stop)
         self._dialled: dict[int, Stream] = {}
         self._means = ReignMeans(
-            env, self._tasks, self._timers, spec.cluster_id, spec.balance_leaders, launcher, coordinator_launcher
-        )
+            env, self._tasks, self._timers, spec.cluster_id, spec.balance_leaders, launcher, coordinator_launcher,
+            spec.coordinated, spec.coordinators_each,
+        )  # fmt: skip
         self.reign = self._new_reign()
         self._is_serving = False
         self._is_shutting_down = False
@@ -231,7 +252,9 @@ class Controller:
             StandDown: self._on_standing_down,
             AllocateProducerIds: self._on_allocation,
             MarkDirectory: self._on_mark,
-            CoordinatorHeartbeat: self._on_coordinator,
+            ReportGateway: self._on_gateway,
+            CoordinatorHostHello: self._on_coordinator_host,
+            CoordinatorHeartbeat: self._on_coordinators,
             EnsureCoordinators: self._on_coordinators_wanted,
             FindTopicById: self._on_topic_sought,
         })
@@ -260,6 +283,8 @@ class Controller:
         self._tasks.start(reign.leadership.run())
         self._tasks.start(reign.moves.run())
         self._tasks.start(VoterUpkeep(reign.changes, reign.writer, self._stop).run())
+        if self._spec.coordinated:
+            self._tasks.start(reign.internal_topics.create_missing(self._spec.coordinated, self._spec.form_on))
         self._is_serving = True
         _log.info("%s serves under epoch %d from version %d.", self._spec.name, self.epoch, recovered.version)
 
@@ -332,9 +357,9 @@ class Controller:
         """Take note that this process has ended. The shell calls it, and may be the first to notice."""
         self.reign.hosts.process_ended(spec)
 
-    def coordinator_ended(self, spec: CoordinatorSpec) -> None:
+    def coordinators_ended(self, spec: CoordinatorHostSpec) -> None:
         """Take note that this process has ended, likewise."""
-        self.reign.coordinators.process_ended(spec)
+        self.reign.coordinators.hosts.process_ended(spec)
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""
@@ -369,12 +394,23 @@ class Controller:
         await self.reign.changes.commit(mark_directory(self.reign.changes.state, asked))
         return Response(Done())
 
-    async def _on_coordinator(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
+    async def _on_gateway(self, request: Request, asked: ReportGateway) -> Answer:
+        self.reign.sessions.check_speaks_for(request.stream, asked.broker_id)
+        await self.reign.changes.commit(report_gateway(self.reign.changes.state, asked))
+        return Response(Done())
+
+    def _on_coordinator_host(self, request: Request, hello: CoordinatorHostHello) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
         self.reign.rotation.heard_of(request.stream)
-        await self.reign.coordinators.heartbeat(beat, request.stream)
+        self.reign.coordinators.hosts.hello(hello, request.stream)
         return None
+
+    async def _on_coordinators(self, request: Request, beat: CoordinatorHeartbeat) -> Answer:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        self.reign.rotation.heard_of(request.stream)
+        return Response(await self.reign.coordinators.heartbeat(beat, request.stream))
 
     async def _on_topic_sought(self, _: Request, sought: FindTopicById) -> Answer:
         """Name this topic. The requester has seen it, so its creation is committed, and so is the answer."""
@@ -402,7 +438,7 @@ class Controller:
         self._is_shutting_down = True
         self.reign.end()
         coordinators, hosts = self.reign.coordinators, self.reign.hosts
-        await asyncio.gather(coordinators.end_all(_STOP_COORDINATOR_SECONDS), hosts.give_up_all())
+        await asyncio.gather(coordinators.hosts.end_all(_STOP_COORDINATOR_SECONDS), hosts.give_up_all())
         self.reign.changes.snapshot()
         stops = [session.stream.request(StopBroker(), timeout=timeout) for session in self.reign.sessions.all()]
         for stop in await asyncio.gather(*stops, return_exceptions=True):

@@ -1,21 +1,22 @@
-"""Keeps a coordinator running for each partition of a coordinated topic (rule 25). Part of the controller.
+"""Keeps a coordinator open for each partition of a coordinated topic (rule 25). Part of the controller.
 
-    missing ──placed (a record: epoch + 1)──► starting ──heartbeats──► running ──silent, ended──► missing
-       ▲                                          └── not up in time, not started ──► pause ──┘
+    missing ──placed (a record: epoch + 1)──► opening ──heartbeats──► running ──silent, ended──► missing
+       ▲                                          └── not up in time, not opened ──► pause ──┘
 
-What must stay true:
-- Nothing is started before its placement is committed, so no epoch is ever used twice.
+They are opened in processes that stand ready (`coordinator_hosts.py`). What must stay true:
+- Nothing is opened before its placement is committed, so no epoch is ever used twice.
+- Nothing is placed before its partition has a leader and there is a process to open it in: neither costs an epoch.
 - A new controller gives those that are placed already a full lease before it replaces any.
-- A coordinator that keeps dying is started ever more slowly.
+- A coordinator that keeps ending is opened ever more slowly.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raylog.actors.cluster.cluster_settings import allowed_assignors
 from raylog.actors.cluster.coordinator_state import CoordinatorState
@@ -27,19 +28,27 @@ from raylog.actors.cluster.placement.coordinator_placement import (
     place_coordinator,
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
+from raylog.actors.controller.coordinator_hosts import CoordinatorHosts, CoordinatorHostSession, CoordinatorLauncher
 from raylog.actors.kernel.background import BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.control_messages import NO_LEADER
-from raylog.actors.protocol.coordinator_messages import CoordinatorHeartbeat, StopCoordinator
-from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
+from raylog.actors.protocol.coordinator_messages import (
+    CoordinatorHeartbeat,
+    CoordinatorRefused,
+    CoordinatorsHeard,
+    CoordinatorSign,
+    OpenCoordinator,
+    StopCoordinator,
+)
+from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import COORDINATED_TOPICS, OFFSETS_TOPIC
-from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogError, StreamError
+from raylog.errors import CoordinatorNotStarted, RaylogError, StaleCoordinator, StreamError
 
 _LOOK_SECONDS: Final = 5.0
-_LAUNCH_SECONDS: Final = 15.0
-_UP_SECONDS: Final = 20.0  # from the launch to the first heartbeat
-_ADOPTED_SECONDS: Final = 3.0  # for one that an earlier controller placed, and perhaps did not come to start
+_ORDER_SECONDS: Final = 5.0
+_UP_SECONDS: Final = 5.0  # from the order to the first heartbeat
+_ADOPTED_SECONDS: Final = 3.0  # for one that an earlier controller placed, and perhaps did not come to open
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
@@ -48,37 +57,26 @@ _log = logging.getLogger(__name__)
 
 
 class _Watched:
-    """One placement of one coordinator, as its process shows itself."""
+    """One placement of one coordinator, as its process shows it."""
 
-    __slots__ = ("epoch", "is_up", "lost", "stream")
+    __slots__ = ("broker_id", "epoch", "is_up", "lost")
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.stream: Stream | None = None  # of its heartbeats
+    def __init__(self, placed: CoordinatorState) -> None:
+        self.broker_id = placed.broker_id
+        self.epoch = placed.epoch
         self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
 
     @property
     def lives(self) -> bool:
-        """Whether it lives, by its last sign of life."""
+        """Return whether it lives, by its last sign of life."""
         return self.is_up.done() and not self.lost.done()
 
     async def came_up(self, timeout: float) -> bool:
-        """Whether it has sent a sign of life within that time, and was not lost before."""
+        """Return whether it has shown a sign of life within that time, and was not lost before."""
         either: list[asyncio.Future[Any]] = [self.is_up, self.lost]
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         return self.is_up.done()
-
-    async def end(self, timeout: float) -> None:
-        """Let its process end, and wait for that."""
-        stream = self.stream
-        if stream is None or stream.closed.done():
-            return
-        try:
-            await stream.request(StopCoordinator(), timeout=timeout)
-            await asyncio.wait([stream.closed], timeout=timeout)
-        except StreamError as error:
-            _log.info("A coordinator was told to end: %s", error.describe())
 
 
 class CoordinatorSupervisor:
@@ -96,18 +94,20 @@ class CoordinatorSupervisor:
         cluster_id: str,
     ) -> None:
         self._changes = changes
-        self._launcher = launcher
         self._tasks = tasks
         self._random = random
-        self._cluster_id = cluster_id
         self._loop = asyncio.get_running_loop()
         self._watched: dict[PartitionId, _Watched] = {}
         self._kept: dict[PartitionId, None] = {}
         self._trouble: dict[PartitionId, tuple[int, str]] = {}  # attempts that failed in a row, and why the last did
         self._leases: SilenceWatch[PartitionId] = SilenceWatch(timers, lambda key: self._lost(key, "it was silent"))
+        self.hosts = CoordinatorHosts(changes, launcher, tasks, timers, random, cluster_id, self._host_lost)
         self._is_stopped = False
 
-    def begin(self) -> None:
+    def begin(self, coordinated: Collection[str]) -> None:
+        """Act on the recovered state. `coordinated`: topics that there are or will soon be."""
+        if coordinated:
+            self.hosts.want()
         for partition in coordinated_partitions(self._changes.state):
             self._keep(partition)
 
@@ -115,36 +115,66 @@ class CoordinatorSupervisor:
         """Start nothing any more."""
         self._is_stopped = True
         self._leases.close()
-
-    async def end_all(self, timeout: float) -> None:
-        """The clean stop of the cluster, after `stop`: let all processes end that send heartbeats."""
-        await asyncio.gather(*(watched.end(timeout) for watched in self._watched.values()))
+        self.hosts.stop()
 
     def committed(self, changes: Sequence[ReplicaChange]) -> None:
         for change in changes:
             if change.topic in COORDINATED_TOPICS and change.after:
                 self._keep(change.partition)
 
-    async def heartbeat(self, beat: CoordinatorHeartbeat, stream: Stream) -> None:
-        """Done: it is the one that was placed last, and what it reported is durable.
+    async def heartbeat(self, beat: CoordinatorHeartbeat, stream: Stream) -> CoordinatorsHeard:
+        """Return those that are not placed there, or no longer. What was reported of the others is durable then."""
+        session = self.hosts.heard(stream)
+        if session is None:
+            return CoordinatorsHeard(tuple(CoordinatorRefused(*each[:3]) for each in beat.coordinators))
+        records: list[Message] = []
+        refused = []
+        for sign in beat.coordinators:
+            try:
+                records += self._heard(sign, session)
+            except StaleCoordinator as error:
+                _log.info("A coordinator of broker %d is to end: %s", session.hello.broker_id, error)
+                refused.append(CoordinatorRefused(*sign[:3]))
+        self._look_for_missing(beat, session)
+        if records:
+            await asyncio.shield(self._changes.submit(records))
+        return CoordinatorsHeard(tuple(refused))
 
-        StaleCoordinator: another one was. CoordinatorNotReady: another one will be.
-        """
-        records = coordinator_reported(self._changes.state, beat)
-        key = beat.topic_id, beat.partition
+    def _heard(self, sign: CoordinatorSign, session: CoordinatorHostSession) -> list[Message]:
+        """Return the records of one coordinator's sign of life. StaleCoordinator: it is not to live."""
+        key = sign.topic_id, sign.partition
+        hello = session.hello
+        records = coordinator_reported(self._changes.state, sign, hello.endpoints, hello.pid)
         watched = self._watched.get(key)
-        if watched is not None and watched.epoch == beat.epoch:
-            watched.stream = stream
+        if watched is not None and watched.epoch == sign.epoch:
             if watched.lost.done():  # another one is about to be placed: it may not count on a lease that is over
-                raise CoordinatorNotReady(self._changes.state.topics[beat.topic_id].name, beat.partition)
+                raise StaleCoordinator(self._name(key), sign.partition, sign.epoch, sign.epoch)
             if not watched.is_up.done():
                 watched.is_up.set_result(None)
                 self._leases.watch(key)
             self._leases.heard(key)
         if records:
-            _log.info("The coordinator of %s serves under epoch %d.", self._name(key), beat.epoch)
+            _log.info("The coordinator of %s serves under epoch %d.", self._name(key), sign.epoch)
             self._trouble.pop(key, None)
-            await asyncio.shield(self._changes.submit(records))
+        return records
+
+    def _look_for_missing(self, beat: CoordinatorHeartbeat, session: CoordinatorHostSession) -> None:
+        """Note which coordinators have ended in this process, which says why, or is not the one that held them."""
+        for ended in beat.ended:
+            watched = self._watched.get((ended.topic_id, ended.partition))
+            if watched is not None and watched.epoch == ended.epoch:
+                self._lost((ended.topic_id, ended.partition), ended.reason)
+        there = {sign[:3] for sign in beat.coordinators}
+        for key, watched in self._on(session.hello.broker_id):
+            if watched.lives and (*key, watched.epoch) not in there:
+                self._lost(key, "its process does not have it any more")
+
+    def _on(self, broker_id: int) -> Iterator[tuple[PartitionId, _Watched]]:
+        return ((key, each) for key, each in list(self._watched.items()) if each.broker_id == broker_id)
+
+    def _host_lost(self, broker_id: int, why: str) -> None:
+        for key, _ in self._on(broker_id):
+            self._lost(key, why)
 
     def settings_changed(self) -> None:
         """Settings of the cluster: coordinators of groups begin anew with them, which takes a moment."""
@@ -153,9 +183,14 @@ class CoordinatorSupervisor:
             if topic is not None and topic.name == OFFSETS_TOPIC and watched.is_up.done():
                 self._lost(key, "the cluster's settings have changed")
 
-    def describe(self) -> tuple[CoordinatorDescription, ...]:
-        """All that there should be, and why those do not serve that do not."""
-        return tuple(self._describe(key) for key in coordinated_partitions(self._changes.state))
+    def describe(self, coordinated: Collection[str]) -> tuple[CoordinatorDescription, ...]:
+        """All that there should be, and why those do not serve that do not. `coordinated`: as in `begin`."""
+        state = self._changes.state
+        coming = [topic for topic in coordinated if not state.has_topic(topic)]
+        return (
+            *(CoordinatorDescription(topic, 0, -1, -1, False, 0, "its topic is being created") for topic in coming),
+            *(self._describe(key) for key in coordinated_partitions(state)),
+        )
 
     def _describe(self, key: PartitionId) -> CoordinatorDescription:
         state = self._changes.state
@@ -166,21 +201,17 @@ class CoordinatorSupervisor:
             return CoordinatorDescription(topic, key[1], placed.broker_id, placed.epoch, True, 0, "")
         if state.partitions[key].leader == NO_LEADER:
             reason = "its partition has no leader"
+        elif not self.hosts.running():
+            attempts, reason = self.hosts.trouble()
         broker, epoch = (-1, -1) if placed is None else (placed.broker_id, placed.epoch)
         return CoordinatorDescription(topic, key[1], broker, epoch, False, attempts, reason or "it is being started")
-
-    def process_ended(self, spec: CoordinatorSpec) -> None:
-        """Take note that a process has ended. The shell notices it earlier than a lease does."""
-        key = spec.topic_id, spec.partition
-        watched = self._watched.get(key)
-        if watched is not None and watched.epoch == spec.epoch:
-            self._lost(key, "its process has ended")
 
     # --- one coordinator ------------------------------------------------------------------------------------------
 
     def _keep(self, key: PartitionId) -> None:
         if key not in self._kept and not self._is_stopped:
             self._kept[key] = None
+            self.hosts.want()
             self._tasks.start(self._keep_running(key))
 
     async def _keep_running(self, key: PartitionId) -> None:
@@ -189,14 +220,15 @@ class CoordinatorSupervisor:
         if placed is not None:
             await self._until_lost(self._watch(key, placed))
         while self._is_wanted(key):
-            await self._until_led(key)
+            await self._until_possible(key)
             begun = self._loop.time()
             try:
-                await self._run_once(key)
+                why = await self._run_once(key)
             except RaylogError as error:
+                why = error.describe()
                 attempt = backoff.failures + 1
-                _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), attempt, error)
-                self._trouble[key] = attempt, error.describe().rstrip(".")
+                _log.warning("The coordinator of %s does not run, attempt %d: %s", self._name(key), attempt, why)
+            self._trouble[key] = backoff.failures + 1, why.rstrip(".")
             if self._loop.time() - begun > _STEADY_SECONDS:
                 backoff.reset()
             else:
@@ -204,37 +236,50 @@ class CoordinatorSupervisor:
         del self._kept[key]
         self._trouble.pop(key, None)
 
-    async def _until_led(self, key: PartitionId) -> None:
-        """Wait for a leader: without one a coordinator can claim nothing, and only delays the replicas' processes."""
-        while self._is_wanted(key) and self._changes.state.partitions[key].leader == NO_LEADER:
-            await self._changes.until(lambda: self._is_led_or_unwanted(key), _LOOK_SECONDS)
+    async def _until_possible(self, key: PartitionId) -> None:
+        """Wait for a leader, without which a coordinator can claim nothing, and for a process to open it in."""
+        while not self._is_possible(key):
+            if self._is_led_or_unwanted(key):
+                await self.hosts.until(lambda: self._is_possible(key), _LOOK_SECONDS / 5)
+            else:
+                await self._changes.until(lambda: self._is_led_or_unwanted(key), _LOOK_SECONDS)
 
     def _is_led_or_unwanted(self, key: PartitionId) -> bool:
         return not self._is_wanted(key) or self._changes.state.partitions[key].leader != NO_LEADER
 
-    async def _run_once(self, key: PartitionId) -> None:
-        """Place it, start it, and wait until it is lost."""
-        records = place_coordinator(self._changes.state, self._changes.live, key)
+    def _is_possible(self, key: PartitionId) -> bool:
+        """A process that is only just being started beside the leader is waited for; where it failed, others do."""
+        if not self._is_wanted(key):
+            return True
+        leader = self._changes.state.partitions[key].leader
+        return leader != NO_LEADER and bool(self.hosts.running()) and not self.hosts.is_starting(leader)
+
+    async def _run_once(self, key: PartitionId) -> str:
+        """Place it, have it opened, and wait until it is lost. Return why it was."""
+        if not self._is_wanted(key):
+            return ""
+        records = place_coordinator(self._changes.state, self._changes.live, key, self.hosts.running())
         await asyncio.shield(self._changes.submit(records))
         if not self._is_wanted(key):
-            return
+            return ""
         placed = self._changes.state.coordinators[key]
         watched = self._watch(key, placed)
-        spec = self._spec(placed)
+        order = self._order(placed)
         try:
-            await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
-        except asyncio.TimeoutError:
-            self._tasks.start(self._give_up(spec))
-            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not started in time") from None
+            await self.hosts.ask(placed.broker_id, order, _ORDER_SECONDS)
+        except StreamError as error:
+            self._tasks.start(self._give_up(placed))
+            raise CoordinatorNotStarted(order.topic, order.partition, error.describe().rstrip(".")) from error
         came_up = await watched.came_up(_UP_SECONDS)
         if came_up:
             await asyncio.wait([watched.lost])
-        self._tasks.start(self._give_up(spec))
-        if not came_up:
-            raise CoordinatorNotStarted(spec.topic, spec.partition, "it was not up in time")
+        self._tasks.start(self._give_up(placed))
+        if not watched.lost.done():
+            raise CoordinatorNotStarted(order.topic, order.partition, "it was not up in time")
+        return watched.lost.result()
 
     def _watch(self, key: PartitionId, placed: CoordinatorState) -> _Watched:
-        watched = self._watched[key] = _Watched(placed.epoch)
+        watched = self._watched[key] = _Watched(placed)
         if placed.is_serving:
             watched.is_up.set_result(None)
             self._leases.watch(key)
@@ -253,12 +298,12 @@ class CoordinatorSupervisor:
             _log.warning("The coordinator of %s under epoch %d is lost: %s.", self._name(key), watched.epoch, why)
             watched.lost.set_result(why)
 
-    async def _give_up(self, spec: CoordinatorSpec) -> None:
-        """A process that still lives ends when its next append or heartbeat is refused; this only speeds it up."""
+    async def _give_up(self, placed: CoordinatorState) -> None:
+        """One that still lives ends when its next append or heartbeat is refused; this only speeds it up."""
         try:
-            await asyncio.wait_for(self._launcher.stop(spec), _LAUNCH_SECONDS)
-        except (RaylogError, asyncio.TimeoutError) as error:
-            _log.info("The %s may still live, and will find itself replaced: %r", spec, error)
+            await self.hosts.ask(placed.broker_id, StopCoordinator(*placed.id, placed.epoch), _ORDER_SECONDS)
+        except StreamError as error:
+            _log.debug("The coordinator of %s is not told to end: %s", self._name(placed.id), error.describe())
 
     def _is_wanted(self, key: PartitionId) -> bool:
         return not self._is_stopped and key in self._changes.state.partitions
@@ -267,32 +312,17 @@ class CoordinatorSupervisor:
         topic = self._changes.state.topics.get(key[0])
         return f"{key[0].hex() if topic is None else topic.name}-{key[1]}"
 
-    def _spec(self, placed: CoordinatorState) -> CoordinatorSpec:
+    def _order(self, placed: CoordinatorState) -> OpenCoordinator:
         """UnknownBroker: it was removed meanwhile."""
         state = self._changes.state
-        beside = state.broker(placed.broker_id)
-        others = [each for each in state.brokers.values() if each.id != beside.id and not each.fenced]
-        return CoordinatorSpec(
-            cluster_id=self._cluster_id,
+        return OpenCoordinator(
             topic=state.topics[placed.topic_id].name,
             topic_id=placed.topic_id,
             partition=placed.partition,
-            broker_id=beside.id,
-            node_id=beside.node_id,
             producer_id=placed.producer_id,
             epoch=placed.epoch,
             retired_id=placed.retired_id,
             term=placed.term,
+            brokers=self.hosts.endpoints(placed.broker_id),
             assignors=allowed_assignors(state),
-            brokers=(beside.endpoints[0], *(each.endpoints[-1] for each in others)),
         )
-
-
-class CoordinatorLauncher(Protocol):
-    """Whether the processes live, they tell the controller themselves."""
-
-    async def start(self, spec: CoordinatorSpec) -> None:
-        """Returns when the process was asked to start. CoordinatorNotStarted: it was not, and will not be."""
-
-    async def stop(self, spec: CoordinatorSpec) -> None:
-        """End a process that is not wanted any more, or never start it. Do nothing where there is none."""

@@ -41,13 +41,19 @@ class HostMoves:
         self._changes = changes
         self._sessions = sessions
         self._supervisor = supervisor
+        self._settled_as_of: object = None  # when all were where they should be
 
     async def run(self) -> None:
         """Move what is in the wrong host, for as long as this controller serves."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            as_of = self._changes.version, self._sessions.marks_heard
+            if as_of == self._settled_as_of:
+                continue
             move = next(self._due(), None)
-            if move is not None:
+            if move is None:
+                self._settled_as_of = as_of
+            else:
                 try:
                     await self._carry_out(move)
                 except RaylogError as error:  # it is looked at again

@@ -7,9 +7,11 @@ A replica should run where the committed state places it, on a broker that is li
 the broker's choice.
 
 A node starts few processes at a time. So when many are missing at once, the order decides how long nothing is
-acknowledged. What a partition needs for its `min.insync.replicas` comes first, users' topics before raylog's own, and
-among these whatever has the fewest replicas yet. A partition needs one of its last members first, which alone may lead
-(rule 6). Further replicas only make partitions safer again: they come last.
+acknowledged. What a partition needs for its
+`min.insync.replicas` comes first, users' topics before raylog's own, and among these whatever has the fewest replicas
+yet. A partition needs one of its last members first, which alone may lead (rule 6). Further replicas only make
+partitions safer again: they come last. Replicas for which a host has a place are no matter of processes: as long as no
+broker of a node says that a start has to wait for one, more and more are under way there.
 
 What must stay true:
 - Its broker lets none open before no older one is left.
@@ -36,11 +38,13 @@ from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Stream
-from raylog.actors.protocol.control_messages import EndReplica, StartReplica
+from raylog.actors.kernel.stream_interface import Stream, expected
+from raylog.actors.protocol.control_messages import EndReplica, StartReplica, StartUnderWay
 from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
 _FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
+_MOST_AT_ONCE: Final = 256  # under way on a node
+_MORE_AT_ONCE: Final = 2  # for each that has found a place
 _ORDER_SECONDS: Final = 8.0
 _REGISTER_SECONDS: Final = 30.0  # one that is lost is noticed at once; one that is slow is not to be begun anew
 _FIRST_PAUSE: Final = 0.1
@@ -86,12 +90,14 @@ def rank(state: ClusterState, is_present: Callable[[ReplicaKey], bool], key: Rep
 
 
 class StartOrder:
-    """`rank_of` is asked anew each time a slot is free, and `slots`, how many a node has, too."""
+    """`rank_of` is asked anew each time a slot is free, and `slots`, how many a node has at least, too."""
 
     def __init__(self, rank_of: Callable[[ReplicaKey], Rank], slots: Callable[[str], int]) -> None:
         self.underway: set[ReplicaKey] = set()
         self._rank_of = rank_of
-        self._slots = slots
+        self._slots_at_least = slots
+        self._more: Counter[str] = Counter()  # slots by node, while none there needs a process
+        self._need_process: dict[ReplicaKey, str] = {}
         self._loop = asyncio.get_running_loop()
         self._taken: Counter[str] = Counter()  # by node
         self._gathering: dict[str, tuple[float, asyncio.TimerHandle]] = {}  # until when at most
@@ -117,8 +123,23 @@ class StartOrder:
             waiting.pop(key, None)
             if granted.done() and not granted.cancelled():
                 self.underway.discard(key)
+                self._need_process.pop(key, None)
                 self._taken[node] -= 1
                 self._grant(node)
+
+    def found_place(self, node: str) -> None:
+        """A start there needs no process, so more may be under way."""
+        self._more[node] = min(self._more[node] + _MORE_AT_ONCE, _MOST_AT_ONCE)
+        self._grant(node)
+
+    def needs_process(self, key: ReplicaKey, node: str) -> None:
+        """A start under way has to wait for a process. Others would wait with it, in no order."""
+        self._need_process[key] = node
+        del self._more[node]
+
+    def _slots(self, node: str) -> int:
+        more = 0 if node in self._need_process.values() else self._more[node]
+        return self._slots_at_least(node) + more
 
     def _grant_later(self, node: str) -> None:
         now = self._loop.time()
@@ -182,7 +203,7 @@ class ReplicaSupervisor:
         next_incarnation: Callable[[], int],
         starts_at_once: Callable[[str], int],
     ) -> None:
-        """`starts_at_once`: how many are best under way on a node."""
+        """`starts_at_once`: how many processes are best under way on a node."""
         self._changes = changes
         self._tasks = tasks
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, random)
@@ -327,7 +348,11 @@ class ReplicaSupervisor:
             raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
         waiting = self._waiting[key] = _Waiting(order.incarnation, self._loop.create_future())
         try:
-            await stream.request(order, timeout=_ORDER_SECONDS)
+            answer = await stream.request(order, timeout=_ORDER_SECONDS)
+            if expected(answer.message, StartUnderWay, stream.peer).has_place:
+                self._order.found_place(self._node_of(key))
+            else:
+                self._order.needs_process(key, self._node_of(key))
             await asyncio.wait_for(waiting.registered, _REGISTER_SECONDS)
         except asyncio.TimeoutError:
             raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, "it was not up in time") from None

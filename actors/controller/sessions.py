@@ -7,15 +7,17 @@ What must stay true:
 - A lease is counted from the last sign of life (rule 29). It only speeds up failover: safety rests on what is recorded.
 - A new controller gives every broker that was not fenced a full lease before it decides that any is gone.
 - A heartbeat is answered after all that it reported is committed; until then the broker repeats it.
+- What is told of many replicas at once is decided on one state and recorded as one change. So no partition is in it
+  twice: what is decided on a partition follows from its own records, and from the brokers' (`replica_registration.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from raylog.actors.cluster.broker_membership import (
     check_broker_epoch,
@@ -41,13 +43,17 @@ from raylog.actors.protocol.control_messages import (
     ReplicaReport,
     StandDown,
 )
+from raylog.actors.protocol.messages import Message
 from raylog.errors import IneligibleReplica, StaleBrokerEpoch, StaleIncarnation, TooManyBytesInFlight, UnknownTopic
 
 _LEASE_OVER: Final = f"no heartbeat for {SILENCE_SECONDS} s"
 _FENCE_AGAIN_MS: Final = 100
 _NO_BROKER: Final = -1
+_MOST_AT_ONCE: Final = 500  # replicas in one change, some 100 KiB
 
 _log = logging.getLogger(__name__)
+
+_Told = TypeVar("_Told", ReplicaReport, ReplicaLoss)
 
 
 class ReplicaEvents(NamedTuple):
@@ -73,6 +79,19 @@ class BrokerSession:
         self.total_bytes = 0
         self.marks: dict[ReplicaKey, ReplicaMarks] = {}
 
+    def take_marks(self, beat: BrokerHeartbeat) -> None:
+        """Take over the marks that have changed. They stay valid until they change, or the replica is lost."""
+        if beat.marks_are_all:
+            self.marks = {}
+        for each in beat.marks:
+            self.marks[ReplicaKey(each.topic_id, each.partition, self.broker_id)] = each
+
+    def lost(self, key: ReplicaKey, incarnation: int) -> None:
+        """Forget the marks of a replica that is lost. A later incarnation may have told its own already."""
+        marks = self.marks.get(key)
+        if marks is not None and marks.incarnation <= incarnation:
+            del self.marks[key]
+
 
 class BrokerSessions:
     def __init__(self, changes: ClusterChanges, writer: MetadataWriter, timers: Timers, events: ReplicaEvents) -> None:
@@ -82,6 +101,7 @@ class BrokerSessions:
         self._events = events
         self._sessions: dict[int, BrokerSession] = {}
         self._by_stream: dict[Stream, BrokerSession] = {}
+        self.marks_heard = 0  # heartbeats that told of changes
         self._present: set[int] = set()  # under this controller, and their leases run
         self._leases: SilenceWatch[int] = SilenceWatch(timers, self._lease_over)
 
@@ -120,11 +140,10 @@ class BrokerSessions:
         is_new_run = bool(records)
         self._changes.submit(records)
         session = self._take(broker_id, stream)
-        for loss in replicas_not_running(self._changes.state, request):
-            # A broker that was started again has none yet: that is no news of a replica.
-            self._lost(broker_id, loss, logging.INFO if is_new_run else logging.WARNING)
-        for report in request.replicas:
-            self._registered(broker_id, report)
+        # A broker that was started again has none yet: that is no news of a replica.
+        level = logging.INFO if is_new_run else logging.WARNING
+        self._lost(broker_id, replicas_not_running(self._changes.state, request), level)
+        self._registered(broker_id, request.replicas)
         epoch = self._changes.state.brokers[broker_id].epoch
         await self._changes.commit(())
         session.is_registered = True
@@ -142,13 +161,12 @@ class BrokerSessions:
         self._leases.heard(broker_id)
         session.free_bytes, session.total_bytes = beat.free_bytes, beat.total_bytes
         self._changes.disk_heard_of(broker_id, is_full=beat.has_full_disk)
-        if beat.marks:
-            session.marks = {ReplicaKey(each.topic_id, each.partition, broker_id): each for each in beat.marks}
+        if beat.marks or beat.marks_are_all:
+            self.marks_heard += 1
+            session.take_marks(beat)
         self._events.hosts_heard(broker_id, beat.hosts, beat.hosts_wanted)
-        for loss in beat.lost:
-            self._lost(broker_id, loss)
-        for report in beat.started:
-            self._registered(broker_id, report)
+        self._lost(broker_id, beat.lost)
+        self._registered(broker_id, beat.started)
         if beat.lost or beat.started:
             await self._changes.commit(())
         return None
@@ -224,34 +242,66 @@ class BrokerSessions:
 
     # --- replicas -------------------------------------------------------------------------------------------------
 
-    def _registered(self, broker_id: int, report: ReplicaReport) -> None:
+    def _registered(self, broker_id: int, reports: Iterable[ReplicaReport]) -> None:
+        for portion in _portions(reports):
+            self._register_at_once(broker_id, portion)
+
+    def _register_at_once(self, broker_id: int, reports: Sequence[ReplicaReport]) -> None:
         """A report that is refused is dealt with: the broker need not repeat it."""
-        key, incarnation = ReplicaKey(report.topic_id, report.partition, broker_id), report.incarnation
-        try:
-            records = replica_registered(self._changes.state, self._changes.live, broker_id, report)
-        except StaleIncarnation as error:
-            _log.info("Broker %d ends it once it knows of the later one: %s", broker_id, error)
-            return
-        except (IneligibleReplica, UnknownTopic) as error:
-            _log.warning("A replica on broker %d is refused: %s", broker_id, error)
-            self._events.unwanted(key)
-            return
-        self._changes.replica_lives(key, incarnation)
+        records: list[Message] = []
+        taken: list[tuple[ReplicaKey, int]] = []
+        for report in reports:
+            key = ReplicaKey(report.topic_id, report.partition, broker_id)
+            try:
+                records += replica_registered(self._changes.state, self._changes.live, broker_id, report)
+            except StaleIncarnation as error:
+                _log.info("Broker %d ends it once it knows of the later one: %s", broker_id, error)
+                continue
+            except (IneligibleReplica, UnknownTopic) as error:
+                _log.warning("A replica on broker %d is refused: %s", broker_id, error)
+                self._events.unwanted(key)
+                continue
+            self._changes.replica_lives(key, report.incarnation)
+            taken.append((key, report.incarnation))
         committed = self._changes.submit(records)
-        committed.add_done_callback(lambda done: self._registration_committed(done, key, incarnation))
+        committed.add_done_callback(lambda done: self._registrations_committed(done, taken))
 
-    def _registration_committed(self, done: asyncio.Future[int], key: ReplicaKey, incarnation: int) -> None:
+    def _registrations_committed(self, done: asyncio.Future[int], taken: Sequence[tuple[ReplicaKey, int]]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self._events.registered(key, incarnation)
+            for key, incarnation in taken:
+                self._events.registered(key, incarnation)
 
-    def _lost(self, broker_id: int, loss: ReplicaLoss, level: int = logging.WARNING) -> None:
-        key = ReplicaKey(loss.topic_id, loss.partition, broker_id)
-        records = replica_lost(self._changes.state, self._changes.live, broker_id, loss)
+    def _lost(self, broker_id: int, losses: Iterable[ReplicaLoss], level: int = logging.WARNING) -> None:
+        for portion in _portions(losses):
+            self._lose_at_once(broker_id, portion, level)
+
+    def _lose_at_once(self, broker_id: int, losses: Sequence[ReplicaLoss], level: int) -> None:
+        records: list[Message] = []
+        for loss in losses:
+            records += replica_lost(self._changes.state, self._changes.live, broker_id, loss)
+            key = ReplicaKey(loss.topic_id, loss.partition, broker_id)
+            self._tell_of_loss(key, loss, level)
+            session = self._sessions.get(broker_id)
+            if session is not None:
+                session.lost(key, loss.incarnation)
+            self._changes.replica_is_gone(key, loss.incarnation)
+        self._changes.submit(records)
+        for loss in losses:
+            self._events.lost(ReplicaKey(loss.topic_id, loss.partition, broker_id), loss.incarnation)
+
+    def _tell_of_loss(self, key: ReplicaKey, loss: ReplicaLoss, level: int) -> None:
         if key in self._changes.live.replicas:
             level = level if is_wanted(self._changes.state, *key) else logging.INFO
-            _log.log(
-                level, "Replica %s-%d on broker %d is lost: %s.", key.topic_id.hex(), key.partition, broker_id, loss.why
-            )
-        self._changes.replica_is_gone(key, loss.incarnation)
-        self._changes.submit(records)
-        self._events.lost(key, loss.incarnation)
+            _log.log(level, "Replica %s-%d on broker %d is lost: %s.", key.topic_id.hex(), *key[1:], loss.why)
+
+
+def _portions(told: Iterable[_Told]) -> Iterator[list[_Told]]:
+    """Yield what is recorded as one change each, in its order. No partition is twice in one."""
+    portion: dict[tuple[bytes, int], _Told] = {}
+    for each in told:
+        if (each.topic_id, each.partition) in portion or len(portion) == _MOST_AT_ONCE:
+            yield list(portion.values())
+            portion = {}
+        portion[each.topic_id, each.partition] = each
+    if portion:
+        yield list(portion.values())

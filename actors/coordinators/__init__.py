@@ -1,4 +1,5 @@
-"""The process of any coordinator, and the partition of an internal topic that it alone writes to.
+"""The processes of coordinators, and the partition of an internal topic that each coordinator alone writes to.
 
-`process.CoordinatorProcess` runs a core: that of groups (`raylog.groups`) or of transactions.
+`host.CoordinatorHost` is a process that holds many; `coordinator.HostedCoordinator` is one of them, which runs a core:
+that of groups (`raylog.groups`) or of transactions.
 """

@@ -8,6 +8,7 @@ What must stay true:
   owner alone puts them in place; so it may be killed, stopped or replaced at any moment.
 - A compaction that nobody waits for any more is not begun; one that is under way is given up at its next batch.
 - All compactions of a broker share one budget of memory.
+- A process that has had nothing to do for a while ends. Its broker has it started again when there is work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from raylog.actors.housekeeping.compaction_messages import log_compacted, plan_of
@@ -64,6 +66,7 @@ class HousekeeperSpec:
     directory: str  # of the broker: nothing outside of it is touched
     cluster: str = ""  # its name, for metrics
     budget_bytes: int = DEFAULT_BUDGET_BYTES
+    idle_seconds: float = inf  # without work, after which it ends
 
 
 class _Job:
@@ -95,6 +98,8 @@ class Housekeeper:
             {KeepSecrets: self._keep_secrets, StopHousekeeper: self._stop}
         )
         self._waiting: deque[_Job] = deque()
+        self._worked_at = self._loop.time()
+        self._is_working = False
         self._arrived = asyncio.Event()
         self._stream: Stream | None = None  # to the broker
         self._scrubber = Scrubber(env, spec.directory, self._tell_suspicion)
@@ -105,6 +110,8 @@ class Housekeeper:
         self._tasks.start(self._work())
         self._tasks.start(self._scrubber.run())
         self._tasks.start(self._keep_broker(endpoints))
+        if self._spec.idle_seconds < inf:
+            self._tasks.start(self._end_when_idle())
         reason = await self._over
         await self._tasks.close()
         await server.close(timeout=1.0)
@@ -115,6 +122,18 @@ class Housekeeper:
     def _end(self, reason: object) -> None:
         if not self._over.done():
             self._over.set_result(reason)
+
+    async def _end_when_idle(self) -> None:
+        while (left := self._seconds_left()) > 0:
+            await asyncio.sleep(left)
+        self._end("it has nothing to do")
+
+    def _seconds_left(self) -> float:
+        """Return how long it lives on, unless there is work. With work under way that is the whole time."""
+        read_at = self._scrubber.idle_since
+        if self._waiting or self._is_working or read_at is None:
+            return self._spec.idle_seconds
+        return max(read_at, self._worked_at) + self._spec.idle_seconds - self._loop.time()
 
     # --- being asked ----------------------------------------------------------------------------------------------
 
@@ -149,7 +168,9 @@ class Housekeeper:
                 self._arrived.clear()
                 await self._arrived.wait()
             job = self._waiting.popleft()
+            self._is_working = True
             job.done.set_result(await self._carry_out(job))
+            self._is_working, self._worked_at = False, self._loop.time()
 
     async def _carry_out(self, job: _Job) -> Response | RaylogError:
         directory = job.asked.directory

@@ -71,6 +71,9 @@ class Scrubber:
         self._directory = directory
         self._tell = tell
         self._progress: dict[str, Progress] = {}
+        self._is_reading = False
+        self._worked_at = asyncio.get_running_loop().time()
+        self._unwritten = False  # replicas are through, and their segments were noted one by one
         self._bytes = 0
         self._suspects = 0
 
@@ -82,15 +85,24 @@ class Scrubber:
             oldest = min(each.begun_ms for each in self._progress.values())
             yield Reading(SCRUB_AGE_SECONDS, (), max(0, self._env.wall_ms() - oldest) / 1000)
 
+    @property
+    def idle_since(self) -> float | None:
+        """Return when it last had anything to read, in the loop's time. None: it is looking for that, or reading."""
+        return None if self._is_reading else self._worked_at
+
     async def run(self) -> None:
         """Read for ever."""
         self._progress = await self._env.off_loop(self._read_progress)
         while True:
+            self._is_reading = True
             try:
                 for replica in await self._env.off_loop(self._find):
                     await self._scrub_if_due(replica)
+                if self._unwritten:  # of a thousand new replicas at once
+                    await self._env.off_loop(self._write_progress)
             except DiskError as error:
                 _log.warning("The scrubbing of %s waits: %s", self._directory, error)
+            self._is_reading = False
             await asyncio.sleep(_LOOK_SECONDS * (0.5 + self._env.random.random()))
 
     # --- one replica ----------------------------------------------------------------------------------------------
@@ -117,7 +129,7 @@ class Scrubber:
             progress.next_base = end
             await self._env.off_loop(self._write_progress)
         progress.next_base = -1
-        await self._env.off_loop(self._write_progress)
+        self._unwritten = True
 
     async def _scrub_segment(self, replica: _Replica, base: int, end: int) -> None:
         place: ScrubPlace | None = ScrubPlace(base)
@@ -125,6 +137,7 @@ class Scrubber:
             work = partial(scrub_piece, self._env.disk, replica.directory, place, end, _PIECE_BYTES)
             found: Scrubbed = await self._env.off_loop(work)
             self._bytes += found.size
+            self._worked_at = asyncio.get_running_loop().time()
             if found.suspect is not None:
                 await self._suspect(replica, found.suspect)
             place = found.place
@@ -180,6 +193,7 @@ class Scrubber:
     def _write_progress(self) -> None:
         body: Body = {name: [each.topic_id, each.begun_ms, each.next_base] for name, each in self._progress.items()}
         write_checkpoint(self._env.disk, f"{self._directory}/{PROGRESS_FILE}", _VERSION, body)
+        self._unwritten = False
 
 
 def _parse(body: dict[str, Any]) -> dict[str, Progress]:

@@ -1,25 +1,25 @@
 """A broker's watch over its housekeeping process: where it is, and whether it still answers.
 
-What must stay true: one such process at most is named to replicas, the last that said hello. One that was replaced, or
-that does not answer, is killed; `on_ray/housekeeper_keeper.py` starts the next.
+Where somebody starts the process on demand (`wanted`), a replica that asks for it waits until it is there.
+
+What must stay true: one such process at most is named to replicas, the last that said hello (`process_watch.py`).
+`on_ray/housekeeper_keeper.py` starts the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Final
 
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Response, Stream
+from raylog.actors.kernel.process_watch import ProcessWatch
+from raylog.actors.kernel.stream_interface import Answer, Response, Stream
 from raylog.actors.protocol.housekeeping_messages import HousekeeperFound, HousekeeperHello, StopHousekeeper
-from raylog.actors.protocol.messages import Ping
-from raylog.errors import RequestTimedOut, StreamError
 
-_PING_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 10.0
-_STOP_SECONDS: Final = 2.0
+_START_SECONDS: Final = 4.0  # less than a replica waits for an answer
 
 _log = logging.getLogger(__name__)
 
@@ -28,49 +28,51 @@ class HousekeeperWatch:
     """Watches the housekeeping process of one broker."""
 
     def __init__(self, env: Environment, tasks: BackgroundTasks) -> None:
-        self._env = env
-        self._tasks = tasks
-        self._hello: HousekeeperHello | None = None
-        self._stream: Stream | None = None
+        self._process = ProcessWatch(env, tasks, "housekeeping process", StopHousekeeper())
+        self._endpoints: tuple[str, ...] = ()
+        self._wanted = asyncio.Event()
+        self._came = asyncio.Event()
+        self._is_on_demand = False
 
     @property
     def stream(self) -> Stream | None:
         """The stream to the process, while there is one."""
-        return None if self._stream is None or self._stream.closed.done() else self._stream
+        return self._process.stream
 
     def hello(self, hello: HousekeeperHello, stream: Stream) -> None:
         """A housekeeping process presents itself, perhaps once more."""
-        before = self._hello
-        if before is not None and before.pid != hello.pid:
-            self._env.kill(before.pid)
-        self._hello, self._stream = hello, stream
-        self._tasks.start(self._watch(hello, stream))
+        self._process.hello(hello.pid, stream)
+        self._endpoints = hello.endpoints
+        self._wanted.clear()
+        self._came.set()
 
-    def find(self) -> Response:
-        """Tell a replica where the process is."""
-        gone = self._stream is None or self._stream.closed.done()
-        return Response(HousekeeperFound(() if gone or self._hello is None else self._hello.endpoints))
+    async def wanted(self, timeout: float) -> bool:
+        """Return whether a replica asks for the process in that time. The caller starts it then."""
+        self._is_on_demand = True
+        try:
+            await asyncio.wait_for(self._wanted.wait(), timeout)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def find(self) -> Answer | Awaitable[Answer]:
+        """Tell a replica where the process is; no place where there is none, or none in time."""
+        if self.stream is None and self._is_on_demand:
+            return self._find_when_started()
+        return self._found()
+
+    async def _find_when_started(self) -> Answer:
+        self._came.clear()
+        self._wanted.set()
+        try:
+            await asyncio.wait_for(self._came.wait(), _START_SECONDS)
+        except asyncio.TimeoutError:
+            _log.info("The housekeeping process is not there yet; the replica asks again later.")
+        return self._found()
+
+    def _found(self) -> Response:
+        return Response(HousekeeperFound(() if self.stream is None else self._endpoints))
 
     async def stop(self) -> None:
         """Let it end; kill it if it takes long."""
-        if self._hello is None or self._stream is None or self._stream.closed.done():
-            return
-        try:
-            self._stream.send(StopHousekeeper())
-        except StreamError as error:
-            _log.info("The housekeeping process was not told to stop: %s", error)
-        await asyncio.wait([self._stream.closed], timeout=_STOP_SECONDS)
-        if not self._stream.closed.done():
-            self._env.kill(self._hello.pid)
-
-    async def _watch(self, hello: HousekeeperHello, stream: Stream) -> None:
-        while not stream.closed.done():
-            try:
-                await stream.request(Ping(), timeout=_ANSWER_SECONDS)
-            except RequestTimedOut:
-                _log.warning("The housekeeping process %d does not answer and is killed.", hello.pid)
-                self._env.kill(hello.pid)
-                return
-            except StreamError:
-                return  # it has ended, and is found to have when the next says hello
-            await asyncio.wait([stream.closed], timeout=_PING_SECONDS)
+        await self._process.stop()

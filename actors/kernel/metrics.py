@@ -13,6 +13,7 @@ What must stay true:
   all but the controller.
 - A counter that is lower than the last time has begun anew, for example with another controller in the same process.
   Its whole value is new to Ray then.
+- A counter of a `ReadingGroup` that has not moved need not be read; a gauge is read each time.
 - A gauge that is not read any more, for example of a deleted group, becomes 0 once. Otherwise Ray would repeat its last
   value as long as the process lives.
 """
@@ -20,7 +21,7 @@ What must stay true:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -32,8 +33,10 @@ class MetricKind(Enum):
     GAUGE = "gauge"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
+    """One of those below; there is no other of its name."""
+
     name: str
     kind: MetricKind
     tags: tuple[str, ...]
@@ -46,6 +49,15 @@ class Reading(NamedTuple):
     metric: Metric
     tags: tuple[str, ...]
     value: float
+
+
+class ReadingGroup(NamedTuple):
+    """Readings of one of many parts of a core. Its counters are read only when they have moved."""
+
+    key: Hashable
+    state: tuple[float, ...]  # the same as long as no counter has moved
+    gauges: tuple[Reading, ...]
+    counters: Callable[[], Iterable[Reading]]
 
 
 METRICS: Final[dict[str, Metric]] = {}
@@ -128,6 +140,13 @@ SCRUB_AGE_SECONDS: Final = _gauge(
     "raylog_scrub_age_seconds", _PROCESS, "Since the scrubber began to read the replica that waits the longest for it"
 )
 
+# --- a gateway for Kafka clients, of a broker ------------------------------------------------------------------------
+
+KAFKA_CONNECTIONS: Final = _gauge("raylog_kafka_connections", _PROCESS, "Connections of Kafka clients to the gateway")
+KAFKA_REQUESTS: Final = _counter(
+    "raylog_kafka_requests", (*_PROCESS, "request"), "Requests of Kafka clients, by their name in Kafka's protocol"
+)
+
 # --- the controller ------------------------------------------------------------------------------------------------
 
 CONTROLLER_SERVING: Final = _gauge("raylog_controller_serving", _CLUSTER, "1 while the controller serves, else 0")
@@ -176,6 +195,10 @@ class LatencyCounts:
         self._counts = [0] * len(_LABELS)
         self._seconds = 0.0
 
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
     def add(self, seconds: float) -> None:
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self._seconds += seconds
@@ -197,8 +220,23 @@ class MetricChanges:
     def __init__(self) -> None:
         self._totals: dict[_Series, float] = {}
         self._gauges: set[_Series] = set()
+        self._states: dict[Hashable, tuple[float, ...]] = {}
+        self._states_read: dict[Hashable, tuple[float, ...]] = {}
+
+    def to_read(self, group: ReadingGroup) -> Iterable[Reading]:
+        """Return what has to be read of a group. `since_last` is to be given it, or it is read again the next time."""
+        self._states_read[group.key] = group.state
+        if self._states.get(group.key) == group.state:
+            return group.gauges
+        return (*group.gauges, *group.counters())
+
+    def begin_reading(self) -> None:
+        """Forget what was read, and perhaps not told."""
+        self._states_read = {}
 
     def since_last(self, readings: Iterable[Reading]) -> list[Reading]:
+        """Return what is new, and all gauges."""
+        self._states = self._states_read
         changes: list[Reading] = []
         gauges: set[_Series] = set()
         for reading in readings:

@@ -22,7 +22,13 @@ from raylog.actors.kernel.stream_interface import Stream, Told
 from raylog.actors.link.questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.actors.link.stream_pool import LeaderRequests, StreamPool, replaced
-from raylog.actors.protocol.control_messages import AllocateProducerIds, GetMetadata, Metadata, ProducerIdsAllocated
+from raylog.actors.protocol.control_messages import (
+    NOTHING_KNOWN,
+    AllocateProducerIds,
+    GetMetadata,
+    Metadata,
+    ProducerIdsAllocated,
+)
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done, Message
@@ -79,7 +85,7 @@ class ClusterLink:
         self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
         self._questions = BrokerQuestions(self._pool, self._brokers, env.random)
         self._watch = MetadataWatch(
-            self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version
+            self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version, self._cache.version_of
         )
         self._requests = LeaderRequests()
         self._callbacks: dict[object, Callable[[], None]] = {}
@@ -168,6 +174,18 @@ class ClusterLink:
         answer = await self._up_to_date((), timeout)
         self._learn(answer, self._topics)
         return tuple(self._cache.view_of(topic) for topic in answer.topics)
+
+    async def describe(self, topics: tuple[str, ...], timeout: float) -> Metadata:
+        """Return the metadata of these topics (empty: of all), at least as new as what this client has seen.
+
+        Topics that do not exist are left out, and nothing is kept of their names. ClusterUnreachable, PeerNotAdmitted.
+        """
+        self._check()
+        answer = await self._up_to_date(topics, timeout)
+        found = tuple(topic.name for topic in answer.topics)
+        if found or not topics:
+            self._learn(answer, found if topics else ())
+        return answer
 
     async def hear_others(self) -> None:
         """Return when several brokers had time to answer. A single one may be cut off from the others."""
@@ -269,6 +287,14 @@ class ClusterLink:
             raise StreamNotOpen(f"the leader of {leader.topic}-{leader.partition}", "there is none")
         stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
 
+    async def tell(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> None:
+        """Send without an answer, as `say`, once there is a stream. In order with what is asked of that leader.
+
+        PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent.
+        """
+        stream = self._pool.open(leader.endpoints) or await self._stream(leader, timeout)
+        stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
+
     async def producer_id(self, timeout: float) -> int:
         """Return a producer id that was never given out before (rule 18).
 
@@ -315,13 +341,13 @@ class ClusterLink:
 
     async def _ask_and_learn(self, timeout: float) -> Metadata:
         topics = self._followed()
-        answer = await self._metadata(topics, timeout)
+        answer = await self._metadata(topics, timeout, self._cache.version_of(topics))
         self._learn(answer, topics)
         return answer
 
-    async def _metadata(self, topics: tuple[str, ...], timeout: float) -> Metadata:
-        """Return the metadata of one broker."""
-        return await self._questions.ask(GetMetadata(topics, -1, 0), Metadata, timeout)
+    async def _metadata(self, topics: tuple[str, ...], timeout: float, known: int = NOTHING_KNOWN) -> Metadata:
+        """Return the metadata of one broker; of topics that are known as of a version, what has changed since."""
+        return await self._questions.ask(GetMetadata(topics, NOTHING_KNOWN, 0, known), Metadata, timeout)
 
     async def _up_to_date(self, topics: tuple[str, ...], timeout: float) -> Metadata:
         """Return metadata that are at least as new as those that this client has seen."""

@@ -13,7 +13,8 @@ What must stay true:
 - The addresses that a client was given first are never forgotten: all brokers may come back under other addresses than
   those in the last metadata.
 - The topics of the question for news change over time, and the version that it waits on belongs to the topics of the
-  last question. So a question for other topics is sent without a version, and answered at once.
+  last question. So a question for other topics is answered at once. It says as of which version all of its topics are
+  known: the answer is what has changed since.
 
 `until_answered` asks one question again and again until there is an answer.
 
@@ -46,7 +47,7 @@ from raylog.actors.kernel.stream_interface import Stream, expected
 from raylog.actors.kernel.wait_notices import Wait
 from raylog.actors.link.rules.topic_cache import nearest_first
 from raylog.actors.link.stream_pool import Endpoints, StreamPool
-from raylog.actors.protocol.control_messages import BrokerMetadata, GetMetadata, Metadata
+from raylog.actors.protocol.control_messages import NOTHING_KNOWN, BrokerMetadata, GetMetadata, Metadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
@@ -283,7 +284,7 @@ class MetadataWatch:
     """Asks for newer metadata until it is cancelled.
 
     `topics` returns the topics to ask for; empty: all. `learn` takes each answer with the topics of its question.
-    `version` returns the newest metadata version that is known here.
+    `version` returns the newest metadata version that is known here, `version_of` that as of which topics are known.
     """
 
     def __init__(
@@ -293,12 +294,14 @@ class MetadataWatch:
         topics: Callable[[], tuple[str, ...]],
         learn: Callable[[Metadata, tuple[str, ...]], None],
         version: Callable[[], int],
+        version_of: Callable[[tuple[str, ...]], int],
     ) -> None:
         self._pool = pool
         self._brokers = brokers
         self._topics = topics
         self._learn = learn
         self._version = version
+        self._version_of = version_of
         self._loop = asyncio.get_running_loop()
         self._asked: set[Endpoints] = set()
         self._begun_at = math.inf
@@ -347,12 +350,14 @@ class MetadataWatch:
             return error
 
     async def _ask_over(self, stream: Stream, broker: Endpoints) -> RaylogError | None:
-        version = -1
+        version = NOTHING_KNOWN
         of_topics: tuple[str, ...] | None = None
         while True:
             topics = self._topics()
-            newer_than = version if topics == of_topics else -1
-            told = await stream.request(GetMetadata(topics, newer_than, _WAIT_MS), timeout=_ANSWER_SECONDS)
+            known = self._version_of(topics)
+            newer_than = max(known, version if topics == of_topics else NOTHING_KNOWN)
+            question = GetMetadata(topics, newer_than, _WAIT_MS, known)
+            told = await stream.request(question, timeout=_ANSWER_SECONDS)
             answer = expected(told.message, Metadata, stream.peer)
             self._learn(answer, topics)
             if answer.version <= newer_than and answer.version < self._version():

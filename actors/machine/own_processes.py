@@ -60,5 +60,22 @@ def outlive_others() -> None:
         _log.info("The kernel's memory killer makes no difference between this process and others: %s", error)
 
 
+def take_normal_priority() -> None:
+    """Run at the priority of ordinary programs. Ray gives its workers niceness 15.
+
+    Beside as many busy programs as cores a broker had 3 % of a core then: too little for its signs of life. It takes a
+    privilege; a Ray that raylog starts gives niceness 0 anyway. To be called before the core's thread starts, which
+    inherits it.
+    """
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            os.setpriority(os.PRIO_PROCESS, int(task.name), 0)
+        except ProcessLookupError:
+            continue  # the thread has ended
+        except PermissionError as error:
+            _log.info("This process keeps the niceness that Ray gives its workers: %s", error)
+            return
+
+
 def _mark(cluster_id: str) -> str:
     return "raylog-" + hashlib.blake2s(cluster_id.encode(), digest_size=4).hexdigest()  # 15 bytes, the most there is

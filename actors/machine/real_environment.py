@@ -23,7 +23,7 @@ from raylog.errors import PeerNotAdmitted, PeerUnreachable
 from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.local_disk import LocalDisk
 
-_DISK_THREADS: Final = 4
+_DISK_THREADS: Final = 12  # syncs that wait at the same time share a commit of the file system's journal
 _DROP_WITHIN_SECONDS: Final = 5.0
 _T = TypeVar("_T")
 

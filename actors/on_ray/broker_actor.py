@@ -24,7 +24,7 @@ from raylog.actors.broker.broker import Broker, BrokerSpec
 from raylog.actors.housekeeping.housekeeper import HousekeeperSpec
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.loop_thread import CoreThread
-from raylog.actors.machine.own_processes import outlive_others
+from raylog.actors.machine.own_processes import outlive_others, take_normal_priority
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.secret_files import keep_secrets, read_secrets
 from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory, sweep_beside
@@ -32,12 +32,15 @@ from raylog.actors.machine.tls import RayTls
 from raylog.actors.on_ray.actor_exit import end_process
 from raylog.actors.on_ray.controller_search import ControllerSearch
 from raylog.actors.on_ray.directory_holder import sign
+from raylog.actors.on_ray.gateway_keeper import RayGateway
 from raylog.actors.on_ray.housekeeper_keeper import RayHousekeeper
 from raylog.actors.on_ray.metrics import RayMetrics
+from raylog.actors.protocol.gateway_spec import GatewaySpec, KafkaListeners
 from raylog.errors import RaylogError
 from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
 
 _START_SECONDS: Final = 30.0
+_IDLE_SECONDS: Final = 60.0  # of a housekeeping process, which is made again when there is work
 _log = logging.getLogger(__name__)
 
 
@@ -53,13 +56,16 @@ class BrokerPost:
     place: Place
     first_voters: tuple[int, ...] = ()  # where this broker takes part in forming the cluster
     may_claim: bool = False  # its number is new: its directory is to be blank still
+    kafka: KafkaListeners | None = None  # with those of this broker; None: it has no gateway
 
 
 class BrokerActor:
     def __init__(self, post: BrokerPost) -> None:
         outlive_others()
+        take_normal_priority()
         self._post = post
         self._problem: RaylogError | None = None
+        self._gateway: RayGateway | None = None
         self._core = CoreThread(post.place.cluster_id)
         try:
             sockets = socket_directory(post.place.cluster_id, post.place.host)
@@ -83,6 +89,11 @@ class BrokerActor:
             raise self._problem
         return Address(self._post.node_id, tuple(map(str, self._broker.endpoints)))
 
+    async def gateway_ready(self) -> None:
+        """Return once its gateway serves Kafka clients, if it has one, or raise what keeps that from serving."""
+        if self._gateway is not None:
+            await self._core.call(self._gateway.ready())
+
     async def turn(self) -> None:
         """Answer once both of its event loops run."""
         await self._core.call(asyncio.sleep(0))
@@ -105,9 +116,19 @@ class BrokerActor:
         find = ControllerSearch(post.cluster, post.node_id, env.keys).find
         broker = await Broker.open(env, spec, find, partial(keep_secrets, post.directory))
         sign(post.directory, post.cluster)
-        housekeeping = HousekeeperSpec(post.broker_id, broker.endpoints[0], post.directory, post.cluster)
+        housekeeping = HousekeeperSpec(
+            post.broker_id, broker.endpoints[0], post.directory, post.cluster, idle_seconds=_IDLE_SECONDS
+        )
         housekeeper = RayHousekeeper(post.cluster, post.node_id, housekeeping, place, env.keys)
-        self._housekeeping = asyncio.ensure_future(housekeeper.keep(lambda: not broker.is_closing))
+        keeping = housekeeper.keep(lambda: not broker.is_closing, broker.housekeeper_wanted)
+        self._housekeeping = asyncio.ensure_future(keeping)
+        if post.kafka is not None:
+            gateway = GatewaySpec(
+                post.cluster, post.broker_id, broker.endpoints[0], post.node_id, place.host,
+                post.kafka.listen, post.kafka.advertised,
+            )  # fmt: skip
+            self._gateway = RayGateway(post.cluster, post.node_id, gateway, place, env.keys, post.kafka.maker)
+            self._serving_kafka = asyncio.ensure_future(self._gateway.keep(lambda: not broker.is_closing))
         return broker
 
     def _over(self, task: asyncio.Task[None]) -> None:

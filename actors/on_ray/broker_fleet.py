@@ -34,6 +34,7 @@ from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes
 from raylog.actors.on_ray.silent_brokers import SilentBrokers
 from raylog.actors.protocol.actor_names import BROKER_RESOURCE, broker_id_of, broker_name, namespace
 from raylog.actors.protocol.cluster_secrets import KeyRing
+from raylog.actors.protocol.gateway_spec import KafkaListeners
 from raylog.errors import BrokerNotAvailable, DirectoryCopied, DirectoryLocked, RaylogError, StorageError
 
 _LOOK_SECONDS: Final = 0.5
@@ -51,11 +52,19 @@ _log = logging.getLogger(__name__)
 class BrokerFleet:
     """The broker actors of one cluster. `later_data_dir`: the place of directories on nodes that join later.
 
+    `kafka`: where Kafka clients are served; None: nowhere.
+
     `first_voters`: of the cluster that is being formed, if it is; told to its brokers until there is a controller.
     """
 
     def __init__(
-        self, cluster: str, cluster_id: str, keys: KeyRing, later_data_dir: str, first_voters: tuple[int, ...]
+        self,
+        cluster: str,
+        cluster_id: str,
+        keys: KeyRing,
+        later_data_dir: str,
+        first_voters: tuple[int, ...],
+        kafka: KafkaListeners | None = None,
     ) -> None:
         self.problems: dict[int, RaylogError] = {}  # by broker: why it does not run
         self.addresses: dict[int, Address] = {}  # of brokers that run, as far as is known
@@ -64,6 +73,7 @@ class BrokerFleet:
         self._keys = keys
         self._later_data_dir = later_data_dir
         self._first_voters = first_voters
+        self._kafka = kafka
         self._homes = BrokerHomes()
         self._searches: dict[str, asyncio.Task[None]] = {}  # by node
         self._silent = SilentBrokers()
@@ -120,6 +130,18 @@ class BrokerFleet:
                 await asyncio.wait_for(_awaited(actor.stop.remote()), _STOP_SECONDS)
         except (RayError, asyncio.TimeoutError) as error:
             _log.warning("Broker %d was not stopped cleanly: %r", broker_id, error)
+
+    async def gateways_ready(self, brokers: Iterable[int], timeout: float) -> None:
+        """Wait until the gateways of these brokers serve Kafka clients. Raises what keeps one from that."""
+        for broker_id in brokers if self._kafka is not None else ():
+            try:
+                actor = await _beside(partial(_find, self._cluster, broker_id))
+                if actor is not None:
+                    await asyncio.wait_for(_awaited(actor.gateway_ready.remote()), timeout)
+            except RayError as error:
+                raise _problem(broker_id, error) from error
+            except asyncio.TimeoutError:
+                raise BrokerNotAvailable(broker_id, "its gateway for Kafka clients does not serve yet") from None
 
     def end(self) -> None:
         """Make no more brokers."""
@@ -211,6 +233,7 @@ class BrokerFleet:
             place,
             self._first_voters,
             may_claim=self._homes.may_claim(broker_id),
+            kafka=None if self._kafka is None else self._kafka.of_broker(self._homes.place_on_node(home)),
         )
         self._watch(broker_id, await _beside(partial(_create, post, node.is_for_brokers)))
 

@@ -124,6 +124,11 @@ class BrokerHomes:
         home = self._homes.get((node_id, directory))
         return UNNUMBERED if home is None else home.broker_id
 
+    def place_on_node(self, home: BrokerHome) -> int:
+        """Return how many brokers of the same node come before this one: the same as long as none is removed."""
+        beside = [each for each in self._homes.values() if each.node_id == home.node_id]
+        return sum(UNNUMBERED < each.broker_id < home.broker_id for each in beside)
+
     def knows(self, node_id: str) -> bool:
         return any(home.node_id == node_id for home in self._homes.values())
 

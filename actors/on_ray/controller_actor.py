@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from raylog.actors.link.hanging_transactions import Hanging, end_hanging
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.loop_thread import CoreThread
-from raylog.actors.machine.own_processes import outlive_others
+from raylog.actors.machine.own_processes import outlive_others, take_normal_priority
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory
 from raylog.actors.machine.tls import RayTls
@@ -46,7 +46,8 @@ from raylog.actors.on_ray.metrics import RayMetrics
 from raylog.actors.on_ray.runtime.control_store import control_store
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.errors import ClusterNotReady, ControllerNotReady, RaylogError
+from raylog.actors.protocol.gateway_spec import KafkaListeners
+from raylog.errors import ClusterNotReady, ControllerNotReady, KafkaListenersDiffer, RaylogError
 
 _SHOWN: Final = 10  # names of partitions in an error
 _BEGIN_SECONDS: Final = 15.0
@@ -70,11 +71,13 @@ class ControllerPost:
     later_data_dir: str
     coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
     start_id: str  # of the call of `raylog.start` that made this actor
+    kafka: KafkaListeners | None = None  # where Kafka clients are served; None: nowhere
 
 
 class ControllerActor:
     def __init__(self, post: ControllerPost) -> None:
         outlive_others()
+        take_normal_priority()
         self._post = post
         self._problem = "its controller has just been started"
         self._controller: Controller | None = None
@@ -87,11 +90,13 @@ class ControllerActor:
         remove_dead_sockets(socket_directory(post.cluster_id, host))
         place = Place(post.cluster_id, post.secrets, host, post.cluster, run=secrets.token_hex(4))
         self._env = RealEnvironment(place, RayTls.from_environment())
-        self._fleet = BrokerFleet(post.cluster, post.cluster_id, self._env.keys, post.later_data_dir, post.first_voters)
+        self._fleet = BrokerFleet(
+            post.cluster, post.cluster_id, self._env.keys, post.later_data_dir, post.first_voters, post.kafka
+        )
         self._fleet.learn(moved(post.homes, post.head, self._node_id))
         self._launcher = RayHostLauncher(post.cluster, post.cluster_id, self._env.keys, self._host_ended)
         self._coordinator_launcher = RayCoordinatorLauncher(
-            post.cluster, post.cluster_id, self._env.keys, post.coordinators, self._coordinator_ended
+            post.cluster, post.cluster_id, self._env.keys, post.coordinators, self._coordinators_ended
         )
         self._core.start(self._live(), self._over)
         RayMetrics(self._core, self._readings, {"cluster": post.cluster})
@@ -122,11 +127,15 @@ class ControllerActor:
         if not await _until(lambda: self._serving() is not None, timeout):
             raise self._not_ready(timeout)
 
-    async def join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
+    async def join(self, homes: Sequence[BrokerHome], timeout: float, kafka: KafkaListeners | None) -> list[str]:
         """Start brokers in these homes, and wait for leaders. Return the partitions that can have none, and why.
 
-        ClusterNotReady, or what keeps a broker from running.
+        ClusterNotReady, KafkaListenersDiffer, or what keeps a broker or its gateway from running. `kafka`: where Kafka
+        clients are to be served; None: as the cluster does it.
         """
+        if kafka not in (None, self._post.kafka):
+            present = self._post.kafka
+            raise KafkaListenersDiffer(self._post.cluster, str(kafka), "" if present is None else str(present))
         return await self._core.call(self._join(homes, timeout))
 
     async def is_abandoned(self, start_id: str) -> bool:
@@ -187,7 +196,10 @@ class ControllerActor:
     def _new_controller(self, *, forms: bool) -> Controller:
         post = self._post
         next_broker_id = 1 + max((home.broker_id for home in post.homes), default=-1)
-        spec = ControllerSpec(post.cluster_id, repr(self), post.first_voters if forms else (), next_broker_id)
+        spec = ControllerSpec(
+            post.cluster_id, repr(self), post.first_voters if forms else (), next_broker_id,
+            coordinated=tuple(post.coordinators),
+        )  # fmt: skip
         return Controller(self._env, spec, self._launcher, self._coordinator_launcher, self._find_brokers)
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -205,10 +217,10 @@ class ControllerActor:
         if controller is not None:
             controller.host_ended(spec)
 
-    def _coordinator_ended(self, spec: Any) -> None:
+    def _coordinators_ended(self, spec: Any) -> None:
         controller = self._serving()
         if controller is not None:
-            controller.coordinator_ended(spec)
+            controller.coordinators_ended(spec)
 
     def _serving(self) -> Controller | None:
         controller = self._controller
@@ -258,6 +270,11 @@ class ControllerActor:
 
         if not await _until(are_here, timeout):
             raise self._not_ready(timeout)
+        numbers = {self._fleet.broker_at(home) for home in homes}
+        await self._fleet.gateways_ready(numbers, began + timeout - asyncio.get_running_loop().time())
+        left = began + timeout - asyncio.get_running_loop().time()
+        if not await _until(lambda: self._name_gateways(numbers), left):
+            raise ClusterNotReady(self._post.cluster, round(timeout * 1000), "not all of its gateways are known yet")
         self._is_in_use = True
         left = began + timeout - asyncio.get_running_loop().time()
         if not await _until(lambda: self._are_settled(are_here), left):
@@ -265,6 +282,12 @@ class ControllerActor:
         admin = self._admin_if_serving()
         found = None if admin is None else admin.unsettled()
         return [] if found is None else found.stuck
+
+    def _name_gateways(self, brokers: Set[int]) -> bool:
+        """Return whether clients are told of the gateways of these brokers, if they have any."""
+        admin = self._admin_if_serving()
+        named = set() if admin is None else {each.broker for each in admin.list_brokers() if each.kafka}
+        return self._post.kafka is None or brokers <= named
 
     def _are_settled(self, are_here: Callable[[], bool]) -> bool:
         """Return whether every partition that can have a leader has one."""

@@ -15,10 +15,10 @@ import os
 import time
 from collections.abc import Iterable
 
-from raylog.actors.kernel.metrics import Reading
+from raylog.actors.kernel.metrics import ReadingGroup
 from raylog.actors.machine.kept_memory import keep_memory
 from raylog.actors.machine.loop_thread import CoreThread
-from raylog.actors.machine.own_processes import outlive_others
+from raylog.actors.machine.own_processes import outlive_others, take_normal_priority
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.tls import RayTls
 from raylog.actors.on_ray.actor_exit import end_process
@@ -34,6 +34,7 @@ class ReplicaHostActor:
 
     def __init__(self, cluster: str, spec: HostSpec, place: Place) -> None:
         outlive_others()
+        take_normal_priority()
         keep_memory()
         self._spec = spec
         self._host: ReplicaHost | None = None
@@ -53,7 +54,7 @@ class ReplicaHostActor:
         self._host = ReplicaHost(env, self._spec, os.getpid(), time.perf_counter)
         return await self._host.run()
 
-    def _readings(self) -> Iterable[Reading]:
+    def _readings(self) -> Iterable[ReadingGroup]:
         return () if self._host is None else self._host.readings()
 
     def _over(self, task: asyncio.Task[str]) -> None:

@@ -1,6 +1,7 @@
 """Keeps a broker's housekeeping process running. Part of the broker's process.
 
-    no actor of that name → made → it ends → made again, after a pause that grows while it does not live long
+    there is work → no actor of that name → made → it has nothing to do, or ends otherwise → when there is work again:
+    made again, after a pause that grows while it does not live long
 
 What must stay true: an actor that an earlier process of this broker has made is taken over, and not made a second time.
 It has the same name, and finds the new process of its broker at the same address.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -27,7 +28,6 @@ from raylog.actors.on_ray.housekeeper_actor import HousekeeperActor
 from raylog.actors.protocol.actor_names import housekeeper_name, namespace
 from raylog.actors.protocol.cluster_secrets import KeyRing
 
-_FIRST_SECONDS: Final = 10.0  # after its broker's start, when replicas are started: theirs is of more hurry
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _STEADY_SECONDS: Final = 60.0
@@ -48,12 +48,12 @@ class RayHousekeeper:
         self._keys = keys
         self._class = ray.remote(lean(HousekeeperActor))
 
-    async def keep(self, is_wanted: Callable[[], bool]) -> None:
-        """Keep it running for as long as it is wanted. The caller ends its process."""
+    async def keep(self, goes_on: Callable[[], bool], is_wanted: Callable[[], Awaitable[None]]) -> None:
+        """Start it when it is wanted, for as long as that goes on. The caller ends its process."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, Random())
-        await asyncio.sleep(_FIRST_SECONDS)
-        while is_wanted():
+        while goes_on():
+            await is_wanted()
             begun = loop.time()
             try:
                 actor = await loop.run_in_executor(None, self._find_or_make)

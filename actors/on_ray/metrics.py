@@ -1,11 +1,12 @@
 """Passing the numbers of a core to Ray's metrics, every few seconds, on a thread of its own.
 
-What must stay true: the core is read on its own loop, so that its numbers belong together. Ray is called on this
-thread. A core whose loop does not run is not waited for; its numbers come the next time.
+What must stay true: the core is read on its own loop, so that the numbers of a part belong together. Ray is called on
+this thread. A core whose loop does not run is not waited for; its numbers come the next time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,14 +15,15 @@ from typing import Final, TypeAlias
 
 from ray.util.metrics import Counter, Gauge
 
-from raylog.actors.kernel.metrics import Metric, MetricChanges, MetricKind, Reading
+from raylog.actors.kernel.metrics import Metric, MetricChanges, MetricKind, Reading, ReadingGroup
 from raylog.actors.machine.loop_thread import CoreThread
 
 PERIOD_SECONDS: Final = 5.0
 _FIRST_SECONDS: Final = 1.0
 _READ_SECONDS: Final = 2.0
+_AT_ONCE: Final = 50  # replicas, in one turn of the core's loop
 
-ReadCall: TypeAlias = Callable[[], Iterable[Reading]]
+ReadCall: TypeAlias = Callable[[], Iterable[Reading | ReadingGroup]]
 
 
 class RayMetrics:
@@ -50,7 +52,17 @@ class RayMetrics:
             self._tell(change)
 
     async def _read_now(self) -> list[Reading]:
-        return list(self._read())
+        """Read the core. Between parts of it others get their turn, if there are many."""
+        self._changes.begin_reading()
+        readings: list[Reading] = []
+        for number, part in enumerate(self._read(), start=1):
+            if isinstance(part, ReadingGroup):
+                readings += self._changes.to_read(part)
+            else:
+                readings.append(part)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return readings
 
     def _tell(self, change: Reading) -> None:
         metric = change.metric

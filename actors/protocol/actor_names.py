@@ -14,7 +14,8 @@ DEFAULT_CLUSTER: Final = "default"
 _CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 _BROKER: Final = re.compile(r"broker-(\d+)")
 _HOST: Final = "host-"
-_COORDINATOR: Final = "coordinator-"
+_NODE_DIGITS: Final = 12
+_COORDINATORS: Final = "coordinators-"
 
 
 def namespace(cluster: str) -> str:
@@ -34,6 +35,10 @@ def housekeeper_name(broker_id: int) -> str:
     return f"housekeeper-{broker_id}"
 
 
+def gateway_name(broker_id: int) -> str:
+    return f"gateway-{broker_id}"
+
+
 def broker_id_of(actor_name: str) -> int | None:
     """Return the id of the broker whose actor has this name; None: no broker's."""
     match = _BROKER.fullmatch(actor_name)
@@ -45,6 +50,6 @@ def host_name(broker_id: int, incarnation: int) -> str:
     return f"{_HOST}{broker_id}-{incarnation:x}"
 
 
-def coordinator_name(topic: str, partition: int, producer_id: int, epoch: int) -> str:
-    """Return a name for one placement of a coordinator."""
-    return f"{_COORDINATOR}{topic}-{partition}-{producer_id}-{epoch}"
+def coordinators_name(broker_id: int, node_id: str) -> str:
+    """Return the name of the process for the coordinators of a broker, which may move to another node."""
+    return f"{_COORDINATORS}{broker_id}-{node_id[:_NODE_DIGITS]}"

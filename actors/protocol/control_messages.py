@@ -154,6 +154,7 @@ class ReplicaReport(NamedTuple):
     unproven: str  # why its log is not relied upon; empty: it is
     endpoints: tuple[str, ...]
     pid: int
+    created_as: int  # the incarnation that created its directory; 0: not known
 
 
 class ReplicaMarks(NamedTuple):
@@ -181,7 +182,7 @@ class ReplicaLoss(NamedTuple):
     is_damaged: bool
 
 
-@message(kind=50, version=2)
+@message(kind=50, version=3)
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Message):
     """The first request on a stream to the controller. `replicas` are the processes that run on it already."""
@@ -209,7 +210,7 @@ class BrokerRegistered(Message):
     broker_epoch: int
 
 
-@message(kind=52, version=3)
+@message(kind=52, version=5)
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Message):
     """Sent by a broker to the controller, every 0.3 s, and at once when a replica or a host has come or gone.
@@ -217,7 +218,8 @@ class BrokerHeartbeat(Message):
     Answered with Done.
 
     `started` and `lost` are repeated until a heartbeat that named them has been answered. `hosts` are the incarnations
-    of those that run; `hosts_wanted` says how many more there should be.
+    of those that run; `hosts_wanted` says how many more there should be. `marks` are those that have changed since a
+    heartbeat was answered; where `marks_are_all`, there are no others (`mark_changes.py`).
     """
 
     broker_epoch: int
@@ -230,6 +232,7 @@ class BrokerHeartbeat(Message):
     has_full_disk: bool = False
     hosts: tuple[int, ...] = ()
     hosts_wanted: int = 0
+    marks_are_all: bool = False
 
 
 @message(kind=53, version=2)
@@ -237,8 +240,8 @@ class BrokerHeartbeat(Message):
 class StartReplica(Message):
     """Sent by the controller: have this replica run in one of the hosts, and no older incarnation of it.
 
-    Answered with Done when its directory is free (rule 26), a quarantined one set aside, and a host has been told to
-    open it, or will be as soon as there is one.
+    Answered with StartUnderWay when its directory is free (rule 26), a quarantined one set aside, and a host has been
+    told to open it, or will be as soon as there is one.
     """
 
     topic: str
@@ -246,6 +249,14 @@ class StartReplica(Message):
     partition: int
     incarnation: int
     settings: tuple[Setting, ...]  # of the topic, where they differ from the defaults, at this moment
+
+
+@message(kind=161)
+@dataclass(frozen=True, slots=True)
+class StartUnderWay(Message):
+    """The answer to StartReplica."""
+
+    has_place: bool  # in a host that it shares; else it takes a process, or waits for one
 
 
 @message(kind=39)
@@ -395,14 +406,21 @@ class InstallSnapshot(Message):
 # --- clients and brokers ------------------------------------------------------------------------------------------
 
 
-@message(kind=67, for_clients=True)
+NOTHING_KNOWN: Final = -1
+
+
+@message(kind=67, version=2, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class GetMetadata(Message):
-    """Sent by a client: these topics; empty: all. `newer_than`: wait up to `max_wait_ms` for newer metadata."""
+    """Sent by a client: these topics; empty: all. `newer_than`: wait up to `max_wait_ms` for newer metadata.
+
+    `known`: the client knows just these topics as of that version, so what has not changed since may be left out.
+    """
 
     topics: tuple[str, ...]
     newer_than: int
     max_wait_ms: int
+    known: int = NOTHING_KNOWN
 
 
 class PartitionMetadata(NamedTuple):
@@ -444,13 +462,19 @@ class CoordinatorMetadata(NamedTuple):
     node_id: str
 
 
-@message(kind=68)
+@message(kind=68, version=2)
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """The answer to GetMetadata, without topics that do not exist. It has the coordinators of all topics."""
+    """The answer to GetMetadata, without topics that do not exist. It has the coordinators of all topics.
+
+    `since` a version: partitions that have not changed after it are left out, and `gone` names the topics that do not
+    exist any more.
+    """
 
     version: int
     cluster_id: str
     topics: tuple[TopicMetadata, ...]
     brokers: tuple[BrokerMetadata, ...]
     coordinators: tuple[CoordinatorMetadata, ...]
+    since: int = NOTHING_KNOWN
+    gone: tuple[str, ...] = ()

@@ -1,4 +1,8 @@
-"""Messages of coordinators, clients and the controller about coordinators. Kinds 76 to 79, and 98.
+"""Messages of coordinators, clients and the controller about coordinators. Kinds 76 to 79, 98, 99, 157 to 159.
+
+    host ──CoordinatorHostHello──► controller ──OpenCoordinator──► host ──CoordinatorHeartbeat──► controller
+                                              ──StopCoordinator──►      ──Done, once it has ended──►
+                                              ──StopCoordinatorHost──►  ends
 
 Requests of clients to coordinators are declared with each kind of coordinator.
 """
@@ -6,21 +10,96 @@ Requests of clients to coordinators are declared with each kind of coordinator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.actors.protocol.messages import Message, message
 
 
-@message(kind=76)
+@message(kind=99)
 @dataclass(frozen=True, slots=True)
-class CoordinatorHeartbeat(Message):
-    """Sent by a coordinator to the controller: its process runs, and if `is_serving`, it has replayed its partition."""
+class CoordinatorHostHello(Message):
+    """Sent by a process that hosts coordinators to the controller, at the beginning of each stream."""
+
+    broker_id: int
+    node_id: str
+    run: str  # drawn anew for each process
+    pid: int
+    endpoints: tuple[str, ...]
+
+
+class CoordinatorSign(NamedTuple):
+    """A coordinator that a process holds. It serves once it has replayed its partition."""
 
     topic_id: bytes
     partition: int
     epoch: int
-    pid: int
-    endpoints: tuple[str, ...]
     is_serving: bool
+
+
+class CoordinatorEnded(NamedTuple):
+    """A coordinator that has ended while its process goes on."""
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+    reason: str
+
+
+@message(kind=76, version=2)
+@dataclass(frozen=True, slots=True)
+class CoordinatorHeartbeat(Message):
+    """Sent by a host to the controller: all coordinators in it, and those that have ended since the last answer."""
+
+    coordinators: tuple[CoordinatorSign, ...]
+    ended: tuple[CoordinatorEnded, ...]
+
+
+class CoordinatorRefused(NamedTuple):
+    """A coordinator that is not the one that was placed last, or is about to be replaced."""
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+
+
+@message(kind=157)
+@dataclass(frozen=True, slots=True)
+class CoordinatorsHeard(Message):
+    """The answer to a heartbeat. Those that it names have to end; what the others reported is durable."""
+
+    refused: tuple[CoordinatorRefused, ...]
+
+
+@message(kind=158)
+@dataclass(frozen=True, slots=True)
+class OpenCoordinator(Message):
+    """Sent by the controller: be this coordinator. Answered with Done at once; heartbeats tell what becomes of it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    epoch: int
+    retired_id: int
+    term: int
+    brokers: tuple[str, ...]
+    assignors: tuple[str, ...]
+
+
+@message(kind=98, version=2)
+@dataclass(frozen=True, slots=True)
+class StopCoordinator(Message):
+    """Sent by the controller: end this coordinator. Answered with Done when it has ended, or was not there."""
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+
+
+@message(kind=159)
+@dataclass(frozen=True, slots=True)
+class StopCoordinatorHost(Message):
+    """Sent by the controller, one-way: end all coordinators and the process. Another one has its place, or none."""
 
 
 @message(kind=77, for_clients=True)
@@ -45,9 +124,3 @@ class TopicFoundById(Message):
     """The answer to FindTopicById: its name; empty: that topic was deleted. Ids are never used again."""
 
     name: str
-
-
-@message(kind=98)
-@dataclass(frozen=True, slots=True)
-class StopCoordinator(Message):
-    """Sent by the controller, over the stream of the heartbeats: end, since the cluster is being shut down."""

@@ -60,7 +60,7 @@ class OpenReplica(Message):
     room: str  # OWN or SHARED: what kind of host this is from now on
 
 
-@message(kind=40, version=2)
+@message(kind=40, version=3)
 @dataclass(frozen=True, slots=True)
 class ReplicaHello(Message):
     """Sent by a replica that has opened its log. Answered with Done once the broker knows it; an Assign follows."""
@@ -70,7 +70,8 @@ class ReplicaHello(Message):
     incarnation: int
     last_epoch: int
     log_end_offset: int
-    unproven: str  # why it is not to be relied upon yet (rule 7, log_doubts.py); empty: it is
+    unproven: str  # why it is not to be relied upon yet (rule 7, doubts.py); empty: it is
+    created_as: int  # the incarnation that created its directory
 
 
 @message(kind=42, version=2)
@@ -86,7 +87,7 @@ class ReplicaFailed(Message):
     is_damaged: bool  # quarantined: to be set aside and fetched again (rule 14)
 
 
-@message(kind=45, version=2)
+@message(kind=45, version=3)
 @dataclass(frozen=True, slots=True)
 class StopReplica(Message):
     """Sent by the broker: close this log. Answered with Done when it is closed, or was not open."""
@@ -94,3 +95,4 @@ class StopReplica(Message):
     topic_id: bytes
     partition: int
     incarnation: int
+    is_kept: bool = True  # else its directory is about to be removed, and nothing is synced before

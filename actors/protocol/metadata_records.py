@@ -1,4 +1,4 @@
-"""The records that the state of the cluster is folded from (`cluster/state.py`). Kinds 102 to 119.
+"""The records that the state of the cluster is folded from (`cluster/state.py`). Kinds 102 to 119, and 184.
 
 The metadata log and its snapshots consist of them. So kinds and versions, as `messages.py` explains them, are bytes on
 disks here. What must stay true:
@@ -11,7 +11,7 @@ disks here. What must stay true:
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, Setting
 from raylog.actors.protocol.messages import Message, message
@@ -82,6 +82,15 @@ class DirectoryMarked(Message):
     broker_id: int
     directory_id: str
     mark: int
+
+
+@message(kind=184)
+@dataclass(frozen=True, slots=True)
+class GatewayServes(Message):
+    """The address at which a broker's gateway serves Kafka clients, HOST:PORT. Empty: it has none."""
+
+    broker_id: int
+    address: str
 
 
 # --- topics -------------------------------------------------------------------------------------------------------
@@ -167,10 +176,10 @@ class PartitionChanged(Message):
     reason: str
 
 
-@message(kind=112)
+@message(kind=112, version=1)
 @dataclass(frozen=True, slots=True)
-class ReplicaRegistered(Message):
-    """A replica that runs, or ran last. `unproven`: why its log is doubted (`doubts.py`); or empty."""
+class ReplicaRegisteredV1(Message):
+    """A replica of an earlier version, whose directory cannot be told from another. Only read, see `as_of_today`."""
 
     topic_id: bytes
     partition: int
@@ -181,6 +190,26 @@ class ReplicaRegistered(Message):
     last_epoch: int
     log_end_offset: int
     unproven: str
+
+
+@message(kind=112, version=2)
+@dataclass(frozen=True, slots=True)
+class ReplicaRegistered(Message):
+    """A replica that runs, or ran last. `unproven`: why its log is doubted (`doubts.py`); or empty.
+
+    `created_as`: the incarnation that created its directory, by which that is known again; 0: not known.
+    """
+
+    topic_id: bytes
+    partition: int
+    broker_id: int
+    incarnation: int
+    endpoints: tuple[str, ...]
+    pid: int
+    last_epoch: int
+    log_end_offset: int
+    unproven: str
+    created_as: int
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------
@@ -232,10 +261,15 @@ class CommittedBatch:
 
 def as_of_today(record: Message) -> Message:
     """Return the record in the form of this version. Fields that an earlier version did not have get neutral values."""
-    if not isinstance(record, PartitionChangedV1):
-        return record
-    told = {each.name: getattr(record, each.name) for each in fields(record)}
-    return PartitionChanged(**told, lost=(), unclean_epoch=NO_UNCLEAN_EPOCH)
+    if isinstance(record, PartitionChangedV1):
+        return PartitionChanged(**_told_by(record), lost=(), unclean_epoch=NO_UNCLEAN_EPOCH)
+    if isinstance(record, ReplicaRegisteredV1):
+        return ReplicaRegistered(**_told_by(record), created_as=0)
+    return record
+
+
+def _told_by(record: PartitionChangedV1 | ReplicaRegisteredV1) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 # --- where coordinators run (rule 25) ---------------------------------------------------------------------------------

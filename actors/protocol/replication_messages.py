@@ -18,7 +18,7 @@ MAX_TIMESTAMP: Final = -3
 NO_EPOCH: Final = -1
 
 EpochEnd: TypeAlias = tuple[int, int]  # an epoch, and the offset after its last record
-FileSlice: TypeAlias = tuple[str, int, int, int]  # path, inode, position, length
+FileSlice: TypeAlias = tuple[str, int, int, int, int]  # path, inode, position, length, the offset where it ends
 AbortedRange: TypeAlias = tuple[int, int]  # producer id, first offset
 
 # --- clients ------------------------------------------------------------------------------------------------------
@@ -57,13 +57,13 @@ class Fetch(Message):
     node_id: str  # of the Ray node that the client runs on, where it can read files of that node; else empty
 
 
-@message(kind=19)
+@message(kind=19, version=2)
 @dataclass(frozen=True, slots=True)
 class Fetched(Message):
     """The answer to Fetch: batches, as the payload or in a file. `diverged`: the client's last epoch ended elsewhere.
 
-    The reader of a file checks inode, CRCs and chain, and sees from the batches where to go on; `next_offset` is then
-    where the first of them begins.
+    The reader of a file checks inode, CRCs and chain. `next_offset` is then where the first of the batches begins, and
+    the slice says where they end.
     """
 
     next_offset: int
@@ -111,10 +111,10 @@ class RecordsDeleted(Message):
     log_start_offset: int
 
 
-@message(kind=24)
+@message(kind=24, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class FindEpochEnd(Message):
-    """Sent by a replica: where did this epoch end, or the largest before it (rule 10)?"""
+    """Sent by a replica or a gateway: where did this epoch end, or the largest before it (rule 10)?"""
 
     leader_epoch: int
     epoch: int

@@ -44,6 +44,9 @@ class HostFacts(Protocol):
     def marks(self) -> Iterable[ReplicaMarks]:
         """Say how far their logs reach."""
 
+    def changed_marks(self) -> Iterable[ReplicaMarks]:
+        """Say the same of those that may have changed since this was asked last."""
+
 
 class BrokerLine:
     """`handler` takes what the broker asks."""
@@ -79,11 +82,13 @@ class BrokerLine:
         for failure in untold:
             self.tell_failure(failure)
         told: dict[tuple[bytes, int], ReplicaMarks] = {}
+        marks = self._facts.marks()
         while not stream.closed.done():
-            news = [each for each in self._facts.marks() if told.get((each.topic_id, each.partition)) != each]
+            news = [each for each in marks if told.get((each.topic_id, each.partition)) != each]
             told.update(((each.topic_id, each.partition), each) for each in news)
             stream.send(HostHeartbeat(tuple(news)))
             await asyncio.wait([stream.closed], timeout=HEARTBEAT_SECONDS)
+            marks = self._facts.changed_marks()
 
     def announce(self, hello: ReplicaHello) -> None:
         """Tell that a replica has opened its log: now, or with all others when there is a broker again."""

@@ -29,6 +29,7 @@ from raylog.storage.compaction.swap import draft_suffix, remove_drafts
 from raylog.storage.log.compaction import Installation
 
 LOOK_SECONDS: Final = 15.0
+LONGEST_QUIET_SECONDS: Final = 60.0  # between looks at a log to which nothing is written; age alone may make it due
 LONGEST_PAUSE: Final = 600.0
 _DATED_AT_ONCE: Final = 16
 _PRODUCERS_AT_ONCE: Final = 5000
@@ -42,32 +43,57 @@ class LogCompaction:
         self._hosted = hosted
         self._housekeeper = housekeeper
         self._files = files
+        self._loop = asyncio.get_running_loop()
+        self._backoff = Backoff(2 * LOOK_SECONDS, LONGEST_PAUSE, hosted.env.random)
+        self._due: float | None = None
+        self._due_if_quiet = 0.0
+        self._quiet_seconds = LOOK_SECONDS
+        self._seen = -1, -1  # log end and high watermark at the last look
+        self._compacting: asyncio.Task[None] | None = None
         self._failed: list[str] = []  # what may still come of them is removed once more at the next look
 
-    async def run(self) -> None:
-        """Look now and then whether a compaction is due, as long as the log is online."""
-        random = self._hosted.env.random
-        backoff = Backoff(2 * LOOK_SECONDS, LONGEST_PAUSE, random)
-        pause = LOOK_SECONDS * (0.5 + random.random())
-        while not self._hosted.failed.done():
-            await asyncio.sleep(pause)
-            try:
-                await self._look()
-                backoff.reset()
-                pause = LOOK_SECONDS * (0.5 + random.random())
-            except LogOffline:
-                break
-            except RaylogError as error:
-                pause = backoff.next()
-                _log.info("%s: its compaction waits: %s", self._hosted.name, error)
-        self._hosted.check_offline()
+    def look(self) -> float | None:
+        """Begin to compact, if it is time to see to that. Return the seconds until it is; None: not of this topic."""
+        if not (self._hosted.log.config.is_compacted or self._failed):
+            self._due = None
+            return None
+        now = self._loop.time()
+        if self._due is None:
+            self._due = self._due_if_quiet = now + self._pause()
+        due = self._due_if_quiet if self._ends() == self._seen else self._due
+        if now >= due and self._compacting is None:
+            self._compacting = self._hosted.start(self._compact())
+        return LOOK_SECONDS if self._compacting is not None else due - now
 
-    async def _look(self) -> None:
+    def _ends(self) -> tuple[int, int]:
+        return self._hosted.log.log_end_offset, self._hosted.log.high_watermark
+
+    def _pause(self) -> float:
+        return LOOK_SECONDS * (0.5 + self._hosted.env.random.random())
+
+    async def _compact(self) -> None:
+        before, self._seen = self._seen, self._ends()
+        try:
+            is_quiet = not await self._compact_if_worth_while() and before == self._seen
+            self._backoff.reset()
+            pause = self._pause()
+            self._quiet_seconds = min(2 * self._quiet_seconds, LONGEST_QUIET_SECONDS) if is_quiet else pause
+        except LogOffline:
+            self._hosted.check_offline()
+            return
+        except RaylogError as error:
+            pause = self._quiet_seconds = self._backoff.next()
+            _log.info("%s: its compaction waits: %s", self._hosted.name, error)
+        now = self._loop.time()
+        self._due, self._due_if_quiet, self._compacting = now + pause, now + self._quiet_seconds, None
+
+    async def _compact_if_worth_while(self) -> bool:
+        """Return whether there was anything to do."""
         await self._remove_drafts(self._failed)
         self._failed = []
         plan = await self._plan() if self._hosted.log.config.is_compacted else None
         if plan is None:
-            return
+            return False
         try:
             await self._save_plan_files(plan)
             report = await self._housekeeper.compact(plan)
@@ -80,6 +106,8 @@ class LogCompaction:
             if isinstance(error, RemoteFailed) and isinstance(error.error, LogDamaged):
                 self._look_at(error.error, plan)
             raise
+        self._hosted.changed()
+        return True
 
     async def _plan(self) -> CompactionPlan | None:
         log = self._hosted.log

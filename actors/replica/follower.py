@@ -60,7 +60,8 @@ from raylog.storage.format.record_batch import Bytes, first_unsound, next_offset
 MAX_PULL_BYTES: Final = 1024 * 1024
 _PULL_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 1.0
-_LONGEST_SILENCE_SECONDS: Final = 16.0  # of a partition to which nothing is written
+_SILENCE_GROWS: Final = 4
+_LONGEST_SILENCE_SECONDS: Final = 300.0  # of a partition to which nothing is written
 _THROTTLE_STEP_SECONDS: Final = 0.5
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -93,6 +94,7 @@ class FollowerRole:
         self._early: list[tuple[Request, Push, asyncio.Future[Answer]]] = []
         self._pull_again: asyncio.Future[None] = self._loop.create_future()
         self._heard = False
+        self._heard_again: asyncio.Future[None] = self._loop.create_future()  # after a silence
         self._quiet_seconds = _SILENCE_SECONDS
         self._stream: Stream | None = None
         self._ended = False
@@ -168,6 +170,7 @@ class FollowerRole:
             )  # fmt: skip
             await self._keep_what_is_cut(start, explained=True)
             log.restart_at(start)
+            self._hosted.changed()
             return None
 
     async def _take(self, response: Response) -> bool:
@@ -192,6 +195,7 @@ class FollowerRole:
             self._log.append_as_follower(batches, self._hosted.env.wall_ms())
         except DiskFull:
             self._hosted.room.refused()
+            self._hosted.changed()
             raise
         if self._hosted.room.was_refused:
             self._hosted.room.took()
@@ -214,6 +218,7 @@ class FollowerRole:
         before, high_watermark = log.log_end_offset, log.high_watermark
         await self._keep_what_is_cut(offset)
         end = await self._hosted.carry_out(log.plan_truncation(offset, self._hosted.env.wall_ms()))
+        self._hosted.changed()
         if end < high_watermark:
             _log.error(
                 "%s: broker %d cut its log from %d to %d, below its high watermark %d: records that were acknowledged "
@@ -256,6 +261,8 @@ class FollowerRole:
 
     def _take_marks(self, high_watermark: int, log_start_offset: int) -> None:
         log = self._log
+        if high_watermark > log.high_watermark or log_start_offset > log.log_start_offset:
+            self._hosted.changed()
         log.advance_high_watermark(high_watermark)
         if log_start_offset > log.log_start_offset:
             log.delete_records(min(log_start_offset, log.high_watermark))
@@ -273,9 +280,10 @@ class FollowerRole:
         self._heard = True
         while self._heard and not (self._pull_again.done() or stream.closed.done()):
             self._heard = False
-            either = [self._pull_again, stream.closed]
+            self._heard_again = self._loop.create_future()
+            either = [self._pull_again, stream.closed, self._heard_again]
             await asyncio.wait(either, timeout=self._quiet_seconds, return_when=asyncio.FIRST_COMPLETED)
-            longer = min(2 * self._quiet_seconds, _LONGEST_SILENCE_SECONDS)
+            longer = min(_SILENCE_GROWS * self._quiet_seconds, _LONGEST_SILENCE_SECONDS)
             self._quiet_seconds = _SILENCE_SECONDS if self._heard else longer
 
     # --- being pushed to ---
@@ -284,6 +292,8 @@ class FollowerRole:
         if self._ended or message.session != self._hosted.pull_session or request.stream is not self._stream:
             return Response(Pushed(self._hosted.counted_end, accepted=False))
         self._heard = True
+        if self._quiet_seconds > _SILENCE_SECONDS and not self._heard_again.done():
+            self._heard_again.set_result(None)
         if self._is_pulling:
             future: asyncio.Future[Answer] = self._loop.create_future()
             self._early.append((request, message, future))

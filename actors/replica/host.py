@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.metrics import Reading
+from raylog.actors.kernel.metrics import ReadingGroup
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Handler, LaterAnswer, Request, Stream, unknown
 from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaMarks
 from raylog.actors.protocol.endpoint import Endpoint
@@ -46,6 +46,7 @@ from raylog.actors.replica.broker_line import BrokerLine
 from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.parked_appends import TransactionJoins
+from raylog.actors.replica.sweep import HostSweep
 from raylog.errors import NotLeader, ReplicaNotFree
 
 PartitionKey: TypeAlias = tuple[bytes, int]  # topic id, partition
@@ -67,6 +68,7 @@ class ReplicaHost:
         loop = self._loop = asyncio.get_running_loop()
         self._clock = clock or loop.time
         self._timers = Timers(loop)
+        self._sweep: HostSweep[HostedReplica] = HostSweep(self._timers)
         self._over: asyncio.Future[str] = loop.create_future()
         self._tasks = BackgroundTasks(self._fail)
         self._joins = TransactionJoins(env, spec.broker, spec.node_id)
@@ -100,6 +102,7 @@ class ReplicaHost:
         await self._tasks.close()
         await self._joins.close()
         await self._streams.close()
+        self._sweep.close()
         self._timers.close()
         return reason
 
@@ -108,10 +111,11 @@ class ReplicaHost:
         if not self._over.done():
             self._over.set_result(reason)
 
-    def readings(self) -> Iterator[Reading]:
-        """Yield the metrics of its replicas."""
-        for replica in self._replicas.values():
-            yield from replica.readings()
+    def readings(self) -> Iterator[ReadingGroup]:
+        """Yield the metrics of each of its replicas."""
+        for replica in self.hosted():
+            if (readings := replica.readings()) is not None:
+                yield readings
 
     def hosted(self) -> list[HostedReplica]:
         """Return all that are here, open or not yet."""
@@ -201,7 +205,9 @@ class ReplicaHost:
             host.cluster_id, order.topic, order.topic_id, order.partition, host.broker_id, order.incarnation,
             order.settings, order.directory, host.node_id, order.room,
         )  # fmt: skip
-        replica = HostedReplica(self._env, spec, self._timers, self._clock, self._line, self._joins, self._streams)
+        replica = HostedReplica(
+            self._env, spec, self._timers, self._clock, self._line, self._joins, self._streams, self._sweep
+        )
         self._replicas[key] = replica
         self._tasks.start(self._live(key, replica))
         return None
@@ -229,7 +235,7 @@ class ReplicaHost:
     async def _stop_replica(self, _: Request, order: StopReplica) -> Answer:
         replica = self._replicas.get((order.topic_id, order.partition))
         if replica is not None and replica.spec.incarnation == order.incarnation:
-            replica.stop("its broker stopped it")
+            replica.stop("its broker stopped it", is_kept=order.is_kept)
             await asyncio.wait([replica.over])
         return None
 
@@ -250,3 +256,10 @@ class ReplicaHost:
 
     def marks(self) -> Iterable[ReplicaMarks]:
         return [replica.marks() for replica in self._replicas.values() if replica.is_open]
+
+    def changed_marks(self) -> Iterable[ReplicaMarks]:
+        changed = [replica.marks() for replica in self._sweep.take_changed() if replica.is_open]
+        for marks in changed:
+            if marks.has_full_disk:  # it is over after a while, and nobody tells
+                self._sweep.changed(self._replicas[marks.topic_id, marks.partition])
+        return changed

@@ -72,6 +72,7 @@ class HostedLog:
         self.me = me
         self.node_id = node_id
         self.is_leading = False
+        self.changed: Callable[[], None] = _nothing  # set by its host, and called when marks, role or settings may move
         self.pull_session = 0  # of all epochs: what was pushed for an earlier one is told apart by it
         self.env = env
         self.timers = timers
@@ -128,8 +129,12 @@ class HostedLog:
         self._last_tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
-            self.fail(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
+            self.crashed(error)
+
+    def crashed(self, error: BaseException) -> None:
+        """End this replica because of an error that nobody foresaw."""
+        _log.error("%s: broker %d gives up this replica.", self.name, self.me[0], exc_info=error)
+        self.fail(error if isinstance(error, RaylogError) else ReplicaCrashed(repr(error)))
 
     # --- slow work ---
 
@@ -206,6 +211,11 @@ class HostedLog:
         return min(end, log.recovery_point) if log.config.flush_policy == "fsync" else end
 
     def appended(self) -> None:
+        """Take note that something was appended."""
+        self.changed()
+        self.flush_if_due()
+
+    def flush_if_due(self) -> None:
         """Begin a flush, if what was appended asks for one and none is under way."""
         if self.log.flush_due(self.env.wall_ms()):
             self._flush_soon()
@@ -247,6 +257,7 @@ class HostedLog:
                 await asyncio.sleep(_RETRY_SECONDS)
             return
         self._release_waiting()
+        self.changed()
 
     def _release_waiting(self) -> None:
         counted = self.counted_end
@@ -264,10 +275,10 @@ class HostedLog:
         self._waiting.clear()
         self.check_offline()
 
-    async def close(self) -> None:
+    async def close(self, *, is_kept: bool = True) -> None:
         """End all work on the log, then close it, which syncs the rest. It waits for as long as the disk takes.
 
-        Whoever needs the directory sooner kills the process.
+        Whoever needs the directory sooner kills the process. What is not kept is not synced.
         """
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
@@ -276,7 +287,7 @@ class HostedLog:
         while ends := [*self._tasks, *self._last_tasks, *self._works]:
             await asyncio.wait(ends)
         try:
-            await self.env.off_loop(self.log.close)
+            await self.env.off_loop(self.log.close if is_kept else self.log.abandon)
         except RaylogError as error:  # the next opening finds a log that was not closed cleanly, and checks it
             _log.error("%s: broker %d could not close its log cleanly: %s", self.name, self.me[0], error)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from raylog.actors.housekeeping.calls import HousekeeperCalls
@@ -26,6 +27,7 @@ from raylog.actors.kernel.metrics import (
     LOG_SIZE_BYTES,
     LOG_START_OFFSET,
     Reading,
+    ReadingGroup,
 )
 from raylog.actors.kernel.stream_interface import Answer, Handler
 from raylog.actors.protocol.control_messages import Assign, ProposeIsr, ReplicaMarks, StandDown
@@ -39,8 +41,9 @@ from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.parked_appends import TransactionJoins
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules.counters import ReplicaCounters
+from raylog.actors.replica.sweep import HostSweep
 from raylog.actors.replica.upkeep import LogUpkeep
-from raylog.errors import EligibleLeadersNotAvailable, LogDamaged, RaylogError, StreamError
+from raylog.errors import EligibleLeadersNotAvailable, LogDamaged, LogOffline, RaylogError, StreamError
 from raylog.storage.directory.partition_directory import PartitionIdentity
 from raylog.storage.log.partition_log import PartitionLog
 
@@ -59,6 +62,7 @@ class HostedReplica:
         line: BrokerLine,
         joins: TransactionJoins,
         streams: LeaderStreams,
+        sweep: HostSweep[HostedReplica],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.spec = spec
@@ -68,10 +72,13 @@ class HostedReplica:
         self._line = line
         self._joins = joins
         self._streams = streams
+        self._sweep = sweep
         self._counters = ReplicaCounters(clock)
         self._stopped: asyncio.Future[str] = loop.create_future()
+        self._is_kept = True
         self._hosted: HostedLog | None = None
         self._replica: Replica | None = None
+        self._upkeep: LogUpkeep | None = None
 
     async def run(self, is_open: Callable[[], None]) -> str:
         """Live as this replica until it is over; return why it is. `is_open` is called once it can be asked."""
@@ -89,18 +96,22 @@ class HostedReplica:
         self._care = DamageCare(hosted, self._stand_down)
         hosted.room.stays_full = lambda: self._stays_full(hosted)
         self._replica = Replica(hosted, self._care, self._streams)
-        hosted.start(LogUpkeep(hosted, HousekeeperCalls(self._env, self._line.ask)).run())
+        self._upkeep = LogUpkeep(hosted, HousekeeperCalls(self._env, self._line.ask))
+        hosted.changed = partial(self._sweep.changed, self)
+        self._sweep.add(self)
         if not self._stopped.done():
             is_open()
         ending = await self._until_over(hosted)
+        self._sweep.remove(self)
         self._replica.end()
         if hosted.failed.done():
             self._tell_failure(hosted.failed.result())
-        await hosted.close()
+        await hosted.close(is_kept=self._is_kept)
         return ending
 
-    def stop(self, reason: str) -> None:
-        """End cleanly."""
+    def stop(self, reason: str, *, is_kept: bool = True) -> None:
+        """End cleanly. `is_kept`: its directory; one that is about to be removed is not synced before."""
+        self._is_kept = self._is_kept and is_kept
         if not self._stopped.done():
             self._stopped.set_result(reason)
 
@@ -137,31 +148,60 @@ class HostedReplica:
         # Also where that record has been deleted since: by (epoch, end) the longest log is found (rule 7).
         last_epoch = log.epochs.span_at(log.log_end_offset - 1)[0]
         return ReplicaHello(
-            spec.topic_id, spec.partition, spec.incarnation, last_epoch, log.log_end_offset, log.unproven
+            spec.topic_id,
+            spec.partition,
+            spec.incarnation,
+            last_epoch,
+            log.log_end_offset,
+            log.unproven,
+            log.marks.created_as,
         )
 
     def marks(self) -> ReplicaMarks:
         assert self._replica is not None
         return self._replica.marks(self.spec.room)
 
-    def readings(self) -> Iterator[Reading]:
-        """Yield its metrics; none before its log is open, or after that has gone offline."""
+    def look(self) -> float | None:
+        """Look after its log and its followers. Return the seconds to the next look; None: once it has changed."""
+        hosted = self._hosted
+        if hosted is None or self._upkeep is None or self._replica is None or not self.is_open:
+            return None
+        try:
+            waits = self._upkeep.look(), self._replica.look()
+        except LogOffline:
+            hosted.check_offline()
+            return None
+        except Exception as error:  # noqa: BLE001 (this replica ends, as after any error of its tasks)
+            hosted.crashed(error)
+            return None
+        return min((each for each in waits if each is not None), default=None)
+
+    def readings(self) -> ReadingGroup | None:
+        """Return its metrics; None before its log is open, or after that has gone offline."""
         hosted = self._hosted
         if hosted is None or hosted.log.offline_because is not None:
-            return
-        log, tags = hosted.log, (self.spec.topic, str(self.spec.partition))
-        yield from self._counters.readings(tags)
-        yield Reading(LOG_SIZE_BYTES, tags, log.size_bytes)
-        yield Reading(LOG_START_OFFSET, tags, log.log_start_offset)
-        yield Reading(LOG_END_OFFSET, tags, log.log_end_offset)
-        yield Reading(HIGH_WATERMARK, tags, log.high_watermark)
-        yield Reading(IS_LEADER, tags, hosted.is_leading)
+            return None
+        log, counters, tags = hosted.log, self._counters, (self.spec.topic, str(self.spec.partition))
+        gauges = (
+            Reading(LOG_SIZE_BYTES, tags, log.size_bytes),
+            Reading(LOG_START_OFFSET, tags, log.log_start_offset),
+            Reading(LOG_END_OFFSET, tags, log.log_end_offset),
+            Reading(HIGH_WATERMARK, tags, log.high_watermark),
+            Reading(IS_LEADER, tags, hosted.is_leading),
+        )
+        key = *tags, self.spec.incarnation
+        return ReadingGroup(key, counters.state, gauges, partial(counters.readings, tags))
 
     def _open(self) -> PartitionLog:
         spec = self.spec
         identity = PartitionIdentity(spec.cluster_id, spec.topic, spec.topic_id.hex(), spec.partition)
         return PartitionLog.open(
-            spec.directory, identity, dict(spec.settings), now_ms=self._env.wall_ms(), disk=self._env.disk
+            spec.directory,
+            identity,
+            dict(spec.settings),
+            now_ms=self._env.wall_ms(),
+            disk=self._env.disk,
+            incarnation=spec.incarnation,
         )
 
     # --- asking ---------------------------------------------------------------------------------------------------

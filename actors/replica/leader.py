@@ -197,17 +197,12 @@ class LeaderRole:
         )
         self._proposing: asyncio.Task[None] | None = None
         self._ended = False
-        self._lag_timer = hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
         self._count_own_end()
         self._advance()
         _log.info(
             "%s: broker %d leads in epoch %d from offset %d on.",
             hosted.name, hosted.me[0], self.epoch, self._log.log_end_offset,
         )
-
-    @property
-    def _max_lag_ms(self) -> int:
-        return self._log.config.replica_lag_time_max_ms
 
     # --- appending ---
 
@@ -266,6 +261,7 @@ class LeaderRole:
             appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), checked)
         except DiskFull:
             self._hosted.room.refused()
+            self._hosted.changed()
             raise
         if self._hosted.room.was_refused:
             self._hosted.room.took()
@@ -297,6 +293,7 @@ class LeaderRole:
 
     def _took_in(self, batch: Bytes, first_offset: int) -> None:
         """Push to the followers what was just appended, and count it."""
+        self._leadership.appends(first_offset, self._hosted.now_ms())
         self._followers.appended(batch, first_offset, self._log.log_end_offset)
         self._count_own_end()
         self._advance()
@@ -331,6 +328,7 @@ class LeaderRole:
         high_watermark = self._leadership.high_watermark(before, self._hosted.counted_end)
         if high_watermark > before:
             self._log.advance_high_watermark(high_watermark)
+            self._hosted.changed()
             self._appends.release(high_watermark)
             self.reads.wake()
             self._followers.marks_moved()
@@ -356,17 +354,18 @@ class LeaderRole:
             self._appends.fail_all(NotEnoughReplicasAfterAppend(*self._isr_shortage()))
         self._consider_isr()
 
-    def _look_for_lag(self) -> None:
-        if not self._ended:
-            self._lag_timer = self._hosted.timers.after(self._max_lag_ms / 2, self._look_for_lag)
-            self._consider_isr()
+    def look(self) -> float | None:
+        """Look for members of the ISR that lag. Return the seconds to the next look; None: all hold what there is."""
+        self._consider_isr()
+        is_behind = not self._ended and self._leadership.is_behind(self._log.log_end_offset)
+        return self._log.config.replica_lag_time_max_ms / 2000 if is_behind else None
 
     def _consider_isr(self) -> None:
         if self._ended or self._proposing is not None:
             return
         end, now_ms = self._log.log_end_offset, self._hosted.now_ms()
         isr = self._leadership.next_proposal(
-            self._log.high_watermark, end, now_ms, self._max_lag_ms, self._log.log_start_offset
+            self._log.high_watermark, end, now_ms, self._log.config.replica_lag_time_max_ms, self._log.log_start_offset
         )
         if isr is not None:
             recorded = self._leadership.recorded
@@ -413,6 +412,7 @@ class LeaderRole:
         if self._log.high_watermark < min(before, self._leadership.epoch_start):  # it may be there all the same
             raise OffsetNotAvailable(name.topic, name.partition)
         start = self._log.delete_records(before)
+        self._hosted.changed()
         while untold := self._leadership.may_bring_back(start):
             left = deadline - loop.time()
             if left <= 0:
@@ -444,7 +444,6 @@ class LeaderRole:
     def end(self, leader: int, leader_epoch: int) -> None:
         """End this leadership. The outcome of waiting appends stays open; their producers repeat them elsewhere."""
         self._ended = True
-        self._hosted.timers.cancel(self._lag_timer)
         if self._proposing is not None:
             self._proposing.cancel()
         self._followers.end()

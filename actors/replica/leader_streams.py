@@ -89,6 +89,7 @@ class LeaderStreams:
         if shared.keeper is not None:
             shared.keeper.cancel()
         shared.dialled.cancel()
+        shared.dialled.add_done_callback(_was_seen)
         if shared.stream is not None:
             await shared.stream.close(0)
 
@@ -111,3 +112,9 @@ class LeaderStreams:
             except StreamError as error:
                 refused = error
         raise refused
+
+
+def _was_seen(dialled: asyncio.Task[Stream]) -> None:
+    """Look at its failure, so that asyncio does not log it where all users have gone."""
+    if not dialled.cancelled():
+        dialled.exception()

@@ -131,6 +131,7 @@ class FollowerPushes:
         if self._log.log_start_offset < offset <= self._log.high_watermark:
             try:
                 self._log.delete_records(offset)
+                self._hosted.changed()
             except DiskFull as error:  # it is asked for again with the next pull
                 _log.warning("%s: its log start offset stays behind: %s", self._hosted.name, error)
 

@@ -206,7 +206,7 @@ class LeaderReads:
         if there is None or there.length < _MIN_FILE_BYTES:
             return None
         self._gave_out(there.length, there.next_offset - message.offset)
-        piece = (there.path, there.inode, there.position, there.length)
+        piece = (there.path, there.inode, there.position, there.length, there.next_offset)
         return Response(self._fetched(there.base_offset, aborted, piece))
 
     def _show_cold(self, message: Fetch, began: float) -> Response | None:
@@ -238,7 +238,7 @@ class LeaderReads:
         self,
         next_offset: int,
         aborted: AbortedPairs = (),
-        file: tuple[str, int, int, int] | None = None,
+        file: tuple[str, int, int, int, int] | None = None,
         diverged: tuple[int, int] | None = None,
     ) -> Fetched:
         log = self._log

@@ -41,6 +41,7 @@ from raylog.actors.protocol.replication_messages import (
     WriteMarker,
 )
 from raylog.actors.replica.damage_care import DamageCare
+from raylog.actors.replica.early_requests import EarlyRequests
 from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
@@ -48,6 +49,7 @@ from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation
+from raylog.storage.log.job import Job
 
 _RETRY_MS: Final = 500
 _TRIES: Final = 3
@@ -68,6 +70,8 @@ class Replica:
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
         self._in_vain = NO_EPOCH, 0  # an epoch that it could not begin to lead, and how often it has tried
+        self._is_preparing = False  # the disk is being told what has to be on it before a role
+        self._early = EarlyRequests(hosted.start)
         self._ended = False
         self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             Append: self._append,
@@ -89,6 +93,9 @@ class Replica:
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """Answer what clients and other replicas ask of this partition."""
+        return self._early.hold(request) or self._handle_now(request)
+
+    def _handle_now(self, request: Request) -> Answer | Awaitable[Answer]:
         handler = self._handlers.handler_of(request.message)
         try:
             return handler(request, request.message)
@@ -167,18 +174,58 @@ class Replica:
         """Obey what the controller has decided, in whatever order that arrives."""
         if self._ended or self._hosted.failed.done() or not self._is_news(assigned):
             return
+        self._hosted.changed()
         self._assigned = assigned
         self._known_epoch = max(self._known_epoch, assigned.leader_epoch)
+        self._settle(assigned)
+
+    def _settle(self, assigned: Assign) -> None:
+        """Obey the newest assignment: at once, or when the disk has what it asks for."""
+        if self._is_preparing:
+            return
         try:
-            self._obey(assigned)
-        except RaylogError as error:
-            self._hosted.check_offline()
-            _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
-            self._end_role()
-            if self._lets_others_lead(assigned):
-                self._hosted.fail(error)
+            start = self._hosted.log.plan_role_start(self._epoch_to_begin(assigned))
+            if not start.has_work:
+                self._obey(assigned)
                 return
-            self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+        except RaylogError as error:
+            self._could_not_obey(assigned, error)
+            return
+        if self._role is not None and self._role.epoch != assigned.leader_epoch:
+            self._end_role()
+        self._is_preparing = True
+        if assigned.leader == self._hosted.me[0]:
+            self._early.begin()
+        self._hosted.start(self._prepare(assigned, start))
+
+    def _epoch_to_begin(self, assigned: Assign) -> int | None:
+        return assigned.leader_epoch if assigned.leader == self._hosted.me[0] else None
+
+    async def _prepare(self, assigned: Assign, start: Job[None]) -> None:
+        """Wait for the disk beside the loop: other replicas of the host go on (rule 35)."""
+        failure: RaylogError | None = None
+        try:
+            await self._hosted.carry_out(start)
+        except RaylogError as error:
+            failure = error
+        self._is_preparing = False
+        newest = self._assigned or assigned
+        if newest.leader_epoch >= self._known_epoch and not (self._ended or self._hosted.failed.done()):
+            if failure is not None and newest is assigned:
+                self._could_not_obey(assigned, failure)
+            else:
+                self._settle(newest)
+        if not self._is_preparing:
+            self._early.release(self._handle_now)
+
+    def _could_not_obey(self, assigned: Assign, error: RaylogError) -> None:
+        self._hosted.check_offline()
+        _log.error("%s: broker %d cannot take its role yet: %s", self._hosted.name, self._hosted.me[0], error)
+        self._end_role()
+        if self._lets_others_lead(assigned):
+            self._hosted.fail(error)
+            return
+        self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
 
     def _lets_others_lead(self, assigned: Assign) -> bool:
         """Whether it has tried to lead often enough, and others could.
@@ -212,8 +259,6 @@ class Replica:
             self.assign(assigned)
 
     def _obey(self, assigned: Assign) -> None:
-        log = self._hosted.log
-        log.confirm_registered()
         self._take_settings(assigned)
         recorded = _recorded(assigned)
         if assigned.leader == self._hosted.me[0]:
@@ -268,6 +313,7 @@ class Replica:
     def _end_role(self) -> None:
         role, self._role = self._role, None
         self._hosted.is_leading = False
+        self._hosted.changed()
         if isinstance(role, LeaderRole):
             leader = NO_LEADER if self._assigned is None else self._assigned.leader
             role.end(leader, self._known_epoch)
@@ -275,6 +321,10 @@ class Replica:
             role.end()
 
     # --- telling, ending ---
+
+    def look(self) -> float | None:
+        """Look at its followers, if it leads. Return the seconds to the next look; None: there is nothing to expect."""
+        return self._role.look() if isinstance(self._role, LeaderRole) else None
 
     def marks(self, room: str) -> ReplicaMarks:
         """Return how far its log reaches, and in which role. `room` of its host."""
@@ -290,6 +340,7 @@ class Replica:
         """Play no role any more."""
         self._ended = True
         self._end_role()
+        self._early.release(self._handle_now)
 
 
 def _age(assigned: Assign) -> tuple[int, int, int]:

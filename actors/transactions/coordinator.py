@@ -32,7 +32,7 @@ from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
 from raylog.actors.link.questions import until_answered
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
-from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, check_transactional_id, group_hash
 from raylog.actors.protocol.replication_messages import WriteMarker
 from raylog.actors.protocol.transaction_messages import (
@@ -140,12 +140,12 @@ class TransactionCoordinator:
         self._tasks.start(self._sweep())
 
     def handle(self, request: Request) -> Awaitable[Answer]:
-        return self._answered(self._handlers.handler_of(request.message)(request.message))
+        return self._answered(self._handlers.handler_of(request.message), request.message)
 
-    async def _answered(self, answer: Awaitable[Answer]) -> Answer:
+    async def _answered(self, handler: Callable[[Any], Awaitable[Answer]], message: Message) -> Answer:
         """A refusal too rests on what was decided before it, and that may never be committed."""
         try:
-            return await answer
+            return await handler(message)
         except RaylogError:
             await self._log.settled()
             raise
@@ -367,7 +367,7 @@ class TransactionCoordinator:
 
 
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> TransactionCoordinator:
-    """Make the core of a coordinator of transactions, for `coordinators/process.py`."""
+    """Make the core of a coordinator of transactions, for `coordinators/host.py`."""
     return TransactionCoordinator(env, spec, log, link)
 
 

@@ -205,6 +205,10 @@ class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, K
         """Brokers, controller and health of the cluster."""
         return ask_admin(self._calls, DescribeCluster(), timeout)
 
+    def kafka_addresses(self, *, timeout: float = CALL_SECONDS) -> list[str]:
+        """Return the HOST:PORT of each broker that serves Kafka clients now: what they take as `bootstrap.servers`."""
+        return self.describe_cluster(timeout=timeout).kafka
+
     def drain_broker(
         self, broker: int, *, force: bool = False, wait: bool = True, timeout: float = CALL_SECONDS
     ) -> None:

@@ -43,6 +43,7 @@ from raylog.actors.on_ray.runtime.join_ray import is_none_to_join, join_or_start
 from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes, nodes_for_brokers
 from raylog.actors.protocol.actor_names import CONTROLLER, DEFAULT_CLUSTER, namespace
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.gateway_spec import KafkaListeners, kafka_listeners
 from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.admin.cluster_shutdown import cluster_names, end_actors
@@ -81,26 +82,33 @@ def start(
     cluster: str = DEFAULT_CLUSTER,
     form: bool | None = None,
     timeout: float = START_SECONDS,
+    kafka: str | None = None,
+    kafka_advertised: str | None = None,
 ) -> Cluster:
     """A running cluster with brokers on this node, or where nodes carry the resource `raylog_broker`, on those.
 
     `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
     `cluster`: its name, for clients where there are several.
 
+    `kafka`: HOST:PORT, where Kafka clients are served without a password, beside each broker. Several brokers of one
+    node take consecutive ports; with port 0 any free ones. `kafka_advertised`: what clients are told in place of these,
+    of all brokers alike. `Cluster.kafka_addresses` returns what clients take as `bootstrap.servers`.
+
     Starts Ray where none is running. Returns when the brokers have registered and every partition has a leader; a
     partition that cannot have one, because those that may lead it are away or damaged, is told in the log.
 
     RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut,
     ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotMade, DirectoryNotOurs, DirectoryCopied,
-    DiskReadOnly, LogDamaged, InvalidConfig. What was started is ended then, unless all brokers are there and only
-    leaders are missing.
+    DiskReadOnly, LogDamaged, InvalidConfig, KafkaAddressTaken, KafkaListenersDiffer, KafkaSchemasMissing. What was
+    started is ended then, unless all brokers are there and only leaders are missing.
     """
     deadline = time.monotonic() + timeout
     data_dir = check_before_start(cluster, data_dir, brokers)
+    listeners = kafka_listeners(kafka, kafka_advertised)
     join_or_start_ray(include_dashboard=False)
     tell_if_open()
     with Progress(f"starting the cluster {cluster!r}"):
-        return _Start(cluster, data_dir, brokers, timeout, deadline).run(form)
+        return _Start(cluster, data_dir, brokers, timeout, deadline, listeners).run(form)
 
 
 def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int | None) -> str:
@@ -127,12 +135,21 @@ def connect(cluster: str = DEFAULT_CLUSTER, timeout: float = CONNECT_SECONDS) ->
 class _Start:
     """One call of `start`."""
 
-    def __init__(self, name: str, data_dir: str, brokers: int | None, timeout: float, deadline: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        data_dir: str,
+        brokers: int | None,
+        timeout: float,
+        deadline: float,
+        kafka: KafkaListeners | None,
+    ) -> None:
         self._name = name
         self._data_dir = data_dir
         self._brokers = brokers
         self._timeout_ms = round(timeout * 1000)
         self._deadline = deadline
+        self._kafka = kafka
         self._calls = ControllerCalls(name)
         self._id = uuid.uuid4().hex
 
@@ -233,6 +250,7 @@ class _Start:
             later_data_dir=self._data_dir,
             coordinators=_COORDINATORS,
             start_id=self._id,
+            kafka=self._kafka,
         )
         options = head_actor_options(self._name, CONTROLLER, max_restarts=-1, get_if_exists=True)
         ray.remote(ControllerActor).options(**options).remote(post)
@@ -267,7 +285,7 @@ class _Start:
             raise WrongCluster(self._data_dir, f"cluster {owner}", f"cluster {own}, which runs as {self._name!r}")
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
         left = self._left()
-        leaderless = self._calls.ask("join", homes, left, timeout=left + _GRACE_SECONDS, repeatable=True)
+        leaderless = self._calls.ask("join", homes, left, self._kafka, timeout=left + _GRACE_SECONDS, repeatable=True)
         if leaderless:
             _log.error(
                 "The cluster %r runs, but these partitions have no leader, and no reader or writer reaches them: %s. "

@@ -43,11 +43,18 @@ from raylog.groups.assignors.calling import Assignors, AssignorsBesideLoop, OffL
 from raylog.groups.coordinator.assignment_runs import AssignmentRuns
 from raylog.groups.coordinator.commit_line import CommitLine
 from raylog.groups.coordinator.held_heartbeats import HeldHeartbeats
+from raylog.groups.coordinator.held_joins import HeldJoins
+from raylog.groups.records.classic_messages import (
+    ClassicHeartbeat,
+    DescribeClassic,
+    JoinClassic,
+    ListBothKinds,
+    SyncClassic,
+)
 from raylog.groups.records.messages import (
     DescribeGroup,
     FetchOffsets,
     GroupHeartbeat,
-    GroupHeartbeatAnswer,
     ListGroups,
     ListStaged,
 )
@@ -63,7 +70,7 @@ log = logging.getLogger(__name__)
 _LATE_MS: Final = 300
 _LOOK_AGAIN_MS: Final = 20
 _RECORDS_A_TURN: Final = 500  # replayed before others have their turn
-_READS: Final = (FetchOffsets, DescribeGroup, ListGroups, ListStaged)
+_READS: Final = (FetchOffsets, DescribeGroup, ListGroups, ListStaged, DescribeClassic, ListBothKinds)
 
 
 class GroupCoordinator:
@@ -93,6 +100,10 @@ class GroupCoordinator:
         self._line = CommitLine(
             offsets_log, self._timers, self._settings.max_batch_bytes, self._settings.commit_timeout_ms, self._end
         )
+        self._joins = HeldJoins(
+            self._shard.classic, self._timers, self._now, self._settings.heartbeat_interval_ms,
+            lambda: int(self._line.confirmed_at * 1000), self._confirm_if_idle, self._looked,
+        )  # fmt: skip
         self.serving: asyncio.Future[None] = self._loop.create_future()  # done: requests are taken
         self._began_at = self._loop.time()
         self._ended: asyncio.Future[BaseException] = self._loop.create_future()
@@ -103,6 +114,8 @@ class GroupCoordinator:
             self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), self._settings, random,
             self._assignment_over,
         )  # fmt: skip
+        self._is_resting = False  # it has no members, so nobody needs to be sure that it was not replaced
+        self._woke_at = self._loop.time()
         self._is_settling = False
         self._is_matching = False
 
@@ -120,7 +133,7 @@ class GroupCoordinator:
 
     def members(self) -> Iterator[tuple[str, int]]:
         """Yield for each group how many members it has."""
-        return ((group.group_id, len(group.members)) for group in self._shard.state.groups.values())
+        return ((group.group_id, group.member_count) for group in self._shard.state.groups.values())
 
     def broken_invariants(self) -> Iterator[str]:
         """Say in words what contradicts the tops of the files that this is made of."""
@@ -196,6 +209,7 @@ class GroupCoordinator:
         self._assignments.end()
         self._line.fail(self._not_coordinator)
         self._held.fail_all(self._not_coordinator)
+        self._joins.fail_all(self._not_coordinator)
         self._timers.close()
         log.info("Coordinator epoch %d has ended: %s", self._epoch, error)
 
@@ -227,8 +241,12 @@ class GroupCoordinator:
     def _answer(self, request: Message) -> Message | Awaitable[Message]:
         group: str = getattr(request, "group", "")
         self._check_serving(request, group)
+        if self._line.confirmed_at < self._woke_at:
+            return self._answer_once_sure(request, group)
         if isinstance(request, GroupHeartbeat):
             return self._heartbeat(request)
+        if isinstance(request, (JoinClassic, SyncClassic)):
+            return self._enter(request)
         try:
             answer = self._shard.answer(request, self._now())
         finally:
@@ -237,6 +255,11 @@ class GroupCoordinator:
         if isinstance(request, _READS):
             ticket = self._confirmation()
         return self._once_committed(answer, ticket, group)
+
+    async def _answer_once_sure(self, request: Message, group: str) -> Message:
+        """Answer a request that comes after a rest, as soon as it is clear that nobody has replaced us meanwhile."""
+        await self._line.committed(self._line.last_ticket, group)
+        return await self.handle(request)
 
     async def handle(self, request: Message) -> Message:
         """`answer`, waited for."""
@@ -256,7 +279,16 @@ class GroupCoordinator:
             return self._once_told(self._held.hold(request, answer, wait_ms), request.group)
         return self._once_committed(answer, self._tickets.get(request.group, 0), request.group)
 
-    async def _once_told(self, told: asyncio.Future[GroupHeartbeatAnswer], group: str) -> Message:
+    def _enter(self, request: JoinClassic | SyncClassic) -> Message | Awaitable[Message]:
+        try:
+            answer = self._shard.classic.enter(request, self._now())
+        finally:
+            self._took_turn(request.group)
+        if answer is None:
+            return self._once_told(self._joins.hold(request), request.group)
+        return self._once_committed(answer, self._tickets.get(request.group, 0), request.group)
+
+    async def _once_told(self, told: Awaitable[Message], group: str) -> Message:
         answer = await told
         await self._line.committed(self._tickets.get(group, 0), group)
         return answer
@@ -278,12 +310,12 @@ class GroupCoordinator:
             raise self._not_coordinator(group)
         if not self.serving.done():
             raise CoordinatorLoading(group, self._elapsed_ms())
-        unconfirmed_ms = (self._loop.time() - self._line.confirmed_at) * 1000
+        self._wake()
+        unconfirmed_ms = (self._loop.time() - max(self._line.confirmed_at, self._woke_at)) * 1000
         if unconfirmed_ms > self._settings.max_unconfirmed_ms:
-            if isinstance(request, GroupHeartbeat):
+            if isinstance(request, (GroupHeartbeat, ClassicHeartbeat)):
                 self._shard.heard(request.group, request.member, self._now())
-            if self._line.is_idle:
-                self._confirmation()
+            self._confirm_if_idle()
             reason = f"it has not reached its log for {int(unconfirmed_ms)} ms, and may have been replaced"
             raise NotCoordinator(group, reason)
 
@@ -302,7 +334,9 @@ class GroupCoordinator:
             self._match_patterns()
         while self._shard.to_watch:
             self._watch_anew(*self._shard.to_watch.popitem()[0])
-        if (self._shard.to_wake or self._shard.to_assign) and not self._is_settling:
+        self._joins.watch()
+        is_news = self._shard.to_wake or self._shard.to_assign or self._shard.classic.to_release
+        if is_news and not self._is_settling:
             self._is_settling = True
             self._loop.call_soon(self._whole, self._settle)
 
@@ -314,6 +348,7 @@ class GroupCoordinator:
         for group in list(self._shard.to_assign):
             del self._shard.to_assign[group]
             self._assignments.due(group)
+        self._joins.release()
         at = self._now()
         while self._shard.to_wake:
             groups, self._shard.to_wake = self._shard.to_wake, {}
@@ -407,11 +442,21 @@ class GroupCoordinator:
 
     def _look_once_confirmed(self, group: str, member: str, due_ms: int, at: Moment) -> None:
         """Ever later, as long as the log cannot be reached."""
-        if self._line.is_idle:
-            self._confirmation()
+        self._confirm_if_idle()
         delay_ms = min(max(_LOOK_AGAIN_MS, at.now_ms - due_ms), self._settings.heartbeat_interval_ms)
         look = partial(self._whole, partial(self._look, group, member, due_ms))
         self._sessions[group, member] = self._timers.after(delay_ms, look)
+
+    def _looked(self, group: str, look: Callable[[], None]) -> None:
+        def look_and_tell() -> None:
+            look()
+            self._took_turn(group)
+
+        self._whole(look_and_tell)
+
+    def _confirm_if_idle(self) -> None:
+        if self._line.is_idle:
+            self._confirmation()
 
     def _confirmation(self) -> int:
         """The ticket of an append that nobody can have made who was replaced before this moment (rule 25)."""
@@ -421,12 +466,25 @@ class GroupCoordinator:
         return self._line.add([record])
 
     async def _confirm_now_and_then(self) -> None:
-        """Members that only send heartbeats learn from this that their coordinator was replaced."""
+        """Members that only send heartbeats learn from this that their coordinator was replaced.
+
+        Without members it rests. Otherwise the dozen coordinators of a cluster that nobody uses would always write.
+        """
         seconds = self._settings.confirm_ms / 1000
         while True:
             await asyncio.sleep(seconds)
-            if self._line.is_idle and self._loop.time() - self._line.confirmed_at >= seconds / 2:
+            if not self._line.is_idle:
+                continue
+            if not (self._sessions or self._joins):
+                self._is_resting = True
+            elif self._loop.time() - self._line.confirmed_at >= seconds / 2:
                 self._confirmation()
+
+    def _wake(self) -> None:
+        if self._is_resting:
+            self._is_resting = False
+            self._woke_at = self._loop.time()
+            self._confirmation()
 
     async def _expire_now_and_then(self) -> None:
         while True:

@@ -198,7 +198,7 @@ async def _responded(answer: Awaitable[Message]) -> Response:
 
 
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> GroupCore:
-    """Make a core for `coordinators/process.py` in a simulated cluster; `coordinator/process.py` has the one for a real
+    """Make a core for `coordinators/host.py` in a simulated cluster; `coordinator/process.py` has the one for a real
     machine.
     """
     return GroupCore(env, spec, log, link, ClaimedLog(log))

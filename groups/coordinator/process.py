@@ -12,7 +12,7 @@ from raylog.groups.records.settings import GroupSettings
 
 
 def make(env: Environment, spec: CoordinatorSpec, log: CoordinatorLog, link: ClusterLink) -> GroupCore:
-    """Make a core for `coordinator_actor.py`."""
+    """Make a core for `on_ray/coordinator_host_actor.py`."""
     settings = GroupSettings(assignors=frozenset(spec.assignors))
     assignors = AssignorProcesses(env.off_loop, settings.assignors, settings.assignor_seconds)
     return GroupCore(env, spec, log, link, ClaimedLog(log), settings, assignors)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.messages import Message
+from raylog.groups.records.classic_messages import ClassicKey, ClassicValue
 from raylog.groups.records.messages import Profile
 from raylog.groups.records.records import (
     OFFSETS_TOPIC,
@@ -60,6 +61,7 @@ _SUBJECTS: Final[dict[type[Message], Callable[[Any], str]]] = {
         f"group {key.group}, offset of {_partition(key.topic_id, key.partition)} staged by producer {key.producer_id}"
     ),
     TransactionKey: lambda key: f"transactions of producer {key.producer_id}",
+    ClassicKey: lambda key: f"classic group {key.group}",
 }
 
 
@@ -109,6 +111,12 @@ def _staged(value: StagedValue) -> str:
     return f"{value.offset} of topic {value.topic or '(unknown)'}, producer epoch {value.producer_epoch}{text}"
 
 
+def _classic(value: ClassicValue) -> str:
+    state = "with members" if value.empty_since_ms < 0 else f"empty since {value.empty_since_ms}"
+    members = ", ".join(f"{each[0]} ({len(each[-1])} bytes)" for each in value.members)
+    return f"generation {value.generation} by {value.protocol or 'nothing'}; {state}; assigned: {members or 'nothing'}"
+
+
 _VALUES: Final[dict[type[Message], Callable[[Any], str]]] = {
     Claim: lambda value: f"epoch {value.coordinator_epoch}",
     GroupValue: _group,
@@ -117,6 +125,7 @@ _VALUES: Final[dict[type[Message], Callable[[Any], str]]] = {
     CurrentValue: _current,
     OffsetValue: _offset,
     StagedValue: _staged,
+    ClassicValue: _classic,
     TransactionEnd: lambda value: (
         f"epoch {value.producer_epoch} has ended, by coordinator epoch {value.coordinator_epoch}"
     ),

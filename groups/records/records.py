@@ -1,4 +1,5 @@
-"""The records of `__consumer_offsets`: what a coordinator's state is folded from. Kinds 140 to 159.
+"""The records of `__consumer_offsets`: what a coordinator's state is folded from. Kinds 140 to 159,
+and those of classic groups (`classic_messages.py`).
 
 A record is a key and a value, each a message: kind (1 byte), version (1 byte), and its fields as a msgpack array. A key
 begins with its group; a record without a value takes away what its key names. What must stay true:
@@ -21,6 +22,7 @@ from typing import Final, TypeAlias
 from raylog.actors.protocol.coordinator_records import read_stored, stored
 from raylog.actors.protocol.messages import Message, message
 from raylog.errors import FrameInvalid
+from raylog.groups.records.classic_messages import ClassicKey, ClassicValue
 from raylog.groups.records.messages import ProfileFields
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -198,4 +200,5 @@ _VALUE_OF: Final[dict[type[Message], type[Message]]] = {
     OffsetKey: OffsetValue,
     StagedKey: StagedValue,
     TransactionKey: TransactionEnd,
+    ClassicKey: ClassicValue,
 }

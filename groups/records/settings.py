@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from raylog.actors.protocol.names import refused_character
-from raylog.errors import InvalidGroupId, InvalidMembership, RaylogError
+from raylog.errors import InvalidGroupId, InvalidMembership, InvalidRequest, RaylogError
 from raylog.groups.assignors.calling import check_assignor
+from raylog.groups.records.classic_messages import JoinClassic
 from raylog.groups.records.messages import GroupHeartbeat, Profile
 from raylog.groups.records.topic_patterns import check_pattern
 
 MAX_NAME_BYTES: Final = 255
 _MAX_TOPICS_BYTES: Final = 256 * 1024  # of all names together: they are one record
+_MAX_PROTOCOLS: Final = 100  # of one member of a classic group
 _SHOWN: Final = 40
 
 
@@ -22,6 +24,8 @@ class GroupSettings:
     min_session_timeout_ms: int = 1_000
     max_session_timeout_ms: int = 1_800_000
     max_members: int = 2_000  # of one group
+    max_classic_bytes: int = 448 * 1024  # what members of a classic group say, or are given: both are one record
+    initial_rebalance_delay_ms: int = 500  # in which the first members of a classic group are waited for
     max_metadata_bytes: int = 4_096  # the text beside an offset
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # after the group's last member, or the commit
     producer_retention_ms: int = 24 * 3_600_000  # how long a transaction's end is remembered
@@ -57,6 +61,25 @@ def check_heartbeat(request: GroupHeartbeat, settings: GroupSettings) -> None:
         _check_profile(request, Profile(*request.profile), settings)
     elif request.epoch == 0:
         raise _invalid(request, "whoever joins says who it is and what it subscribes to")
+
+
+def check_join(request: JoinClassic, settings: GroupSettings) -> None:
+    """Check what can be told of a join without looking at its group. InvalidGroupId, InvalidRequest; InvalidMembership
+    where the session time-out is not one that is allowed.
+    """
+    check_group_id(request.group)
+    texts = (request.member, request.new_member, request.instance, request.client_id, request.host)
+    names = (request.protocol_type, *(name for name, _ in request.protocols))
+    if not (request.member or request.new_member) or any(_size(each) > MAX_NAME_BYTES for each in (*texts, *names)):
+        raise InvalidRequest(f"A member of a classic group has names of at most {MAX_NAME_BYTES} bytes, and an id.")
+    if len(request.protocols) > _MAX_PROTOCOLS:
+        raise InvalidRequest(f"A member of a classic group has at most {_MAX_PROTOCOLS} protocols.")
+    if request.rebalance_timeout_ms < 1:
+        raise InvalidRequest(f"A rebalance time-out of {request.rebalance_timeout_ms} ms.")
+    shortest, longest = settings.min_session_timeout_ms, settings.max_session_timeout_ms
+    if not shortest <= request.session_timeout_ms <= longest:
+        reason = f"session_timeout_ms is {request.session_timeout_ms}, not {shortest} to {longest}"
+        raise InvalidMembership(request.group, request.member[:_SHOWN], reason)
 
 
 def _check_profile(request: GroupHeartbeat, profile: Profile, settings: GroupSettings) -> None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raylog.actors.protocol.messages import Message
+from raylog.groups.records.classic_messages import ClassicKey, ClassicValue
 from raylog.groups.records.messages import PartitionId, Partitions, Profile, each_of, grouped
 from raylog.groups.records.offsets_log import Racks
 from raylog.groups.records.records import (
@@ -39,6 +40,9 @@ from raylog.groups.records.records import (
     TransactionEnd,
     TransactionKey,
 )
+
+if TYPE_CHECKING:
+    from raylog.groups.rules.classic_group import ClassicGroup  # which needs `Moment`, and so this module
 
 EMPTY: Final = "Empty"
 ASSIGNING: Final = "Assigning"
@@ -103,9 +107,11 @@ class Group:
     owners: dict[PartitionId, str] = field(default_factory=dict)
     offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
     staged: dict[PartitionId, dict[int, StagedValue]] = field(default_factory=dict)  # by producer id
+    classic_value: ClassicValue | None = None
     # not from records
     racks: Racks | None = None  # that the targets were made by; None: by another process
     problem: Exception | None = None  # why there is no assignment for the present epoch
+    classic: ClassicGroup | None = None  # where Kafka clients are its members, or were the last ones
 
     @property
     def epoch(self) -> int:
@@ -121,12 +127,38 @@ class Group:
 
     @property
     def is_blank(self) -> bool:
-        return not (self.exists or self.members or self.unknown or self.offsets or self.staged)
+        has_records = self.exists or self.unknown or self.offsets or self.staged or self.classic_value is not None
+        return not (has_records or self.has_members)
+
+    @property
+    def has_classic_members(self) -> bool:
+        """Whether Kafka clients are in it, or about to be. Then it has no others."""
+        return self.classic is not None and self.classic.is_active
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether its last members were Kafka clients."""
+        return self.classic is not None and not self.members
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self.members) or self.has_classic_members
+
+    @property
+    def member_count(self) -> int:
+        """Members of whichever kind."""
+        return len(self.members) or (0 if self.classic is None else len(self.classic.members))
+
+    @property
+    def empty_since_ms(self) -> int:
+        """The wall clock's time when the last member left, as far as that was written."""
+        classic = -1 if self.classic_value is None else self.classic_value.empty_since_ms
+        return max(self.value.empty_since_ms, classic)
 
     @property
     def state(self) -> str:
         if not self.members:
-            return EMPTY
+            return EMPTY if self.classic is None else self.classic.state
         if self.is_assigning:
             return ASSIGNING
         return STABLE if all(map(self.is_stable, self.members.values())) else RECONCILING
@@ -151,6 +183,10 @@ class Group:
                 yield f"{member.member_id} is not found under its instance id {instance_id}"
         if not {*self.by_instance.values()} <= self.members.keys() or self.unknown:
             yield f"{self.by_instance} and {list(self.unknown)} are not all members"
+        if self.classic is not None:
+            yield from self.classic.broken_invariants()
+            if self.members and self.classic.is_active:
+                yield "it has members of both kinds"
         if self.named != Counter(topic for member in self.members.values() for topic in member.profile.topics):
             yield f"topics are counted as {self.named}"
 
@@ -179,6 +215,7 @@ class GroupsState:
             StagedKey: self._staged,
             TransactionKey: self._transaction,
             ClaimKey: self._claim,
+            ClassicKey: self._classic,
         }
 
     def replay(self, key: Message, value: Message | None) -> None:
@@ -194,7 +231,7 @@ class GroupsState:
                 for member in group.members.values()
                 for partition in (*member.assigned, *member.revoking)
             }
-            self._forget_if_blank(group)
+            self.forget_if_blank(group)
 
     def broken_invariants(self) -> Iterator[str]:
         """Say in words what contradicts the top of this file, once all was loaded."""
@@ -217,7 +254,8 @@ class GroupsState:
             found = self.groups[group_id] = Group(group_id)
         return found
 
-    def _forget_if_blank(self, group: Group) -> None:
+    def forget_if_blank(self, group: Group) -> None:
+        """Drop a group of which nothing is known."""
         if group.is_blank:
             self.groups.pop(group.group_id, None)
 
@@ -228,7 +266,12 @@ class GroupsState:
     def _group(self, key: GroupKey, value: GroupValue | None) -> None:
         group = self.group(key.group)
         group.value, group.exists = (_NEVER, False) if value is None else (value, True)
-        self._forget_if_blank(group)
+        self.forget_if_blank(group)
+
+    def _classic(self, key: ClassicKey, value: ClassicValue | None) -> None:
+        group = self.group(key.group)
+        group.classic_value = value
+        self.forget_if_blank(group)
 
     # --- members --------------------------------------------------------------------------------------------------
 
@@ -236,7 +279,7 @@ class GroupsState:
         group = self.group(key.group)
         if value is None:
             _take_out(group, key.member)
-            self._forget_if_blank(group)
+            self.forget_if_blank(group)
             return
         member = group.members.get(key.member)
         if member is None:
@@ -256,7 +299,7 @@ class GroupsState:
         member = _found(group, key.member, value)
         if member is not None:
             member.target = frozenset() if value is None else each_of(value.partitions)
-        self._forget_if_blank(group)
+        self.forget_if_blank(group)
 
     def _current(self, key: CurrentKey, value: CurrentValue | None) -> None:
         group = self.group(key.group)
@@ -265,7 +308,7 @@ class GroupsState:
             _release(group, member)
             if value is not None:
                 _set_current(group, member, value)
-        self._forget_if_blank(group)
+        self.forget_if_blank(group)
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
@@ -273,7 +316,7 @@ class GroupsState:
         group = self.group(key.group)
         if value is None:
             group.offsets.pop((key.topic_id, key.partition), None)
-            self._forget_if_blank(group)
+            self.forget_if_blank(group)
         else:
             group.offsets[key.topic_id, key.partition] = value
 
@@ -292,7 +335,7 @@ class GroupsState:
             del group.staged[partition]
         if not of_producer:
             del self.staged_in[key.producer_id]
-        self._forget_if_blank(group)
+        self.forget_if_blank(group)
 
     def _transaction(self, key: TransactionKey, value: TransactionEnd | None) -> None:
         if value is None:

@@ -86,8 +86,8 @@ def may_commit(right_since: int | None, epoch: int, member_epoch: int) -> bool:
 
 def stranger_check(group: Group, what: str) -> Check:
     """Raises GroupNotEmpty: only members commit while there are any."""
-    if group.members:
-        raise GroupNotEmpty(group.group_id, len(group.members), what)
+    if group.has_members:
+        raise GroupNotEmpty(group.group_id, group.member_count, what)
     return lambda _partition: None
 
 
@@ -214,13 +214,13 @@ def fetch(
 
 def expired(group: Group, retention_ms: int, at: Moment) -> list[Record]:
     """Offsets of a group without members for so long. Rule 22: not those that a transaction has staged."""
-    if group.members:
+    if group.has_members:
         return []
     return [
         (OffsetKey(group.group_id, *partition), None)
         for partition, value in group.offsets.items()
         if partition not in group.staged
-        and at.wall_ms - max(value.committed_at_ms, group.value.empty_since_ms) >= retention_ms
+        and at.wall_ms - max(value.committed_at_ms, group.empty_since_ms) >= retention_ms
     ]
 
 

@@ -25,7 +25,7 @@ from raylog.groups.records.messages import (
     each_of,
 )
 from raylog.groups.records.offsets_log import Topics
-from raylog.groups.records.records import GroupKey, Record, TransactionKey
+from raylog.groups.records.records import Record, TransactionKey
 from raylog.groups.records.settings import GroupSettings, check_group_id
 from raylog.groups.rules import admin, offset_commits
 from raylog.groups.rules.group import Group, GroupsState, Member
@@ -104,8 +104,12 @@ class OffsetRequests:
 
     def _check_for(self, request: CommitOffsets | StageOffsets, at: Moment) -> offset_commits.Check:
         check_group_id(request.group)
+        group = self._group_of(request.group)
+        if group.classic is not None and group.has_classic_members and request.member:
+            group.classic.check_commit(request.member, request.epoch, at)
+            return lambda _partition: None  # a classic group's coordinator does not know who owns what
         member = self._known_member(request.group, request.member, request.epoch, at) if request.member else None
-        return offset_commits.request_check(self._group_of(request.group), request, member, at, self._topics)
+        return offset_commits.request_check(group, request, member, at, self._topics)
 
     def _group_of(self, group_id: str) -> Group:
         """Return that group, or what one would be like that has nothing."""
@@ -161,9 +165,9 @@ class OffsetRequests:
         for group in list(self._state.groups.values()):
             self._apply(offset_commits.of_topics(group, gone))
             self._apply(offset_commits.expired(group, retention, at))
-            idle = group.exists and not group.members and not group.offsets and not group.staged
-            if idle and at.wall_ms - group.value.empty_since_ms >= retention:
-                self._apply([(GroupKey(group.group_id), None)])
+            idle = not (group.has_members or group.offsets or group.staged)
+            if idle and at.wall_ms - group.empty_since_ms >= retention:
+                self._apply(admin.own_records_gone(group))
         self._apply([
             (TransactionKey(producer_id), None)
             for producer_id, end in self._state.ended.items()

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from raylog.actors.protocol.messages import Done, Message
 from raylog.errors import AssignorFailed, FencedInstance, UnknownAssignor, UnknownMember
 from raylog.groups.assignors.calling import Given
+from raylog.groups.records.classic_messages import JoinClassic, SyncClassic
 from raylog.groups.records.messages import (
     JOINING,
     LEAVING,
@@ -38,6 +39,7 @@ from raylog.groups.records.offsets_log import Topics
 from raylog.groups.records.records import CurrentKey, GroupKey, MemberValue, Record
 from raylog.groups.records.settings import GroupSettings, check_heartbeat
 from raylog.groups.rules import admin, membership
+from raylog.groups.rules.classic_groups import ClassicGroups
 from raylog.groups.rules.group import Group, GroupsState, Member
 from raylog.groups.rules.membership import Moment
 from raylog.groups.rules.offset_requests import OffsetRequests
@@ -100,15 +102,17 @@ class GroupShard:
         self._offsets = OffsetRequests(
             self.state, settings, topics, self._patterns, self._apply, self._known_member
         )
+        self.classic = ClassicGroups(self.state, settings, self._apply)
         self._answers: dict[type[Message], Callable[[Any, Moment], Message]] = {
             GroupHeartbeat: self.heartbeat,
+            **self.classic.handlers,
             RemoveMembers: self._remove_members,
             **self._offsets.handlers,
         }
 
     def knows(self, request: Message) -> bool:
-        """Whether this is a request that `answer` takes."""
-        return type(request) in self._answers
+        """Whether this is a request that `answer` or, as it may be held, `classic.enter` takes."""
+        return type(request) in self._answers or isinstance(request, (JoinClassic, SyncClassic))
 
     def answer(self, request: Message, at: Moment) -> Message:
         """Answer a request, or raise any of `raylog.errors`. Also then there may be records to take."""
@@ -122,6 +126,7 @@ class GroupShard:
     def finish_recovery(self, at: Moment) -> None:
         """All is replayed. Sessions begin anew, for nobody knows when the members were last heard."""
         self.state.finish_recovery()
+        self.classic.finish_recovery(at)
         for group in self.state.groups.values():
             for member in group.members.values():
                 member.heard_at_ms = at.now_ms
@@ -175,6 +180,7 @@ class GroupShard:
 
     def _join(self, request: GroupHeartbeat, at: Moment) -> Member:
         group = self.state.groups.get(request.group) or Group(request.group)
+        self.classic.drop_empty(group)
         change = membership.join(group, request, self._settings.max_members, at)
         if change.replaced:
             holder = group.members[change.replaced]
@@ -361,6 +367,8 @@ class GroupShard:
         member = group.members.get(member_id) if group is not None else None
         if member is not None:
             member.heard_at_ms = at.now_ms
+        elif group is not None and group.classic is not None and member_id in group.classic.members:
+            group.classic.members[member_id].heard_at_ms = at.now_ms
 
     def is_over(self, group_id: str, member_id: str, at: Moment) -> bool:
         """Whether `look_at` would remove the member."""
@@ -396,6 +404,9 @@ class GroupShard:
     def _remove_members(self, request: RemoveMembers, at: Moment) -> Done:
         group = admin.existing(self.state, request.group)
         why = f"was removed by an administrator ({request.reason[: admin.MAX_REASON] or 'no reason given'})"
+        if group.has_classic_members:
+            self.classic.remove_members(group, request.members, request.instances, at)
+            return Done()
         for member in admin.members_to_remove(group, request):
             self._remove(group, member, why, at)
         return Done()

@@ -74,10 +74,12 @@ What stays true here:
     │   ├── GroupRequestTimedOut                                                       outcome unknown
     │   │   └── GroupNotRead                                                           nothing was to be done
     │   ├── InvalidGroupId, InvalidMembership, InvalidSubscription, InvalidOffset
-    │   ├── UnknownGroup, GroupNotEmpty, GroupFull
+    │   ├── UnknownGroup, GroupNotEmpty, GroupFull, InconsistentGroupProtocol, RebalanceInProgress
     │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
     │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
+    ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId,
+    │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
     │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, RowNotWritable
@@ -100,6 +102,7 @@ from raylog.errors.config import *
 from raylog.errors.control import *
 from raylog.errors.fencing import *
 from raylog.errors.group import *
+from raylog.errors.kafka import *
 from raylog.errors.metadata import *
 from raylog.errors.offsets import *
 from raylog.errors.producer import *

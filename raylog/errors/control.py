@@ -47,7 +47,7 @@ class HostNotWanted(ControlError):
 
 
 class HostNotStarted(ControlError):
-    """A process that is to host replicas could not be started."""
+    """A process that is to host replicas, or coordinators, could not be started."""
 
     retriable = True
     advice = "The controller tries again. If this continues, check the memory of the node, and that Ray sees it."
@@ -56,7 +56,7 @@ class HostNotStarted(ControlError):
     reason: str
 
     def describe(self) -> str:
-        return f"No process for replicas could be started on broker {self.broker}: {self.reason}."
+        return f"No process could be started on broker {self.broker}: {self.reason}."
 
 
 class ReplicaNotStarted(ControlError):
@@ -75,7 +75,7 @@ class ReplicaNotStarted(ControlError):
 
 
 class CoordinatorNotStarted(ControlError):
-    """A coordinator process did not start."""
+    """A coordinator was not opened in the process that it was placed in."""
 
     retriable = True
     advice = "The controller tries again. Ray's log on that node says why its actors do not start."

@@ -150,6 +150,34 @@ class GroupFull(GroupError):
         return f"Group {self.group!r} has {self.members} members and takes no more."
 
 
+class InconsistentGroupProtocol(GroupError):
+    """Somebody wants to join a group whose members have another way to share its partitions."""
+
+    advice = (
+        "Members of a group either all use Kafka's classic protocol, with an assignor that all of them have, or none "
+        "does. Use another group, or stop the members that are there."
+    )
+
+    group: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} cannot be joined: {self.reason}."
+
+
+class RebalanceInProgress(GroupError):
+    """A classic group waits for its members to join again, or for its leader to assign."""
+
+    retriable = True
+    advice = "Nothing has to be done: Kafka's clients join again by themselves."
+
+    group: str
+    generation: int
+
+    def describe(self) -> str:
+        return f"Group {self.group!r} rebalances; its generation was {self.generation}."
+
+
 class UnknownMember(GroupError):
     """A group does not have this member, or no longer has it."""
 

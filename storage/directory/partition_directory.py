@@ -24,7 +24,7 @@ from typing import Final
 from raylog.config import ConfigValue, TopicConfig
 from raylog.errors import DirectoryNotOurs, DiskError, LogDamaged, WrongCluster, WrongPartition
 from raylog.storage.directory.doubts import BLANK
-from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint
+from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint, write_unnamed
 from raylog.storage.disk.disk import DirectoryLock, Disk
 from raylog.storage.segment.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
@@ -70,8 +70,9 @@ class LogCheckpoint:
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
-    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it, see log_doubts.py
+    unproven: str = ""  # why the controller has to hear of this replica before anybody relies on it, see doubts.py
     restart: tuple[int, int] | None = None  # thrown away half way: (first offset, log start offset) to go on with
+    created_as: int = 0  # the incarnation that created the directory; 0: not known
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class PartitionDirectory:
         self._lock = lock
         self._writing = threading.Lock()
         self._checkpoints = 0
+        self.marks_on_disk: LogCheckpoint | None = None  # None: not known, say after a write that failed
         self._carried_out = 0  # the number of the last that was
         self.is_released = False
         self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
@@ -105,27 +107,32 @@ class PartitionDirectory:
 
     @classmethod
     def open(
-        cls, disk: Disk, path: str, identity: PartitionIdentity, overrides: Mapping[str, ConfigValue]
+        cls,
+        disk: Disk,
+        path: str,
+        identity: PartitionIdentity,
+        overrides: Mapping[str, ConfigValue],
+        incarnation: int,
     ) -> tuple[PartitionDirectory, bool]:
-        """Lock the directory and check that it is this partition's, creating it if it is blank.
+        """Lock the directory and check that it is this partition's, creating it as this incarnation if it is blank.
 
         Returns it, and whether it is new.
         """
         disk.make_directory(path)
         directory = cls(disk, path, identity, disk.lock_directory(path))
         try:
-            created = directory._check_or_create(overrides)
+            created = directory._check_or_create(overrides, incarnation)
             directory._refuse_quarantined()
         except BaseException:
             directory.release()
             raise
         return directory, created
 
-    def _check_or_create(self, overrides: Mapping[str, ConfigValue]) -> bool:
+    def _check_or_create(self, overrides: Mapping[str, ConfigValue], incarnation: int) -> bool:
         try:
             found, config = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, _parse_identity)
         except FileNotFoundError:
-            self._create(overrides)
+            self._create(overrides, incarnation)
             return True
         if found.cluster_id != self.identity.cluster_id:
             raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
@@ -137,11 +144,13 @@ class PartitionDirectory:
             self.write_config(wanted, all_synced=False)
         return False
 
-    def _create(self, overrides: Mapping[str, ConfigValue]) -> None:
+    def _create(self, overrides: Mapping[str, ConfigValue], incarnation: int) -> None:
         for name in self.disk.list_directory(self.path):
             if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
-        self.write_checkpoint(LogCheckpoint(self.disk.boot_id(), unproven=BLANK))
+        # It is nobody's directory until PARTITION_FILE has its name, and by then the marks have theirs.
+        blank = asdict(LogCheckpoint(self.disk.boot_id(), unproven=BLANK, created_as=incarnation))
+        write_unnamed(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, blank)
         self.write_config(TopicConfig.parse(overrides), all_synced=True)
         self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
 
@@ -196,7 +205,8 @@ class PartitionDirectory:
     def read_checkpoint(self) -> LogCheckpoint:
         path = self.file(CHECKPOINT_FILE)
         try:
-            return read_checkpoint(self.disk, path, CHECKPOINT_VERSION, parse_marks)
+            self.marks_on_disk = read_checkpoint(self.disk, path, CHECKPOINT_VERSION, parse_marks)
+            return self.marks_on_disk
         except FileNotFoundError:
             raise LogDamaged(path, 0, "the file is missing") from None
 
@@ -212,8 +222,9 @@ class PartitionDirectory:
         with self._writing:
             if write.number != self._checkpoints:
                 return False
+            self.marks_on_disk = None
             write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, asdict(write.checkpoint))
-            self._carried_out = write.number
+            self.marks_on_disk, self._carried_out = write.checkpoint, write.number
             return True
 
     def is_newest(self, write: CheckpointWrite) -> bool:

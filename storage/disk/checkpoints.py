@@ -37,6 +37,11 @@ def write_checkpoint(disk: Disk, path: str, version: int, body: Body) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
+def write_unnamed(disk: Disk, path: str, version: int, body: Body) -> None:
+    """Write a file that nobody reads yet. Its content is on disk; its name is when the directory has been synced."""
+    disk.write_file(path, _encode(version, body), sync=True)
+
+
 @overload
 def read_checkpoint(disk: Disk, path: str, known_version: int) -> Body: ...
 @overload

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raylog.errors import InvalidBatch
-from raylog.storage.format.batch_codec import decode_checked, unpacked
+from raylog.storage.format.batch_codec import read_checked, unpacked
 from raylog.storage.format.columns import Headers, RawColumns, machine_order
 from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT
 from raylog.storage.format.record_batch import MAGIC_COLUMNS, BatchHeader, Bytes, check_batch
@@ -69,7 +69,7 @@ def _from_columns(header: BatchHeader, raw: RawColumns, include_headers: bool) -
 
 
 def _from_lists(header: BatchHeader, batch: Bytes, include_headers: bool, unpack_limit: int) -> list[pa.Array]:
-    records = decode_checked(header, batch, unpack_limit)
+    records = read_checked(header, batch, unpack_limit)
     columns = [
         pa.array(records.offsets, pa.int64()),
         pa.array(records.timestamps, pa.int64()),

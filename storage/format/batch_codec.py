@@ -26,6 +26,7 @@ from raylog.storage.format.columns import (
     pack_timestamps,
 )
 from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT, compress, declared_size, decompress
+from raylog.storage.format.kafka_columns import kafka_columns, plain_columns
 from raylog.storage.format.record_batch import (
     CONTROL_BIT,
     HEADER_BYTES,
@@ -169,12 +170,18 @@ def decode_checked(
         keys, values, headers = payload.keys(), payload.values(), payload.headers()
         timestamps, offsets = payload.timestamps(header.base_timestamp), payload.offsets(header.base_offset)
     else:
-        records = kafka_records.parse_records(unpacked(header, batch, unpack_limit), header)
-        keys = [record.key for record in records]
-        values = [record.value for record in records]
-        headers = [record.headers for record in records]
-        timestamps = [header.base_timestamp + record.timestamp_delta for record in records]
-        offsets = [header.base_offset + record.offset_delta for record in records]
+        found = plain_columns(unpacked(header, batch, unpack_limit), header)
+        keys, values, timestamps, offsets, headers = found
+    if header.is_log_append_time:
+        timestamps = [header.max_timestamp] * header.record_count
+    return DecodedBatch(header, keys, values, timestamps, offsets, headers)
+
+
+def read_checked(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> DecodedBatch:
+    """Do what `decode_checked` does, by a compiled parser if one is installed. For readers, and not for brokers."""
+    if header.magic == MAGIC_COLUMNS or header.record_count == 0:
+        return decode_checked(header, batch, unpack_limit)
+    keys, values, timestamps, offsets, headers = kafka_columns(unpacked(header, batch, unpack_limit), header)
     if header.is_log_append_time:
         timestamps = [header.max_timestamp] * header.record_count
     return DecodedBatch(header, keys, values, timestamps, offsets, headers)
@@ -195,7 +202,7 @@ def walk_checked(header: BatchHeader, batch: Bytes, unpack_limit: int = DEFAULT_
     here.
     """
     if header.magic != MAGIC_COLUMNS or header.record_count == 0:
-        decoded = decode_checked(header, batch, unpack_limit)
+        decoded = read_checked(header, batch, unpack_limit)
         columns = (decoded.timestamps, decoded.keys, decoded.values, decoded.headers)
         return BatchColumns(decoded.offsets, *map(iter, columns))  # type: ignore[arg-type]  # four types of items
     payload = column_payload(header, batch, unpack_limit)

@@ -121,7 +121,7 @@ def _parse_record(data: bytes, start: int) -> tuple[KafkaRecord, int]:
     if data[position] == 0:
         position += 1
     else:
-        headers, position = _parse_headers(data, position)
+        headers, position = parse_headers(data, position)
     if position != end or end > len(data):
         raise InvalidBatch(f"The record at byte {start} does not end after the {length} bytes it declares.")
     return KafkaRecord(offset_delta, timestamp_delta, key, value, headers, data[start:end]), end
@@ -142,7 +142,8 @@ def _nullable_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     raise InvalidBatch(f"A key, value or header has length {length}.")
 
 
-def _parse_headers(data: bytes, position: int) -> tuple[Headers, int]:
+def parse_headers(data: bytes, position: int) -> tuple[Headers, int]:
+    """The headers of a record, whose count is at `position`, and where they end."""
     count, position = _varint(data, position)
     if count < 0:
         raise InvalidBatch(f"A record counts {count} headers.")
@@ -159,6 +160,18 @@ def _parse_headers(data: bytes, position: int) -> tuple[Headers, int]:
     return headers, position
 
 
+def raw_varint(data: bytes, position: int, first: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
+    """The rest of a varint after its first byte, the sign still in its lowest bit, and where it ends."""
+    number = first & 0x7F
+    for shift in range(7, bits, 7):
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < _ONE_BYTE and number >> bits == 0:
+            return number, position
+    raise InvalidBatch(f"A varint that ends at byte {position} or later does not fit {bits} bits.")
+
+
 def _varint(data: bytes, position: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
     """The zigzag number at `position`, and where it ends."""
     low = data[position]
@@ -168,14 +181,8 @@ def _varint(data: bytes, position: int, bits: int = _VARINT_BITS) -> tuple[int, 
     if high < _ONE_BYTE:  # most lengths and offset deltas have two bytes
         number = (low & 0x7F) | (high << 7)
         return (number >> 1) ^ -(number & 1), position + 2
-    number = 0
-    for shift in range(0, bits, 7):
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < _ONE_BYTE and number >> bits == 0:
-            return (number >> 1) ^ -(number & 1), position
-    raise InvalidBatch(f"A varint that ends at byte {position} or later does not fit {bits} bits.")
+    number, position = raw_varint(data, position + 1, low, bits)
+    return (number >> 1) ^ -(number & 1), position
 
 
 def _check_timestamps(records: Sequence[KafkaRecord], base: int) -> None:

@@ -20,7 +20,6 @@ from raylog.errors import (
     DiskError,
     DiskFailed,
     InvalidBatch,
-    InvalidLeaderEpoch,
     InvalidTimestamp,
     NullKey,
     OffsetsNotContiguous,
@@ -30,7 +29,6 @@ from raylog.storage.directory.partition_directory import DELETED_SUFFIX
 from raylog.storage.format.batch_codec import has_null_key, unpack_limit
 from raylog.storage.format.control_records import decode_marker
 from raylog.storage.format.record_batch import (
-    MAX_LEADER_EPOCH,
     MAX_OFFSET_DELTA,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -75,13 +73,6 @@ class _Waiting(NamedTuple):
 
 
 _NOTHING_WAITS = _Waiting()
-
-
-def begin_epoch(log: LogState, epoch: int) -> None:
-    """Become the log of a leader: its epoch is on disk before its first batch is (rule 8)."""
-    if not 0 <= epoch <= MAX_LEADER_EPOCH:
-        raise InvalidLeaderEpoch(epoch)
-    log.epochs.assign(epoch, log.log_end_offset)
 
 
 def append_as_leader(

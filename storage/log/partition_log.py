@@ -29,7 +29,7 @@ from raylog.storage.directory.partition_directory import (
 from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.local_disk import LocalDisk
 from raylog.storage.disk.sealed_file import sync_sealed
-from raylog.storage.log import appends, compaction, copying, flushing, reader, retention, truncation
+from raylog.storage.log import appends, compaction, copying, flushing, reader, retention, role_start, truncation
 from raylog.storage.log.recovery import LogRecovery
 from raylog.storage.log.state import LogState, quarantine, reading, while_open
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
@@ -48,15 +48,18 @@ class PartitionLog(LogState):
         *,
         now_ms: int,
         disk: Disk | None = None,
+        incarnation: int = 0,
     ) -> PartitionLog:
-        """Open the replica in the directory `path`, creating it if that is blank.
+        """Open the replica in the directory `path`, creating it as this incarnation if that is blank.
 
         `overrides` are the topic's settings under Kafka's names. Raises `LogDamaged` for a replica that is, or by this
         becomes, quarantined; `DirectoryLocked`, `WrongCluster`, `WrongPartition`, `DirectoryNotOurs` for a directory
         that is not to be touched.
         """
         config = TopicConfig.parse(overrides or {})
-        directory, created = PartitionDirectory.open(disk or LocalDisk(), path, identity, config.overrides())
+        directory, created = PartitionDirectory.open(
+            disk or LocalDisk(), path, identity, config.overrides(), incarnation
+        )
         try:
             return cls(directory, config, LogRecovery(directory, config, now_ms).run(created))
         except LogDamaged as damage:
@@ -67,9 +70,13 @@ class PartitionLog(LogState):
             directory.release()
             raise
 
+    # --- roles ---
+
+    plan_role_start = while_open(role_start.RoleStart)
+    begin_epoch = while_open(role_start.begin_epoch)
+
     # --- appending ---
 
-    begin_epoch = while_open(appends.begin_epoch)
     append_as_leader = while_open(appends.append_as_leader)
     append_as_follower = while_open(appends.append_as_follower)
     roll = while_open(appends.roll)
@@ -97,6 +104,7 @@ class PartitionLog(LogState):
 
     delete_records = while_open(retention.delete_records)
     may_have_old_segments = while_open(retention.may_have_old_segments)
+    old_segments_due_in_ms = while_open(retention.old_segments_due_in_ms)
     delete_old_segments = while_open(retention.delete_old_segments)
     plan_deletion = while_open(retention.Deletion)
     remove_deleted_files = while_open(retention.remove_deleted_files)
@@ -112,12 +120,6 @@ class PartitionLog(LogState):
     plan_flush = while_open(flushing.Flush)
 
     # --- marks and settings ---
-
-    @while_open
-    def confirm_registered(self) -> None:
-        """The controller has heard of this replica as it is: blank, or perhaps shorter than it was (rule 7)."""
-        if self.marks.unproven:
-            self.marks.registered()
 
     @while_open
     def checkpoint(self) -> None:
@@ -140,6 +142,11 @@ class PartitionLog(LogState):
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # --- ending ---
+
+    def abandon(self) -> None:
+        """Close it as it is, since its directory goes. Opened again, it would be as after a crash of its process."""
+        self._end()
+        self.close()
 
     def close(self) -> None:
         """Sync everything and leave a note that nothing needs to be checked next time."""

@@ -182,8 +182,9 @@ class LogRecovery:
         try:
             return LeaderEpochs.load(self._disk, self._directory.path)
         except (FileNotFoundError, LogDamaged) as error:
-            if bases:
-                _log.warning("%s: the leader epochs are made again from the batches' headers.", error)
+            if isinstance(error, FileNotFoundError) and not bases:
+                return LeaderEpochs(self._disk, self._directory.path)  # of a new log: the first epoch makes the file
+            _log.warning("%s: the leader epochs are made again from the batches' headers.", error)
             epochs = LeaderEpochs(self._disk, self._directory.path, self._epochs_of_batches(bases))
             epochs.save()
             return epochs
@@ -369,6 +370,7 @@ class LogRecovery:
             high_watermark=min(max(before.high_watermark, start), end),
             log_start_offset=start,
             unproven=before.unproven or self._reason_to_doubt(opened_after),
+            created_as=before.created_as,
         )
         if self._checkpoint != before:
             self._directory.write_checkpoint(self._checkpoint)

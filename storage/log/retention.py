@@ -120,6 +120,18 @@ def may_have_old_segments(log: LogState, now_ms: int, *, decides: bool = True, s
     return not oldest.is_dated or is_past(oldest.largest_timestamp, config, now_ms)
 
 
+def old_segments_due_in_ms(log: LogState, now_ms: int, *, decides: bool = True, spared_ms: int = 0) -> int | None:
+    """Return when the oldest segment will be too old, if the clock goes on as it does. None: nothing goes by age.
+
+    What goes by size, or because its records were deleted, is found by `may_have_old_segments` when something changes.
+    """
+    oldest, config = log.segments[0], log.config
+    if not decides or not config.deletes_old_segments or config.retention_ms == NO_LIMIT or not log.size_bytes:
+        return None
+    too_old_ms = oldest.largest_timestamp + config.retention_ms + 1 if oldest.is_dated else now_ms
+    return max(too_old_ms, oldest.written_ms + spared_ms) - now_ms
+
+
 def _find_old_segments(log: LogState, now_ms: int, at_most: int | None, decides: bool, spared_ms: int) -> list[Expired]:
     """Return the segments that may go. It rolls the growing segment where that may go too."""
     active = log.segments.active

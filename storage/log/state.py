@@ -183,11 +183,21 @@ class LogMarks:
     never says more than is so. It is `partition_directory.LogCheckpoint`, replaced whole.
     """
 
-    __slots__ = ("_ahead", "_boot_id", "_directory", "high_watermark", "log_start_offset", "recovery_point", "unproven")
+    __slots__ = (
+        "_ahead",
+        "_boot_id",
+        "_directory",
+        "created_as",
+        "high_watermark",
+        "log_start_offset",
+        "recovery_point",
+        "unproven",
+    )
 
     def __init__(self, directory: PartitionDirectory, found: LogCheckpoint) -> None:
         self._directory = directory
         self._boot_id = found.boot_id
+        self.created_as = found.created_as
         self._ahead: CheckpointWrite | None = None
         self._take(found)
 
@@ -199,7 +209,12 @@ class LogMarks:
 
     def now(self) -> LogCheckpoint:
         return LogCheckpoint(
-            self._boot_id, self.recovery_point, self.high_watermark, self.log_start_offset, self.unproven
+            self._boot_id,
+            self.recovery_point,
+            self.high_watermark,
+            self.log_start_offset,
+            self.unproven,
+            created_as=self.created_as,
         )
 
     def write(self) -> None:
@@ -238,9 +253,19 @@ class LogMarks:
         self._ahead = self._directory.begin_checkpoint(replace(self.now(), log_start_offset=offset))
         return self._ahead
 
-    def registered(self) -> None:
-        """The controller knows why this log is not to be relied upon (rule 7)."""
-        self._write_and_take(replace(self.now(), unproven=""))
+    def write_registered_ahead(self) -> CheckpointWrite:
+        """Return a job for another thread: it writes that the controller has heard of this replica as it is.
+
+        `registered` need not wait for the disk then. Whatever is written behind this takes it back.
+        """
+        return self._directory.begin_checkpoint(replace(self.now(), unproven=""))
+
+    def registered(self, ahead: CheckpointWrite) -> None:
+        """The controller knows that this log is blank, or perhaps shorter than it was (rule 7)."""
+        if self._directory.is_newest(ahead):
+            self.unproven = ""
+        else:
+            self._write_and_take(replace(self.now(), unproven=""))
 
     def before_cut_to(self, offset: int) -> None:
         """Write the cut down before anything is cut: what is written there next has not been synced."""
@@ -307,6 +332,10 @@ class LogFlushes:
             return False
         return config.flush_policy == "fsync" or now_ms - self._waiting_since_ms >= config.flush_ms
 
+    def due_in_ms(self, config: TopicConfig, now_ms: int) -> int | None:
+        """Return when `flush.ms` will be over for what waits now. None: nothing waits."""
+        return None if self._waiting_since_ms is None else self._waiting_since_ms + config.flush_ms - now_ms
+
     def began(self) -> None:
         self._records = 0
         self._waiting_since_ms = None
@@ -368,6 +397,10 @@ class Removals:
 
     def add(self, removal: Removal) -> None:
         self._waiting.append(removal)
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """Return when the first file may be removed. None: none waits for that."""
+        return min((removal.due_ms for removal in self._waiting), default=now_ms) - now_ms if self._waiting else None
 
     def take_due(self, now_ms: int, let_go: Callable[[Segment], None]) -> list[Removal]:
         """Return what is due. Its segments are let go first: the last one to close a file frees its blocks."""

@@ -7,8 +7,9 @@ its epoch is in the log. Truncation on rejoining the leader goes by this history
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -33,6 +34,8 @@ class LeaderEpochs:
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         self._history = history or []
+        self._writing = threading.Lock()
+        self._writes = 0
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
@@ -45,7 +48,10 @@ class LeaderEpochs:
         return cls(disk, directory, history)
 
     def save(self) -> None:
-        write_checkpoint(self._disk, self._path, _VERSION, {"epochs": [list(entry) for entry in self._history]})
+        """Write it. A write that is under way on another thread is waited for, or overtaken."""
+        with self._writing:
+            self._writes += 1
+            self._write(self._history)
 
     @property
     def history(self) -> tuple[EpochStart, ...]:
@@ -65,12 +71,38 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`. An epoch that wrote nothing gives way to its successor."""
-        if epoch == self.latest:
-            return
+        if epoch != self.latest:
+            self._replace(self._with(epoch, start_offset))
+
+    def write_ahead(self, epoch: int, start_offset: int) -> EpochWrite:
+        """Return a job for another thread: it writes that `epoch` begins there, before it does.
+
+        `assign_written` need not wait for the disk then. Whatever is written behind this takes it back.
+        """
+        self._writes += 1
+        return EpochWrite(self, tuple(self._with(epoch, start_offset)), self._writes)
+
+    def assign_written(self, write: EpochWrite, epoch: int, start_offset: int) -> None:
+        """Do what `assign` does. The disk is waited for only if `write` was not carried out, or was overtaken."""
+        history = self._with(epoch, start_offset) if epoch != self.latest else self._history
+        if write.is_carried_out and write.number == self._writes and history == list(write.history):
+            self._history = history
+        else:
+            self.assign(epoch, start_offset)
+
+    def carry_out(self, write: EpochWrite) -> bool:
+        """Write it, unless something was written behind it."""
+        with self._writing:
+            if write.number != self._writes:
+                return False
+            self._write(write.history)
+            return True
+
+    def _with(self, epoch: int, start_offset: int) -> list[EpochStart]:
         if epoch < self.latest:
             raise StaleLeaderEpoch(epoch, self.latest)
         kept = [entry for entry in self._history if entry.start_offset < start_offset]
-        self._replace([*kept, EpochStart(epoch, start_offset)])
+        return [*kept, EpochStart(epoch, start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
         """The largest epoch up to `epoch`, and the offset after its last record, as the leader answers (rule 10).
@@ -114,6 +146,25 @@ class LeaderEpochs:
         except BaseException:
             self._history = before
             raise
+
+    def _write(self, history: Iterable[EpochStart]) -> None:
+        write_checkpoint(self._disk, self._path, _VERSION, {"epochs": [list(entry) for entry in history]})
+
+
+class EpochWrite:
+    """A history on its way to the disk, carried out on another thread: it takes two syncs.
+
+    One that was overtaken leaves the file alone. So what the owner has cut meanwhile never comes back.
+    """
+
+    def __init__(self, epochs: LeaderEpochs, history: tuple[EpochStart, ...], number: int) -> None:
+        self._epochs = epochs
+        self.history = history
+        self.number = number
+        self.is_carried_out = False
+
+    def carry_out(self) -> None:
+        self.is_carried_out = self._epochs.carry_out(self)
 
 
 def _history(body: Body) -> list[EpochStart]:

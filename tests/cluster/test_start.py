@@ -13,6 +13,7 @@ import ray
 import raylog
 from raylog.actors.on_ray.directory_holder import holder_of
 from raylog.actors.protocol.actor_names import CONTROLLER, namespace
+from raylog.actors.protocol.names import COORDINATED_TOPICS
 from raylog.api.admin.cluster_shutdown import actor_names
 from raylog.errors import (
     BrokersLeftOut,
@@ -87,11 +88,12 @@ def test_two_clusters_live_side_by_side(tmp_path: Path) -> None:
     with pytest.raises(WrongCluster):
         raylog.start(tmp_path / "one", cluster="two")
     one.shutdown()
-    assert two.describe_cluster().topics == 0
+    assert two.list_topics() == ()
+    assert two.describe_cluster().topics == len(COORDINATED_TOPICS)
     two.shutdown()
 
 
-def test_the_process_of_a_replica_is_small_and_outlives_other_workers(tmp_path: Path) -> None:
+def test_the_process_of_a_replica_is_small_and_not_put_behind_others(tmp_path: Path) -> None:
     cluster = raylog.start(tmp_path, cluster="small")
     cluster.create_topic("clicks")
     process = Path(f"/proc/{cluster.describe_replicas('clicks')[0].pid}")
@@ -101,6 +103,7 @@ def test_the_process_of_a_replica_is_small_and_outlives_other_workers(tmp_path: 
     private = [line.split() for line in (process / "smaps_rollup").read_text().splitlines() if "Private" in line]
     assert sum(int(fields[1]) for fields in private) <= 60 * 1024
     assert (process / "oom_score_adj").read_text() == "500\n"
+    assert {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in (process / "task").iterdir()} == {0}
     cluster.shutdown()
 
 

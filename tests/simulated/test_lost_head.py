@@ -69,4 +69,4 @@ def memberships(groups: GroupCluster) -> dict[str, tuple[str, set[PartitionId]]]
 
 def serving(groups: GroupCluster) -> set[tuple[str, int, int]]:
     """Coordinators by topic, partition and epoch."""
-    return {key for key, process in groups.cluster.coordinators.items() if process.is_serving}
+    return set(groups.cluster.serving_coordinators())

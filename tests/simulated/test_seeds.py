@@ -31,6 +31,7 @@ FOUND_BUGS: Final[dict[int, str]] = {
     1059: "a damaged length in the last batch passed for a torn tail, and an acknowledged record was cut",
     1743: "a late answer broke a stream that was being closed, and with it the answers that it still owed",
     2284: "a deletion was confirmed below the minimum, and one that had left the ISR and did not know of it led next",
+    8220: "an elected replica died before it heard of it, and its follower, which had, lost its power (by the test)",
     50011: "an elected replica that died before it heard of it came back blank, and no person was there to choose",
 }
 

@@ -51,7 +51,7 @@ SEEDS: Final[dict[str, int]] = {
     "divergent_tail_kept": 3,
     "oldest_log_adopted": 7,
     "adopted_without_majority": 3,
-    "producer_ids_not_recorded": 0,
+    "producer_ids_not_recorded": 81,
     "crc_unchecked": 40,
     "epoch_not_stamped": 0,
     "suspicion_ignored": 51,
@@ -71,6 +71,6 @@ SEEDS: Final[dict[str, int]] = {
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 2,
     "blank_elected": 127,
-    "nothing_set_aside": 351,
+    "nothing_set_aside": 991,
     "unclean_epoch_untold": 4319,
 }

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from raylog.actors.coordinators.process import MakeCore
+from raylog.actors.coordinators.coordinator import MakeCore
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

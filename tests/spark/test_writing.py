@@ -15,7 +15,6 @@ from pyspark.sql import functions as f
 
 import raylog
 from raylog import spark_bridge
-from raylog.actors.protocol.names import TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.connection.records import ConsumerRecord
 from raylog.api.families.family_member import FamilyMember
@@ -205,7 +204,7 @@ def test_killed_executors_leaders_and_coordinators_leave_each_row_once(
     )
     kills: list[Callable[[], object]] = [
         lambda: os.kill(executor_pids(spark)[0], signal.SIGKILL),
-        lambda: kill_coordinators(TRANSACTIONS_TOPIC),
+        kill_coordinators,
         lambda: kill_leader(cluster, "sink-killed", 0),
     ]
     for number in range(3 * len(kills)):

@@ -12,6 +12,12 @@ from typing import NamedTuple
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import NO_LEADER
+from raylog.actors.protocol.names import is_internal
+
+
+def is_offline(state: ClusterState, partition: PartitionState) -> bool:
+    """Whether a partition misses its leader. Raylog's own do not before their first, which a coordinator waits for."""
+    return partition.leader == NO_LEADER and not (partition.never_led and is_internal(state.name_of(partition)))
 
 
 def why_nobody_leads(partition: PartitionState, topic: str) -> str:
@@ -43,10 +49,13 @@ class Prospects(NamedTuple):
 
 
 def prospects(state: ClusterState, live: Liveness) -> Prospects:
-    """The prospects of all partitions without a leader. `live` should hold no broker that is merely believed alive."""
+    """The prospects of all partitions without a leader. `live` should hold no broker that is merely believed alive.
+
+    Those of raylog's own topics that were just created count as neither: whoever needs one waits for its coordinator.
+    """
     found = Prospects([], [])
     for partition in state.partitions.values():
-        if _is_led(state, live, partition):
+        if _is_led(state, live, partition) or (partition.never_led and is_internal(state.name_of(partition))):
             continue
         name = f"{state.name_of(partition)}-{partition.partition}"
         candidates = _candidates(state, partition)

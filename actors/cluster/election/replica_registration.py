@@ -29,7 +29,7 @@ from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaReport
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import ReplicaRegistered
 from raylog.errors import IneligibleReplica, StaleIncarnation
-from raylog.storage.directory.doubts import doubt_after_restart
+from raylog.storage.directory.doubts import BLANK, doubt_after_restart
 
 
 def replica_registered(state: ClusterState, live: Liveness, broker_id: int, report: ReplicaReport) -> list[Message]:
@@ -93,8 +93,19 @@ def _registration(
         pid=report.pid,
         last_epoch=report.last_epoch,
         log_end_offset=report.log_end_offset,
-        unproven=report.unproven if known is None else doubt_after_restart(report.unproven, known.unproven),
+        unproven=report.unproven if known is None else _doubt_after_restart(report, known),
+        created_as=report.created_as,
     )
+
+
+def _doubt_after_restart(report: ReplicaReport, known: ReplicaRegistered) -> str:
+    """A process that ended before it wrote down that it was registered has left a directory that is blank still.
+
+    No record was in it, since nothing is written before that: it is as good as when the controller counted on it.
+    """
+    if report.unproven == BLANK and report.created_as == known.created_as != 0:
+        return known.unproven
+    return doubt_after_restart(report.unproven, known.unproven)
 
 
 def _after_restart(before: PartitionState, arrival: ReplicaRegistered, facts: PartitionFacts) -> PartitionState:

@@ -20,6 +20,7 @@ from raylog.actors.cluster.placement.placement_inputs import load_of, sites_of, 
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import BrokerDraining, PartitionChanged
+from raylog.actors.protocol.names import COORDINATED_TOPICS
 from raylog.errors import BrokerInUse
 
 
@@ -27,7 +28,8 @@ def drain_broker(state: ClusterState, live: Liveness, broker_id: int, *, force: 
     """Lead elsewhere at once, and reassign the replicas. None where all of that has been done. UnknownBroker.
 
     BrokerInUse where a replica has nowhere to go; with `force` such a partition makes do with fewer replicas, as long
-    as it keeps one that holds all records.
+    as it keeps one that holds all records. Raylog's own topics have as many copies as there are brokers for, so they
+    make do with fewer without that.
     """
     broker = state.broker(broker_id)
     records: list[Message] = [] if broker.draining else [BrokerDraining(broker_id, True)]
@@ -62,7 +64,7 @@ def _without(
     name = f"{state.name_of(partition)}-{partition.partition}"
     if instead is not None:
         return tuple(instead if each == broker_id else each for each in intended)
-    if not force:
+    if not force and not (others and state.name_of(partition) in COORDINATED_TOPICS):
         raise BrokerInUse(broker_id, f"no other broker could take its replica of {name}")
     if not others:
         raise BrokerInUse(broker_id, f"it has the only replica of {name}, and no other broker could take it")

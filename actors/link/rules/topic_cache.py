@@ -4,15 +4,16 @@ What must stay true:
 - What is known of a topic only moves forward, to a newer metadata version. The leader epoch of a partition never falls,
   unless the topic was made anew (it has another topic id). So a broker that lags behind changes nothing.
 - What is known of coordinators is that of the newest metadata version, as a whole.
+- A part of the metadata counts only where the rest is known as of the version that it goes on from.
 - Partitions of a topic are numbered from 0 without a gap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raylog.actors.protocol.control_messages import Metadata, PartitionMetadata, TopicMetadata
+from raylog.actors.protocol.control_messages import NOTHING_KNOWN, Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import NO_TOPIC
 
@@ -64,8 +65,14 @@ class TopicCache:
         return view.partitions[partition] if view is not None and 0 <= partition < len(view.partitions) else None
 
     def coordinator(self, topic: str, partition: int) -> CoordinatorAddress | None:
-        """Return the coordinator of a partition. One without endpoints does not serve just now."""
-        return self._coordinators.get((topic, partition))
+        """Return the coordinator of a partition. One without endpoints does not serve just now.
+
+        Its process tells it from others by the id of the topic, which has to be known to ask it.
+        """
+        known, view = self._coordinators.get((topic, partition)), self._topics.get(topic)
+        if known is not None and view is not None and known.topic_id != view.topic_id:
+            known = self._coordinators[topic, partition] = replace(known, topic_id=view.topic_id)
+        return known
 
     def is_outdated(self, leader: PartitionLeader) -> bool:
         """Return whether this leadership is over: there is another leader, a higher epoch, or no leader."""
@@ -82,22 +89,38 @@ class TopicCache:
         coordinating = {each.endpoints for each in self._coordinators.values()}
         return (leading | coordinating) - {()}
 
+    def version_of(self, topics: Collection[str]) -> int:
+        """Return as of which version all these topics are known; no names: all that there are."""
+        if not topics:
+            return self.complete_version
+        return min(self._versions.get(name, NOTHING_KNOWN) for name in topics)
+
     def learn(self, answer: Metadata, asked: Collection[str]) -> bool:
         """Take over what is new in an answer to a question for these topics. Return whether anything changed."""
+        return self._learn(answer, asked, self.complete_version)
+
+    def _learn(self, answer: Metadata, asked: Collection[str], all_known: int) -> bool:
+        """`all_known`: as of which version all topics are known. That no topic has a name is known too."""
         found = {topic.name: topic for topic in answer.topics}
         is_change = False
         for name in asked:
-            if answer.version > self._versions.get(name, -1):
+            known = max(self._versions.get(name, NOTHING_KNOWN), all_known)
+            if answer.version > known >= answer.since:
                 self._versions[name] = answer.version
-                is_change |= self._replace(name, found.get(name))
+                if answer.since == NOTHING_KNOWN or name in answer.gone:
+                    is_change |= self._replace(name, found.get(name))
+                elif name in found:
+                    is_change |= self._replace_part(found[name])
         is_change |= self._learn_coordinators(answer)
         self.version = max(self.version, answer.version)
         return is_change
 
     def learn_all(self, answer: Metadata) -> bool:
         """Take over an answer about all topics: those that it does not name do not exist. Return as `learn`."""
-        self.complete_version = max(self.complete_version, answer.version)
-        return self.learn(answer, {*self._topics, *(topic.name for topic in answer.topics)})
+        all_known = self.complete_version
+        if all_known >= answer.since:
+            self.complete_version = max(all_known, answer.version)
+        return self._learn(answer, {*self._topics, *(topic.name for topic in answer.topics)}, all_known)
 
     def topics(self) -> Iterable[TopicView]:
         return self._topics.values()
@@ -114,7 +137,9 @@ class TopicCache:
         known, self._coordinators = self._coordinators, {}
         for each in answer.coordinators:
             places = nearest_first(each.endpoints, each.node_id, self._node_id)
-            address = CoordinatorAddress(each.topic, NO_TOPIC, each.partition, -1, each.epoch, places, each.node_id)
+            before = known.get((each.topic, each.partition))
+            topic_id = NO_TOPIC if before is None else before.topic_id
+            address = CoordinatorAddress(each.topic, topic_id, each.partition, -1, each.epoch, places, each.node_id)
             self._coordinators[each.topic, each.partition] = address
         return known != self._coordinators
 
@@ -126,6 +151,21 @@ class TopicCache:
         if known is not None and known.topic_id == view.topic_id:
             view = TopicView(name, view.topic_id, _newer(known.partitions, view.partitions))
         self._topics[name] = view
+        return view != known
+
+    def _replace_part(self, topic: TopicMetadata) -> bool:
+        """Take over the partitions that have changed. Of a new topic these are all."""
+        known = self._topics.get(topic.name)
+        if known is None or known.topic_id != topic.topic_id:
+            return self._replace(topic.name, topic)
+        partitions = list(known.partitions)
+        for new in self.view_of(topic).partitions:
+            if new.partition == len(partitions):
+                partitions.append(new)
+            elif partitions[new.partition].epoch <= new.epoch:
+                partitions[new.partition] = new
+        view = TopicView(topic.name, topic.topic_id, tuple(partitions))
+        self._topics[topic.name] = view
         return view != known
 
     def _leader(self, topic: TopicMetadata, told: PartitionMetadata) -> PartitionLeader:

@@ -34,6 +34,7 @@ from raylog.actors.on_ray.runtime.ray_tokens import (
     tell_if_tokens_are_off,
     turn_tokens_on,
 )
+from raylog.actors.on_ray.runtime.worker_priority import normal_priority
 from raylog.errors import RayClientRefused, RayNotAdmitted, RayNotStarted, RayUnreachable
 
 _PROBE_SECONDS: Final = 2.0
@@ -134,6 +135,7 @@ def _init(address: str, settings: dict[str, Any]) -> None:
         # A node has Java for as long as it lives, or never: Spark's executors are Java workers of Ray.
         if address == _START_NEW:
             turn_tokens_on()
+            os.environ.update(normal_priority())
             with java_on_path():
                 on_a_lasting_thread(lambda: ray.init(address=address, **settings))
         else:

@@ -27,6 +27,7 @@ from raylog.actors.on_ray.runtime.java_runtime import java_on_path
 from raylog.actors.on_ray.runtime.join_ray import named_address, one_process_at_a_time, running_ray
 from raylog.actors.on_ray.runtime.own_notes import read_note, remove_note, write_note
 from raylog.actors.on_ray.runtime.ray_tokens import turn_tokens_on
+from raylog.actors.on_ray.runtime.worker_priority import normal_priority
 from raylog.errors import RayNotStarted
 
 START_SECONDS: Final = 60.0
@@ -101,7 +102,7 @@ def _start(mark: str, settings: RaySettings, timeout: float) -> None:
     with tempfile.TemporaryFile("w+") as output, java_on_path():  # which a node has for as long as it lives, or never
         ray = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", "start", *_arguments(settings)],
-            env={**os.environ, _MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"},
+            env={**os.environ, **normal_priority(), _MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

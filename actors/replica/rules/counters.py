@@ -30,6 +30,11 @@ class ReplicaCounters:
         self.appends = LatencyCounts()
         self.fetches = LatencyCounts()
 
+    @property
+    def state(self) -> tuple[float, ...]:
+        """Return other numbers as soon as one of the counters has moved."""
+        return self.bytes_in, self.bytes_out, self.records_in, self.records_out, self.appends.count, self.fetches.count
+
     def readings(self, tags: tuple[str, ...]) -> Iterator[Reading]:
         yield Reading(BYTES_IN, tags, self.bytes_in)
         yield Reading(RECORDS_IN, tags, self.records_in)

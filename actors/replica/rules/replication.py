@@ -246,6 +246,15 @@ class Leadership:
         if progress is not None and progress.incarnation == follower[1]:
             progress.holds(log_end_offset, leader_end_offset, now_ms)
 
+    def appends(self, first_offset: int, now_ms: int) -> None:
+        """Note an append from there on. A follower that held all before it may be behind from now on.
+
+        It has said so some time ago, perhaps: a follower of a quiet partition is silent for minutes.
+        """
+        for progress in self._progress.values():
+            if progress.log_end_offset >= first_offset:
+                progress.caught_up_ms = now_ms
+
     def follower_begins(self, follower: ReplicaId, log_start_offset: int) -> None:
         """A follower has told where its log begins. It never begins earlier afterwards."""
         progress = self._progress.get(follower[0])
@@ -274,6 +283,11 @@ class Leadership:
         """Whether the high watermark may have moved there now (rule 3)."""
         ends = [own_end_offset, *map(self.log_end_of, self._waits_for)]
         return high_watermark <= min(ends) and not self.recorded.is_under_min_isr
+
+    def is_behind(self, leader_end_offset: int) -> bool:
+        """Whether a member of the recorded ISR lacks something, so that it may come to lag."""
+        others = (member for member in self.recorded.isr if member[0] != self.me[0])
+        return any(self.log_end_of(member) < leader_end_offset for member in others)
 
     # --- what follows ---
 

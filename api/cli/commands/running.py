@@ -50,6 +50,14 @@ _SHOWN: Final = 10
 )
 @click.option("--ray-port", type=click.IntRange(0, 65535), metavar="PORT", help="Of a Ray that is started: its port.")
 @click.option("--num-cpus", type=click.IntRange(min=0), metavar="N", help="Of a Ray that is started: its processors.")
+@click.option(
+    "--kafka",
+    metavar="HOST:PORT",
+    help="Serve Kafka clients there, without a password. Several brokers of a node take consecutive ports.",
+)
+@click.option(
+    "--kafka-advertised", metavar="HOST:PORT", help="What Kafka clients are told instead, of all brokers alike."
+)
 @click.option("--dashboard", is_flag=True, help="Of a Ray that is started: with its dashboard.")
 @formatted
 @connects
@@ -63,6 +71,8 @@ def start(
     nodes: int | None,
     ray_port: int | None,
     num_cpus: int | None,
+    kafka: str | None,
+    kafka_advertised: str | None,
     dashboard: bool,
     output_format: str,
 ) -> None:
@@ -76,12 +86,13 @@ def start(
     """
     session.is_looking = False
     timeout = session.timeout_or(_START_SECONDS)
+    session.check_kafka(kafka, kafka_advertised)
     started = session.start_ray(data_dir, brokers, join, ray_port, num_cpus, dashboard, timeout)
     try:
         with working(f"starting the cluster {session.name!r}"):
             if nodes is not None:
                 session.wait_for_nodes(nodes, timeout)
-            description = session.start_cluster(data_dir, brokers, form, timeout)
+            description = session.start_cluster(data_dir, brokers, form, timeout, kafka, kafka_advertised)
     except BaseException:
         if started:
             session.stop_ray()
@@ -89,6 +100,7 @@ def start(
     alive = [each.broker for each in description.brokers if each.alive]
     if output_format == JSON:
         told: dict[str, Any] = {"cluster": session.name, "cluster_id": description.cluster_id, "brokers": alive}
+        told |= {"kafka": description.kafka}
         show_json(told | {"ray_address": session.ray_address(), "started_ray": started})
         return
     ray = "a Ray of its own" if started else "the Ray"
@@ -96,6 +108,8 @@ def start(
     click.echo(
         f"Cluster {session.name!r} runs with brokers {listed(alive)} on {ray} at {session.ray_address()}; {end}."
     )
+    if description.kafka:
+        click.echo(f"Kafka clients are served at {','.join(description.kafka)}.")
 
 
 @click.command()
@@ -166,6 +180,7 @@ def status_document(name: str, description: ClusterDescription) -> dict[str, obj
         "controller_epoch": description.controller_epoch,
         "brokers": len(description.brokers),
         "brokers_alive": sum(each.alive for each in description.brokers),
+        "kafka": description.kafka,
         "coordinators": len(description.coordinators),
         "coordinators_serving": sum(each.serving for each in description.coordinators),
         "topics": description.topics,
@@ -200,6 +215,7 @@ def _facts(name: str, description: ClusterDescription) -> list[tuple[str, object
         ("health", "not good" if found else "good"),
         *(("", each) for each in found),
         ("brokers", f"{alive} of {len(description.brokers)} alive"),
+        *([("Kafka clients", ", ".join(description.kafka))] if description.kafka else []),
         ("coordinators", f"{serving} of {len(description.coordinators)} serve"),
         ("topics", description.topics),
         ("partitions", description.partitions),

@@ -56,9 +56,18 @@ def wait_for_nodes(name: str, count: int, timeout: float) -> None:
 
 
 def start_cluster(
-    name: str, data_dir: str, brokers: int | None, form: bool | None, timeout: float
+    name: str,
+    data_dir: str,
+    brokers: int | None,
+    form: bool | None,
+    timeout: float,
+    kafka: str | None,
+    kafka_advertised: str | None,
 ) -> ClusterDescription:
-    return start(data_dir, brokers, cluster=name, form=form, timeout=timeout).describe_cluster()
+    cluster = start(
+        data_dir, brokers, cluster=name, form=form, timeout=timeout, kafka=kafka, kafka_advertised=kafka_advertised
+    )
+    return cluster.describe_cluster()
 
 
 @contextmanager

@@ -101,12 +101,25 @@ class Session:
 
         wait_for_nodes(self.name, count, timeout)
 
+    @staticmethod
+    def check_kafka(listen: str | None, advertised: str | None) -> None:
+        """Say what is wrong with these listeners before anything is started."""
+        from raylog.actors.protocol.gateway_spec import kafka_listeners
+
+        kafka_listeners(listen, advertised)
+
     def start_cluster(
-        self, data_dir: str, brokers: int | None, form: bool | None, timeout: float
+        self,
+        data_dir: str,
+        brokers: int | None,
+        form: bool | None,
+        timeout: float,
+        kafka: str | None,
+        kafka_advertised: str | None,
     ) -> ClusterDescription:
         from raylog.api.cli.session.ray_session import start_cluster
 
-        return start_cluster(self.name, data_dir, brokers, form, timeout)
+        return start_cluster(self.name, data_dir, brokers, form, timeout, kafka, kafka_advertised)
 
     def ray_address(self) -> str:
         import ray

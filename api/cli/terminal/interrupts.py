@@ -9,6 +9,7 @@ signals therefore have to be taken back (`take_back`) after each join.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from types import FrameType
@@ -32,6 +33,7 @@ class Interrupts:
 
     def install(self) -> None:
         self._is_installed = True
+        atexit.register(_ignore)  # the first that is registered is called last
         self.take_back()
 
     def take_back(self) -> None:
@@ -46,6 +48,12 @@ class Interrupts:
             os._exit(exit_code_of(error))
         self.is_last = True
         raise error
+
+
+def _ignore() -> None:
+    """Let the process end with its code. Python takes its handlers away at the very end, and a signal would kill it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 interrupts: Final = Interrupts()  # of this process

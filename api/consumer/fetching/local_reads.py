@@ -1,9 +1,10 @@
 """Reading a leader's files instead of asking it for their bytes, where both are on one Ray node.
 
 What must stay true: a slice is believed only if the file is the one the leader meant (its inode), and its bytes are
-whole batches of the right offsets. Anything else, a file that is not there or cannot be opened too, means None: then
-the same offset is fetched over the stream. A wrong CRC has the same effect, but it is seen later, where batches are
-decoded: checking it here cost more than all the rest of a read.
+whole batches of the right offsets, up to the offset that the leader has named. Anything else, a file that is not there
+or cannot be opened too, means None: then the same offset is fetched over the stream. A wrong CRC has the same effect,
+but it is seen later, where batches are decoded: checking it here cost more than all the rest of a read. So a damaged
+header must not take the reader elsewhere before.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ async def read_slice(env: Environment, piece: FileSlice, base_offset: int, posit
 
 
 def _read(disk: Disk, piece: FileSlice, base_offset: int, position: int) -> SliceRead | None:
-    path, inode, place, length = piece
+    path, inode, place, length, end_offset = piece
     try:
         file = disk.open(path)
         try:
@@ -44,7 +45,8 @@ def _read(disk: Disk, piece: FileSlice, base_offset: int, position: int) -> Slic
             return None  # compacted, deleted, or truncated meanwhile
         if read_header(data).base_offset != base_offset:
             return None
-        return SliceRead(data, check_chain(data, position))
+        end = check_chain(data, position)
+        return SliceRead(data, end) if end.next_offset == end_offset else None
     except (FileNotFoundError, DiskError, BatchError) as error:
         _log.info("%s is not read from here: %s", path, error)
         return None

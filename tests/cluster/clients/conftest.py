@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,15 @@ import raylog
 
 @pytest.fixture(scope="session")
 def cluster(process_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[raylog.Cluster]:
-    running = raylog.start(tmp_path_factory.mktemp("cluster"), brokers=3)
+    kafka = "127.0.0.1:0" if find_spec("kafka") is not None else None  # the extra `kafka`
+    running = raylog.start(tmp_path_factory.mktemp("cluster"), brokers=3, kafka=kafka)
     yield running
     running.shutdown()
 
 
-def kill_coordinators(topic: str) -> None:
-    """SIGKILL for all that keep their state in this internal topic."""
-    prefix = f"coordinator-{topic}-"
+def kill_coordinators() -> None:
+    """SIGKILL for the processes of all coordinators, those of groups and those of transactions."""
+    prefix = "coordinators-"
     names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
     assert len(names) == 3
     for each in names:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.errors import GroupNotEmpty
 from tests.cluster.clients.conftest import kill_coordinators
 from tests.cluster.conftest import StartProgram, until
@@ -107,7 +106,7 @@ def test_every_record_is_processed_whoever_comes_and_goes(cluster: raylog.Cluste
     consumers.processes[0].kill()
     consumers.send(120)
     until(consumers.has_all)
-    kill_coordinators(OFFSETS_TOPIC)
+    kill_coordinators()
     consumers.send(120)
     until(consumers.has_all)
     with raylog.Consumer(cluster=cluster, group_id="readers") as reader:

@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 import pytest
 
 import raylog
-from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.api.admin.cluster import Cluster
 from raylog.api.families.family_member import FamilyMember
 from raylog.api.families.transaction_family import TransactionFamily
@@ -57,7 +56,7 @@ def test_readers_see_whole_transactions(cluster: Cluster) -> None:
             producer.abort_transaction()
         with producer.transaction():
             committed += write(producer, "while its coordinator is killed")
-            kill_coordinators(TRANSACTIONS_TOPIC)
+            kill_coordinators()
         producer.begin_transaction()
         written += write(producer, "open")
         producer.flush(20)
@@ -87,7 +86,7 @@ def test_the_driver_of_a_family_says_which_members_count(cluster: Cluster) -> No
         left.send("counts", b"left behind").result(20)
         with TransactionFamily("job", cluster=cluster) as family:
             committed = [write_part(cluster, family, batch) for batch in range(3)]
-            kill_coordinators(TRANSACTIONS_TOPIC)
+            kill_coordinators()
             committed.append(write_part(cluster, family, 3))
             write_part(cluster, family, 3)
             assert family.last_batch == 3
@@ -127,8 +126,7 @@ def test_offsets_count_with_what_was_written(cluster: Cluster) -> None:
                 offsets = {("from", record.partition): record.offset + 1 for record in records}
                 producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
                 if number == 3:
-                    kill_coordinators(TRANSACTIONS_TOPIC)
-                    kill_coordinators(OFFSETS_TOPIC)
+                    kill_coordinators()
                 if number == 4:
                     producer.flush(20)  # else a leader is the first to say that it is fenced, and that is abortable
                     cluster.abort_transaction("copier")

@@ -175,8 +175,7 @@ class Chain:
         return "copier"
 
     def _kill_coordinator(self) -> str:
-        topic = self._random.choice((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
-        prefix = f"coordinator-{topic}-"
+        prefix = "coordinators-"
         names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
         if not names:
             return "none: all coordinators are being replaced"
@@ -185,7 +184,7 @@ class Chain:
         with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError, ValueError):
             actor = ray.get_actor(chosen["name"], namespace=chosen["namespace"])
             os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)
-        return f"coordinator of {topic}"
+        return "coordinators of a broker"
 
     def _kill_leader(self) -> str:
         """Kill a leader of one of the topics, or of a coordinator's, once its replicas are all in sync."""

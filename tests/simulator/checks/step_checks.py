@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from raylog.actors.cluster.partition import PartitionId, PartitionState
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.controller.controller import Controller
-from raylog.actors.coordinators.process import CoordinatorProcess
+from raylog.actors.coordinators.coordinator import HostedCoordinator
+from raylog.actors.coordinators.host import CoordinatorHost
 from raylog.actors.replica.host import ReplicaHost
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.hosted_replica import HostedReplica
@@ -125,25 +126,40 @@ class ControllerSteps:
             demand_none(controller._spec.name, self._partitions.broken(changes.state))
 
 
+class CoordinatorHostSteps:
+    """The coordinators of one process."""
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        self._host = host
+        self._steps: dict[HostedCoordinator, CoordinatorSteps] = {}
+
+    def __call__(self) -> None:
+        for coordinator in self._host._coordinators.values():
+            steps = self._steps.get(coordinator)
+            if steps is None:
+                steps = self._steps[coordinator] = CoordinatorSteps(coordinator)
+            steps()
+
+
 class CoordinatorSteps:
     """The state of a coordinator of groups or of transactions that serves."""
 
-    def __init__(self, process: CoordinatorProcess) -> None:
-        self._process = process
+    def __init__(self, coordinator: HostedCoordinator) -> None:
+        self._coordinator = coordinator
         self._then: object = None
 
     def __call__(self) -> None:
-        process = self._process
-        if not process._is_serving or process._partition_log.ended.done():
+        hosted = self._coordinator
+        if not hosted._is_serving or hosted._partition_log.ended.done():
             return
-        core, log = process._core, process._partition_log
+        core, log = hosted._core, hosted._partition_log
         if isinstance(core, TransactionCoordinator):
             now = log._last, len(core._known), len(core._ending), len(core._fresh)  # each change is appended at once
             if now != self._then:
                 self._then = now
-                demand_none(process._spec, core.broken_invariants())
+                demand_none(hosted.spec, core.broken_invariants())
         elif isinstance(core, GroupCore):
-            self._then = look_at_groups(process._spec, core._coordinator, self._then)
+            self._then = look_at_groups(hosted.spec, core._coordinator, self._then)
 
 
 def look_at_groups(where: object, coordinator: GroupCoordinator, then: object) -> object:

@@ -20,6 +20,7 @@ from random import Random
 from raylog.actors.cluster.copies import DOWN, CopyDescription
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.errors import BatchError, RaylogError
 from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulator.checks.history import InvariantBroken, PartitionHistory
@@ -48,6 +49,7 @@ class Chooser:
     _owed: dict[int, set[bytes]] = field(default_factory=dict)
     _waiting: dict[tuple[str, int], float] = field(default_factory=dict)
     _ever_in_sync: dict[PartitionId, set[int]] = field(default_factory=dict)
+    _ever_led: set[PartitionId] = field(default_factory=set)
     _ids: dict[tuple[str, int], PartitionId] = field(default_factory=dict)  # by topic and partition
     _is_asking: bool = False
 
@@ -100,7 +102,10 @@ class Chooser:
         return found
 
     def _note_in_sync(self) -> None:
-        """Note who is in the ISR and has heard of it: a replica that dies before that comes back blank."""
+        """Note who is in the ISR and has heard of it, for a replica that dies before that comes back blank.
+
+        Note, too, which partitions were led: a leader writes down its epoch first, and its followers with its records.
+        """
         controller = self.cluster.serving()
         if controller is None:
             return
@@ -108,6 +113,8 @@ class Chooser:
         for running in self.cluster.replicas:
             log, broker_id = running.log, running.spec.broker_id
             known = state.partitions.get((running.spec.topic_id, running.spec.partition))
+            if log is not None and log.epochs.latest != NO_EPOCH:
+                self._ever_led.add((running.spec.topic_id, running.spec.partition))
             if log is not None and not log.unproven and known is not None and broker_id in known.isr:
                 self._ever_in_sync.setdefault(known.id, set()).add(broker_id)
 
@@ -136,9 +143,9 @@ class Chooser:
         return partition in self._struck or self.plan.is_unclean or not is_written
 
     def _was_led(self, topic: str, partition: int) -> bool:
-        """Whether anybody has heard that it leads, or is in sync."""
+        """Whether anybody has ever led it. Before that nothing is written, though followers may have heard of it."""
         known = self._ids.get((topic, partition))
-        return known is None or bool(self._ever_in_sync.get(known))
+        return known is None or known in self._ever_led
 
     def _is_written(self, topic: str, partition: int) -> bool:
         return topic == TOPIC and partition < len(self.histories)

@@ -19,7 +19,7 @@ from raylog.actors.broker.broker import Broker, BrokerSpec
 from raylog.actors.cluster.cluster_settings import OWN_REPLICAS_MAX
 from raylog.actors.cluster.topic_admin import NewTopic
 from raylog.actors.controller.controller import Controller, ControllerSpec
-from raylog.actors.coordinators.process import CoordinatorProcess, MakeCore
+from raylog.actors.coordinators.coordinator import HostedCoordinator, MakeCore
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, Request
@@ -43,7 +43,7 @@ from raylog.storage.directory.data_directory import Claim
 from raylog.storage.log.partition_log import PartitionLog
 from tests.simulator.checks.kept_promises import KeptPromises
 from tests.simulator.checks.step_checks import ControllerSteps, HostSteps
-from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinators
+from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinatorHost, SimulatedCoordinators
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
 
@@ -53,6 +53,7 @@ _START_SECONDS = (0.01, 0.3)
 _BOOT_SECONDS = (0.5, 6.0)
 _ORDER_LOST = 0.02
 _CONTROLLER_TIMEOUT = 10.0
+_COORDINATORS = 3  # of each kind, one or two in a process
 
 
 @dataclass
@@ -172,7 +173,7 @@ class SimulatedCluster:
     has_housekeepers: bool = False
     loses_orders: bool = True  # to start a host or a coordinator; each is repeated after a time-out
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
-    coordinators: dict[tuple[str, int, int], CoordinatorProcess] = field(default_factory=dict)  # all that ever ran
+    coordinator_hosts: list[SimulatedCoordinatorHost] = field(default_factory=list)  # all that ever ran
     _promises: KeptPromises = field(default_factory=KeptPromises)
     _runs: int = 0
     _is_formed: bool = False
@@ -306,7 +307,10 @@ class SimulatedCluster:
     async def _controller_main(self, env: Environment) -> None:
         running = self.controllers[-1]
         form_on = () if self._is_formed else tuple(list(self.homes)[:3])
-        spec = ControllerSpec(CLUSTER_ID, running.process.name, form_on)
+        spec = ControllerSpec(
+            CLUSTER_ID, running.process.name, form_on, coordinated=tuple(self.coordinator_makers),
+            coordinators_each=_COORDINATORS,
+        )
         launcher = SimulatedLauncher(self, running.process)
         coordinators = SimulatedCoordinators(self)
         running.controller = controller = Controller(env, spec, launcher, coordinators, self._find_brokers)
@@ -412,6 +416,11 @@ class SimulatedCluster:
     def processes(self) -> list[Process]:
         """All of the cluster that live, in a repeatable order."""
         return [process for home in self.homes.values() for process in list(home.machine.processes)]
+
+    def serving_coordinators(self) -> dict[tuple[str, int, int], HostedCoordinator]:
+        """Return those in processes that may still live, by topic, partition and epoch."""
+        hosted = [each for host in self.coordinator_hosts for each in host.hosted() if each.is_serving]
+        return {(each.spec.topic, each.spec.partition, each.spec.epoch): each for each in hosted}
 
     def coordinator_processes(self) -> list[Process]:
         return [process for process in self.processes() if process.name.startswith("coordinator")]

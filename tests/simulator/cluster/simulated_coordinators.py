@@ -1,14 +1,14 @@
-"""Coordinator processes of a simulated cluster: the real process core, started as replicas are."""
+"""Processes for coordinators of a simulated cluster: the real host, started as Ray does it, one for each broker."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from raylog.actors.coordinators.process import CoordinatorProcess
-from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
-from raylog.errors import CoordinatorNotStarted
-from tests.simulator.checks.step_checks import CoordinatorSteps
+from raylog.actors.coordinators.coordinator import HostedCoordinator
+from raylog.actors.coordinators.host import CoordinatorHost
+from raylog.actors.protocol.coordinator_spec import CoordinatorHostSpec
+from tests.simulator.checks.step_checks import CoordinatorHostSteps
 from tests.simulator.world.machines import Process, SimEnvironment
 
 if TYPE_CHECKING:
@@ -18,37 +18,56 @@ _START_SECONDS: Final = (0.01, 0.3)
 _ORDER_LOST: Final = 0.02
 
 
+class SimulatedCoordinatorHost(CoordinatorHost):
+    """A host that fails the run where a coordinator in it met an error that nobody foresaw."""
+
+    def __init__(self, cluster: SimulatedCluster, env: SimEnvironment, spec: CoordinatorHostSpec) -> None:
+        process, makers = env.process, cluster.coordinator_makers
+        super().__init__(env, spec, f"run-{process.pid}", process.pid, cluster.find_controller, makers)
+        self._cluster = cluster
+        self.process = process
+
+    def has_ended(self, coordinator: HostedCoordinator, why: str, mistake: Exception | None) -> None:
+        self._cluster.world.trace("{}: {}", coordinator.spec, why)
+        if mistake is not None:
+            self._cluster.world.fail(f"{coordinator.spec} met an error that nobody foresaw", mistake)
+
+
 class SimulatedCoordinators:
-    """Starts coordinators for one controller. An order takes its time, and now and then it is lost."""
+    """Starts the processes for one controller. An order takes its time, and now and then it is lost."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._processes: dict[CoordinatorSpec, Process] = {}
-        self._unwanted: set[CoordinatorSpec] = set()
 
-    async def start(self, spec: CoordinatorSpec) -> None:
-        if spec.topic not in self._cluster.coordinator_makers:
-            raise CoordinatorNotStarted(spec.topic, spec.partition, "this simulation has none of its kind")
+    async def start(self, spec: CoordinatorHostSpec) -> None:
         world = self._cluster.world
         await asyncio.sleep(0.001)
         if world.random.random() >= _ORDER_LOST or not self._cluster.loses_orders:
             world.after(world.random.uniform(*_START_SECONDS), self._start, spec)
 
-    async def stop(self, spec: CoordinatorSpec) -> None:
-        self._unwanted.add(spec)
-        process = self._processes.get(spec)
-        if process is not None and process.is_alive:
+    async def stop(self, spec: CoordinatorHostSpec) -> None:
+        process = self._running(spec)
+        if process is not None:
             process.kill("stopped by the launcher")
 
-    def _start(self, spec: CoordinatorSpec) -> None:
-        machine = self._cluster.homes[spec.broker_id].machine
-        if spec not in self._unwanted and machine.is_up and not self._cluster.is_over:
-            self._processes[spec] = machine.start(str(spec), self._main, spec)
+    def _running(self, spec: CoordinatorHostSpec) -> Process | None:
+        """Return the process under the name, whoever has started it."""
+        processes = self._cluster.coordinator_processes()
+        return next((each for each in processes if each.name == str(spec)), None)
 
-    async def _main(self, env: SimEnvironment, spec: CoordinatorSpec) -> None:
-        process = self._processes[spec]
-        make = self._cluster.coordinator_makers[spec.topic]
-        running = CoordinatorProcess(env, spec, process.pid, self._cluster.find_controller, make)
-        self._cluster.coordinators[spec.topic, spec.partition, spec.epoch] = running
-        process.loop.after_call = CoordinatorSteps(running)
-        self._cluster.world.trace("{}: {}", spec, await running.run())
+    def _start(self, spec: CoordinatorHostSpec) -> None:
+        machine = self._cluster.homes[spec.broker_id].machine
+        if self._running(spec) is None and machine.is_up and not self._cluster.is_over:
+            machine.start(str(spec), self._main, spec, on_exit=lambda _: self._gone(spec))
+
+    async def _main(self, env: SimEnvironment, spec: CoordinatorHostSpec) -> None:
+        host = SimulatedCoordinatorHost(self._cluster, env, spec)
+        self._cluster.coordinator_hosts.append(host)
+        env.process.loop.after_call = CoordinatorHostSteps(host)
+        self._cluster.world.trace("{}: {}", spec, await host.run())
+
+    def _gone(self, spec: CoordinatorHostSpec) -> None:
+        """Ray tells whoever watches it, sooner or later."""
+        for running in self._cluster.controllers:
+            if running.serves and running.controller is not None:
+                running.controller.coordinators_ended(spec)

@@ -1,7 +1,8 @@
 """Faults for the coordinators of a simulated cluster: a seeded series, and then its end.
 
-Coordinators, replicas and controllers are killed and stopped (what was stopped comes back as a zombie), and the network
-fails. Disks and machines do not: `faults.py` and `losses.py` have those, for the logs below.
+Processes of coordinators, replicas and controllers are killed and stopped (what was stopped comes back as a zombie),
+one coordinator fails by itself beside others, and the network fails. Disks and machines do not: `faults.py` and
+`losses.py` have those, for the logs below.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Disturbances:
         faults = [
             (9, self._kill_coordinator),
             (6, self._pause_coordinator),
+            (4, self._fail_coordinator),
             (6, self._kill_replica),
             (3, self._pause_replica),
             (2, self._kill_controller),
@@ -55,6 +57,20 @@ class Disturbances:
 
     def _pause_coordinator(self) -> bool:
         return self._pause(self.cluster.coordinator_processes(), 6.0)
+
+    def _fail_coordinator(self) -> bool:
+        """One fails by itself. Its process, with others in it, goes on."""
+        living = [host for host in self.cluster.coordinator_hosts if host.process.is_alive and host.hosted()]
+        if not living:
+            return False
+        host = self.random.choice(living)
+        coordinator = self.random.choice(host.hosted())
+
+        async def fail() -> None:
+            coordinator._partition_log.give_up(MemoryError("the simulation says so"))
+
+        host.process.run(fail())
+        return True
 
     def _kill_replica(self) -> bool:
         return self._kill(self._replicas())

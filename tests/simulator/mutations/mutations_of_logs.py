@@ -71,12 +71,11 @@ def reboot_not_doubted(patches: Patches) -> None:
 
 @mutation(7, "a blank log is not doubted", where=theme("lost copies"))
 def blank_not_doubted(patches: Patches) -> None:
-    def write(self: PartitionDirectory, marks: LogCheckpoint) -> None:
-        if marks.unproven == OpenedAfter.CREATION.value:
-            marks = replace(marks, unproven="")
-        before(self, marks)
+    def read(self: PartitionDirectory) -> LogCheckpoint:
+        marks: LogCheckpoint = before(self)
+        return replace(marks, unproven="") if marks.unproven == OpenedAfter.CREATION.value else marks
 
-    before = patches.attribute(PartitionDirectory, "write_checkpoint", write)
+    before = patches.attribute(PartitionDirectory, "read_checkpoint", read)
 
 
 # --- rule 8 ---------------------------------------------------------------------------------------------------------
@@ -90,6 +89,7 @@ def epoch_not_written(patches: Patches) -> None:
             self._history = [*kept, EpochStart(epoch, start_offset)]
 
     patches.attribute(LeaderEpochs, "assign", assign)
+    patches.attribute(LeaderEpochs, "carry_out", lambda *_: False)
 
 
 @mutation(
@@ -98,11 +98,10 @@ def epoch_not_written(patches: Patches) -> None:
     masked="nobody asks for an epoch of which no log has a batch; who led in it cuts it before it follows",
 )
 def empty_epochs_kept(patches: Patches) -> None:
-    def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
-        if epoch > self.latest:
-            self._replace([*self._history, EpochStart(epoch, start_offset)])
+    def with_epoch(self: LeaderEpochs, epoch: int, start_offset: int) -> list[EpochStart]:
+        return [*self._history, EpochStart(epoch, start_offset)]
 
-    patches.attribute(LeaderEpochs, "assign", assign)
+    patches.attribute(LeaderEpochs, "_with", with_epoch)
 
 
 # --- rule 14 --------------------------------------------------------------------------------------------------------

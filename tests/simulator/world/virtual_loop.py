@@ -260,8 +260,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if self._state == _DEAD:
             return
         self._state = _DEAD
+        tasks = [each() for each in self._tasks]  # what is ready may be all that holds a task
         self._ready.clear()
-        for task in [each() for each in self._tasks]:
+        for task in tasks:
             if task is not None and not task.done():
                 self._drop(task)
         self._tasks.clear()

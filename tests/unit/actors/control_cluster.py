@@ -54,7 +54,7 @@ from raylog.storage.disk.disk import DirectoryLock
 from tests.simulator.world.fake_network import NetworkSettings
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
-from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIns
+from tests.unit.actors.coordinator_stand_ins import COORDINATORS, CoordinatorStandIns
 
 _T = TypeVar("_T")
 
@@ -72,6 +72,7 @@ class HostStandIn:
         self.room = SPARE
         self.process: Process | None = None
         self.is_deaf = False  # it does not answer to an order to stop
+        self.lingers = False  # its process does not end when it should
         self.refusals: list[str] = []
         self.stream: Stream | None = None
         self.replicas: dict[tuple[bytes, int], StandIn] = {}
@@ -89,6 +90,10 @@ class HostStandIn:
                 while not stream.closed.done() and not over.done():
                     stream.send(HostHeartbeat(tuple(each.marks() for each in self.replicas.values())))
                     await asyncio.wait({stream.closed, over}, timeout=0.3, return_when="FIRST_COMPLETED")
+                if over.done():
+                    await stream.close()
+                    if self.lingers:
+                        await asyncio.get_running_loop().create_future()
             except StreamError as error:
                 self.refusals.append(str(error))
             await asyncio.sleep(0.1)
@@ -178,7 +183,7 @@ class StandIn:
 
     def hello(self) -> ReplicaHello:
         spec = self.spec
-        return ReplicaHello(spec.topic_id, spec.partition, spec.incarnation, *self.log_end, self.unproven)
+        return ReplicaHello(spec.topic_id, spec.partition, spec.incarnation, *self.log_end, self.unproven, 0)
 
     def marks(self) -> ReplicaMarks:
         spec = self.spec
@@ -261,6 +266,7 @@ class ControlCluster:
         self.unproven: dict[ReplicaKey, str] = {}
         self.launcher = Launcher(self)
         self.coordinators = CoordinatorStandIns(self)
+        self.coordinated: tuple[str, ...] = ()  # topics that the controller creates by itself
         self._runs = 0
 
     # --- starting -------------------------------------------------------------------------------------------------
@@ -300,7 +306,7 @@ class ControlCluster:
         self.controller_processes.append(self.head.start(name, self._controller_main, name, form_on))
 
     async def _controller_main(self, env: SimEnvironment, name: str, form_on: tuple[int, ...]) -> None:
-        spec = ControllerSpec(CLUSTER_ID, name, form_on)
+        spec = ControllerSpec(CLUSTER_ID, name, form_on, coordinated=self.coordinated, coordinators_each=COORDINATORS)
         controller = Controller(env, spec, self.launcher, self.coordinators, self._find_brokers)
         self.controllers.append(controller)
         try:

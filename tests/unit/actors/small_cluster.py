@@ -77,20 +77,34 @@ class SmallCluster:
         return self.state.partition_named(name, number)
 
     def report(
-        self, name: str, broker: int, number: int = 0, *, log: tuple[int, int] = (0, 0), unproven: str = ""
+        self,
+        name: str,
+        broker: int,
+        number: int = 0,
+        *,
+        log: tuple[int, int] = (0, 0),
+        unproven: str = "",
+        created_as: int | None = None,
     ) -> ReplicaReport:
-        """Of a new process."""
+        """Of a new process, in a directory that it has created, or in that of an earlier one."""
         self.incarnations += 1
         topic_id = self.state.topic(name).id
         endpoints = (f"unix:/r/{broker}-{self.incarnations}",)
-        return ReplicaReport(
-            topic_id, number, self.incarnations, *log, unproven, endpoints, 1000 + self.incarnations
-        )
+        pid = 1000 + self.incarnations
+        created_as = self.incarnations if created_as is None else created_as
+        return ReplicaReport(topic_id, number, self.incarnations, *log, unproven, endpoints, pid, created_as)
 
     def start_replica(
-        self, name: str, broker: int, number: int = 0, *, log: tuple[int, int] = (0, 0), unproven: str = ""
+        self,
+        name: str,
+        broker: int,
+        number: int = 0,
+        *,
+        log: tuple[int, int] = (0, 0),
+        unproven: str = "",
+        created_as: int | None = None,
     ) -> list[Message]:
-        report = self.report(name, broker, number, log=log, unproven=unproven)
+        report = self.report(name, broker, number, log=log, unproven=unproven, created_as=created_as)
         records = self.apply(replica_registered(self.state, self.live, broker, report))
         self.running[ReplicaKey(report.topic_id, number, broker)] = report.incarnation
         return records
@@ -104,7 +118,9 @@ class SmallCluster:
     def return_replica(self, name: str, broker: int, number: int = 0) -> list[Message]:
         """The same process, after its broker registered again."""
         known = self.state.replicas[ReplicaKey(self.state.topic(name).id, number, broker)]
-        report = ReplicaReport(known.topic_id, number, known.incarnation, 0, 0, "", known.endpoints, known.pid)
+        report = ReplicaReport(
+            known.topic_id, number, known.incarnation, 0, 0, "", known.endpoints, known.pid, known.created_as
+        )
         self.running[ReplicaKey(known.topic_id, number, broker)] = known.incarnation
         return self.apply(replica_registered(self.state, self.live, broker, report))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
@@ -36,6 +38,7 @@ class TidyTrio(Trio):
     settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
     housekeepers: dict[int, Process] = field(default_factory=dict)
     watches: dict[int, HousekeeperWatch] = field(default_factory=dict)
+    idle_seconds: float = math.inf
 
     def start_housekeeper(self, broker_id: int) -> Process:
         member = self.members[broker_id]
@@ -46,18 +49,20 @@ class TidyTrio(Trio):
 
     def _is_known(self, broker_id: int, process: Process) -> bool:
         watch = self.watches.get(broker_id)
-        return watch is not None and watch._hello is not None and watch._hello.pid == process.pid
+        return watch is not None and watch._process._pid == process.pid
 
     async def _housekeeper_main(self, env: SimEnvironment, member: Member) -> None:
         assert member.broker_endpoint is not None
-        spec = HousekeeperSpec(member.broker_id, member.broker_endpoint, BROKER_DIRECTORY)
+        spec = HousekeeperSpec(
+            member.broker_id, member.broker_endpoint, BROKER_DIRECTORY, idle_seconds=self.idle_seconds
+        )
         await Housekeeper(env, spec, env.process.pid).run()
 
     async def _broker_main(self, env: Environment, member: Member) -> None:
         tasks = BackgroundTasks(lambda error: self.world.fail("The broker failed.", error))
         watch = self.watches[member.broker_id] = HousekeeperWatch(env, tasks)
 
-        def take(request: Request) -> Answer:
+        def take(request: Request) -> Answer | Awaitable[Answer]:
             message = request.message
             if isinstance(message, HousekeeperHello):
                 watch.hello(message, request.stream)

@@ -21,6 +21,7 @@ from raylog.actors.protocol.replication_messages import (
     LATEST,
     Fetch,
     Fetched,
+    FileSlice,
     ListedOffset,
     ListOffset,
     SuspectBatch,
@@ -42,7 +43,7 @@ from raylog.errors import (
 )
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
-from raylog.storage.format.record_batch import Bytes, filler, read_header, split_batches, stamp
+from raylog.storage.format.record_batch import Bytes, filler, next_offset_of, read_header, split_batches, stamp
 
 NODE = "node of all"
 TIME = 1_700_000_000_000
@@ -287,10 +288,11 @@ class FakeLink:
                 break
             await asyncio.sleep(0.01)
             waited += 10
+        end = next_offset_of(data) if data else first
         if data and log.is_rotten:
             data = self._damaged(data)
         if data and message.node_id == NODE:
-            return self._as_file(leader, log, message, first, data)
+            return self._as_file(leader, log, message, (first, end), data)
         if data and self.random.random() < self.faults.damage:
             data = self._damaged(data)
         return Response(self._fetched(log, message, message.offset), bytearray(data))
@@ -316,7 +318,10 @@ class FakeLink:
         changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
         return bytes(changed)
 
-    def _as_file(self, leader: PartitionLeader, log: ModelLog, message: Fetch, first: int, data: bytes) -> Response:
+    def _as_file(
+        self, leader: PartitionLeader, log: ModelLog, message: Fetch, span: tuple[int, int], data: bytes
+    ) -> Response:
+        first, end = span
         path = f"{leader.topic}-{leader.partition}-{log.epoch}-{first}-{len(data)}.log"
         inode = self._write(path, data)
         length = len(data)
@@ -333,7 +338,7 @@ class FakeLink:
                 path += f"damaged {len(self.asked)}"
                 inode = self._write(path, self._damaged(data))
         self.files_read += 1
-        return Response(self._fetched(log, message, first, file=(path, inode, len(_BEFORE), length)))
+        return Response(self._fetched(log, message, first, file=(path, inode, len(_BEFORE), length, end)))
 
     def _write(self, path: str, data: bytes) -> int:
         """The inode."""
@@ -351,7 +356,7 @@ class FakeLink:
         message: Fetch,
         next_offset: int,
         diverged: tuple[int, int] | None = None,
-        file: tuple[str, int, int, int] | None = None,
+        file: FileSlice | None = None,
     ) -> Fetched:
         aborted = tuple((producer, first) for producer, first, last in log.aborted if last >= message.offset)
         stable = log.high_watermark if log.last_stable is None else log.last_stable

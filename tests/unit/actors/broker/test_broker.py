@@ -130,6 +130,19 @@ def test_a_client_may_wait_for_a_newer_version(cluster: ControlCluster) -> None:
     assert newer.version > version
 
 
+def test_an_older_version_than_the_one_that_is_waited_for_wakes_nobody(cluster: ControlCluster) -> None:
+    """A broker that is a moment behind the others is no reason to leave it."""
+    cluster.create_topic()
+    client = Client(cluster, 1)
+    ahead = client.metadata().version + 1
+    waiting = client.begin(GetMetadata((), ahead, 20_000, ahead))
+    cluster.kill(cluster.replica(1))
+    cluster.until(waiting.done)
+    told = waiting.result()
+    assert isinstance(told, Metadata)
+    assert (told.version > ahead, told.since) == (True, ahead)
+
+
 def test_a_client_that_waits_in_vain_is_answered_in_time(cluster: ControlCluster) -> None:
     client = Client(cluster, 1)
     version = client.metadata().version

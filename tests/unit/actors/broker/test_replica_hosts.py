@@ -67,6 +67,56 @@ def test_the_first_few_replicas_of_a_broker_have_a_process_each(cluster: Control
         assert len(shared_host(cluster, broker_id).replicas) == 2
 
 
+def test_an_own_host_ends_by_itself_with_its_replica(cluster: ControlCluster) -> None:
+    """Ray tells every driver of a process that is killed, as of a crash."""
+    cluster.create_topic("clicks", ((1, 2, 3),))
+    processes = [cluster.replica(broker_id).host.process for broker_id in (1, 2, 3)]
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    cluster.until(lambda: not any(each.is_alive for each in processes if each is not None))
+    assert [each.why_ended for each in processes if each is not None] == ["exited"] * 3
+
+
+def test_an_own_host_that_is_told_twice_ends_by_itself_too(cluster: ControlCluster) -> None:
+    """The second order may meet a stream that has just ended."""
+    cluster.create_topic("clicks", ((1, 2, 3),))
+    process = cluster.replica(1).host.process
+    assert process is not None
+    replicas = cluster.brokers[1]._replicas
+    (session,) = replicas.all()
+    told = [cluster.processes[1].run(replicas.stop(session, is_kept=False)) for _ in range(2)]
+    cluster.until(lambda: all(each.done() for each in told) and not process.is_alive)
+    assert process.why_ended == "exited"
+
+
+def test_a_host_that_dies_while_it_is_told_to_end_is_lost_at_once(cluster: ControlCluster) -> None:
+    """Whoever told it hears of the end of its stream first, and asked the ended stream again and again."""
+    cluster.openings_hang = True
+    new = NewTopic("clicks", assignment=((1, 2, 3),))
+    cluster.controller_processes[-1].run(cluster.admin.create_topic(new))
+    cluster.until(lambda: any(each.spec.broker_id == 1 for each in cluster.stand_ins))
+    host = next(each.host for each in cluster.stand_ins if each.spec.broker_id == 1)
+    host.is_deaf = True
+    (partition,) = host.replicas
+    replicas = cluster.brokers[1]._replicas
+    waiting = cluster.processes[1].run(replicas.make_way(partition, "the test says so"))
+    cluster.world.run_for(0.1)
+    assert host.process is not None
+    host.process.kill()
+    assert cluster.until(waiting.done) < 0.5
+    assert replicas.hosts.holding(partition) is None
+
+
+def test_an_own_host_that_does_not_end_is_killed(cluster: ControlCluster) -> None:
+    cluster.create_topic("clicks", ((1, 2, 3),))
+    host = cluster.replica(2).host
+    host.lingers = True
+    process = host.process
+    assert process is not None
+    cluster.ask(cluster.admin.delete_topic("clicks"))
+    assert 2.0 < cluster.until(lambda: not process.is_alive) < 3.0
+    assert process.why_ended.startswith("killed by broker-2")
+
+
 def test_a_topic_may_choose(cluster: ControlCluster) -> None:
     cluster.create_topic("clicks", SIX)
     for name, room in (("apart", OWN), ("together", SHARED)):

@@ -18,7 +18,12 @@ from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.cluster.topic_settings import alter_topic_settings
 from raylog.actors.metadata_log.rules.tail import decode_change, encode_change
-from raylog.actors.protocol.metadata_records import PartitionChanged, PartitionChangedV1
+from raylog.actors.protocol.metadata_records import (
+    PartitionChanged,
+    PartitionChangedV1,
+    ReplicaRegistered,
+    ReplicaRegisteredV1,
+)
 from raylog.errors import BrokerNotAvailable, ElectionNotNeeded, EligibleLeadersNotAvailable, NeverLed
 from raylog.storage.directory.doubts import BLANK, REBOOTED, RESTORED, doubt_after_restart
 from tests.unit.actors.small_cluster import SmallCluster, reasons
@@ -277,3 +282,9 @@ def test_a_record_of_an_earlier_raylog_tells_of_no_loss() -> None:
     (read,) = decode_change(encode_change([old], 0, 1, 0))
     assert isinstance(read, PartitionChanged)
     assert (read.lost, read.unclean_epoch, read.doubtful, read.reason) == ((), -1, ((3, 1, 2, 5),), "why")
+
+
+def test_a_replica_of_an_earlier_raylog_has_a_directory_that_is_not_known_again() -> None:
+    old = ReplicaRegisteredV1(b"t" * 16, 0, 1, 7, ("unix:/r/1",), 1234, 0, 3, BLANK)
+    (read,) = decode_change(encode_change([old], 0, 1, 0))
+    assert read == ReplicaRegistered(b"t" * 16, 0, 1, 7, ("unix:/r/1",), 1234, 0, 3, BLANK, 0)

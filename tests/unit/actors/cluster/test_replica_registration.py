@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raylog.actors.cluster.election.replica_registration import is_wanted, replica_lost, replica_registered
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.cluster.topic_admin import delete_topic
-from raylog.actors.protocol.control_messages import ReplicaLoss, ReplicaReport
+from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaLoss, ReplicaReport
 from raylog.actors.protocol.metadata_records import PartitionChanged, ReplicaRegistered
 from raylog.errors import IneligibleReplica, StaleIncarnation, UnknownPartition, UnknownTopic
 from raylog.storage.directory.doubts import BLANK, REBOOTED
@@ -75,7 +77,7 @@ def test_a_process_that_listens_elsewhere_now_is_recorded_and_stays_in_sync() ->
     cluster = SmallCluster()
     cluster.create("t", [1, 2])
     known = cluster.state.replicas[ReplicaKey(cluster.partition("t").topic_id, 0, 2)]
-    report = ReplicaReport(known.topic_id, 0, known.incarnation, 0, 0, BLANK, ("tcp:h:1",), known.pid)
+    report = ReplicaReport(known.topic_id, 0, known.incarnation, 0, 0, BLANK, ("tcp:h:1",), known.pid, 0)
     cluster.apply(replica_registered(cluster.state, cluster.live, 2, report))
     assert cluster.state.replicas[ReplicaKey(known.topic_id, 0, 2)].endpoints == ("tcp:h:1",)
     assert cluster.partition("t").isr == (1, 2)
@@ -93,6 +95,46 @@ def test_who_has_been_in_sync_is_proven() -> None:
     assert cluster.state.replicas[key].unproven == ""
 
 
+def test_a_leader_that_ended_before_it_knew_of_its_role_is_elected_again() -> None:
+    """Its directory is blank still, and the very one that the controller counted on."""
+    cluster = SmallCluster()
+    cluster.create("t", [1])
+    key = ReplicaKey(cluster.partition("t").topic_id, 0, 1)
+    created_as = cluster.state.replicas[key].incarnation
+    for _ in range(2):
+        cluster.start_replica("t", 1, unproven=BLANK, created_as=created_as)
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.isr) == (1, (1,))
+        assert cluster.state.replicas[key].unproven == ""
+
+
+def test_a_follower_that_lost_its_disk_stays_blank_through_restarts() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2])
+    key = ReplicaKey(cluster.partition("t").topic_id, 0, 2)
+    cluster.start_replica("t", 2, unproven=BLANK)
+    created_as = cluster.state.replicas[key].created_as
+    cluster.start_replica("t", 2, unproven=BLANK, created_as=created_as)
+    assert cluster.state.replicas[key].unproven == BLANK
+    assert cluster.partition("t").isr == (1,)
+
+
+def test_a_leader_that_comes_back_with_another_blank_directory_is_not_elected() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1])
+    cluster.start_replica("t", 1, unproven=BLANK)
+    assert cluster.partition("t").leader == NO_LEADER
+
+
+def test_a_directory_of_an_earlier_raylog_is_not_known_again() -> None:
+    cluster = SmallCluster()
+    cluster.create("t", [1])
+    key = ReplicaKey(cluster.partition("t").topic_id, 0, 1)
+    cluster.state.replicas[key] = replace(cluster.state.replicas[key], created_as=0)
+    cluster.start_replica("t", 1, unproven=BLANK, created_as=0)
+    assert cluster.partition("t").leader == NO_LEADER
+
+
 def test_a_registration_that_cannot_be() -> None:
     cluster = SmallCluster()
     cluster.create("t", [1, 2])
@@ -104,10 +146,10 @@ def test_a_registration_that_cannot_be() -> None:
     with pytest.raises(IneligibleReplica):
         replica_registered(cluster.state, cluster.live, 3, cluster.report("t", 3))
     with pytest.raises(UnknownPartition):
-        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 1, 99, 0, 0, "", (), 1))
+        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 1, 99, 0, 0, "", (), 1, 0))
     cluster.apply(delete_topic(cluster.state, "t"))
     with pytest.raises(UnknownTopic):
-        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 0, 99, 0, 0, "", (), 1))
+        replica_registered(cluster.state, cluster.live, 1, ReplicaReport(topic_id, 0, 99, 0, 0, "", (), 1, 0))
 
 
 # --- losses -------------------------------------------------------------------------------------------------------

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
-from raylog.actors.cluster.coordinator_state import COORDINATORS, LAST_EPOCH, CoordinatorState
+from raylog.actors.cluster.coordinator_state import LAST_EPOCH, CoordinatorState
 from raylog.actors.cluster.descriptions import CoordinatorDescription
 from raylog.actors.cluster.placement.coordinator_placement import place_coordinator
 from raylog.actors.cluster.state import ClusterState
@@ -16,11 +15,11 @@ from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, Find
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CoordinatorPlaced
 from raylog.actors.protocol.names import OFFSETS_TOPIC
-from raylog.errors import ControllerNotReady, CoordinatorNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
+from raylog.errors import ControllerNotReady, InvalidPartitions, InvalidRequest, RemoteFailed
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
-from tests.unit.actors.coordinator_stand_ins import CoordinatorStandIn
+from tests.unit.actors.coordinator_stand_ins import COORDINATORS, CoordinatorStandIn
 
 
 @pytest.fixture
@@ -112,24 +111,51 @@ def test_a_killed_coordinator_is_replaced_under_a_higher_epoch(cluster: ControlC
     before = cluster.coordinators.newest(0)
     kill(before)
     assert cluster.until(lambda: is_replaced(cluster)) < 2.5
-    assert coordinator(cluster).producer_id == before.spec.producer_id
+    assert coordinator(cluster).producer_id == before.order.producer_id
     assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
 
 
-def test_the_shell_may_notice_its_end_earlier(cluster: ControlCluster) -> None:
+def test_the_shell_may_notice_its_end_earlier_and_another_process_serves_at_once(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)
+    cluster.coordinators.refuses = True
     kill(before)
-    cluster.controller.coordinator_ended(before.spec)
+    cluster.controller.coordinators_ended(before.host.spec)
     assert cluster.until(lambda: is_replaced(cluster)) < 0.3
+    assert coordinator(cluster).broker_id != before.host.spec.broker_id
+
+
+def test_one_that_ends_by_itself_is_opened_again_in_the_same_process(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    before.end("it was fenced")
+    assert cluster.until(lambda: is_replaced(cluster)) < 0.5
+    assert cluster.coordinators.newest(0).host is before.host
+    assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
+
+
+def test_one_that_its_process_has_lost_is_opened_again(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    before.host.coordinators.remove(before)
+    assert cluster.until(lambda: is_replaced(cluster)) < 0.5
+
+
+def test_a_process_that_was_killed_is_started_again_and_stands_ready(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0).host
+    kill(cluster.coordinators.newest(0))
+    cluster.until(lambda: is_replaced(cluster))
+    cluster.until(lambda: before.spec.broker_id in cluster.controller.reign.coordinators.hosts.running())
+    assert len([each for each in cluster.coordinators.hosts if each.is_running]) == 3
 
 
 def test_coordinators_of_groups_begin_anew_with_other_settings_of_the_cluster(cluster: ControlCluster) -> None:
     started(cluster)
-    assert cluster.coordinators.newest(0).spec.assignors == ()
+    assert cluster.coordinators.newest(0).order.assignors == ()
     cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
     assert cluster.until(lambda: is_replaced(cluster)) < 1.0
-    assert cluster.coordinators.newest(0).spec.assignors == ("a.b",)
+    assert cluster.coordinators.newest(0).order.assignors == ("a.b",)
     cluster.ask(cluster.admin.alter_cluster_settings({"group.assignors": "a.b"}))
     cluster.world.run_for(2.0)
     assert is_replaced(cluster), "nothing has changed"
@@ -138,11 +164,10 @@ def test_coordinators_of_groups_begin_anew_with_other_settings_of_the_cluster(cl
 def test_a_stopped_coordinator_is_replaced_and_ends_when_it_goes_on(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)
-    assert before.process is not None
-    before.process.pause(5.0)
+    assert before.host.process is not None
+    before.host.process.pause(5.0)
     assert cluster.until(lambda: is_replaced(cluster)) < 2.5
     cluster.until(lambda: not before.is_running)
-    assert before.was_replaced
 
 
 def test_with_its_machine_a_coordinator_moves_to_another(cluster: ControlCluster) -> None:
@@ -166,20 +191,38 @@ def test_a_new_controller_leaves_those_that_live_alone(cluster: ControlCluster) 
 def test_one_that_a_controller_did_not_come_to_start_is_started_by_the_next(cluster: ControlCluster) -> None:
     cluster.coordinators.refuses = True
     ensure(cluster)
-    cluster.until(lambda: len(cluster.brokers[1].state.coordinators) == COORDINATORS)
+    cluster.world.run_for(3.0)
     cluster.controller_processes[-1].kill()
     cluster.coordinators.refuses = False
     cluster.start_controller()
     cluster.until(lambda: all_serve(cluster))
 
 
-def test_one_that_cannot_be_started_is_tried_again_ever_more_slowly(cluster: ControlCluster) -> None:
+def test_without_a_process_none_is_placed_and_no_epoch_is_spent(cluster: ControlCluster) -> None:
     cluster.coordinators.refuses = True
     ensure(cluster)
     cluster.world.run_for(20.0)
-    assert 3 < coordinator(cluster).epoch < 15
+    assert not cluster.brokers[1].state.coordinators
     cluster.coordinators.refuses = False
     cluster.until(lambda: all_serve(cluster))
+    assert coordinator(cluster).epoch == 0
+
+
+def test_one_that_keeps_ending_is_tried_again_ever_more_slowly(cluster: ControlCluster) -> None:
+    started(cluster)
+
+    def end() -> None:
+        for each in [each for each in cluster.coordinators.all if each.is_running and each.order.partition == 0]:
+            each.end("it cannot read its partition")
+        if not cluster.controller.reign.coordinators._is_stopped:
+            cluster.world.after(0.2, end)
+
+    end()
+    cluster.world.run_for(20.0)
+    assert 3 < coordinator(cluster).epoch < 15
+    cluster.until(lambda: not described(cluster).serving)
+    assert described(cluster).reason == "it cannot read its partition"
+    assert described(cluster).attempts > 3
 
 
 def test_until_it_has_replayed_clients_do_not_hear_of_it(cluster: ControlCluster) -> None:
@@ -206,10 +249,10 @@ def test_before_its_epochs_run_out_a_coordinator_gets_another_producer_id(cluste
     state, live = cluster.state, cluster.controller.reign.changes.live
     last = coordinator(cluster)
     state.apply(CoordinatorPlaced(*last.id, last.broker_id, last.producer_id, LAST_EPOCH - 1, -1, 4), 0)
-    (placed,) = place_coordinator(state, live, last.id)
+    (placed,) = place_coordinator(state, live, last.id, (1, 2, 3))
     state.apply(placed, 0)
     assert (state.coordinators[last.id].epoch, state.coordinators[last.id].retired_id) == (LAST_EPOCH, -1)
-    for record in place_coordinator(state, live, last.id):
+    for record in place_coordinator(state, live, last.id, (1, 2, 3)):
         state.apply(record, 0)
     after = state.coordinators[last.id]
     assert (after.epoch, after.retired_id, after.term) == (0, last.producer_id, 6)
@@ -220,16 +263,18 @@ def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluste
     started(cluster)
     before = cluster.coordinators.newest(0)
     supervisor = cluster.controller.reign.coordinators
-    supervisor.process_ended(before.spec)
-    with pytest.raises(CoordinatorNotReady):
-        supervisor.heartbeat(before.heartbeat(), cast(Any, None)).send(None)
+    supervisor._lost((before.order.topic_id, 0), "the test says so")
+    stream = supervisor.hosts._sessions[before.host.spec.broker_id].stream
+    with pytest.raises(StopIteration) as answered:
+        supervisor.heartbeat(before.host.heartbeat(), stream).send(None)
+    assert before.sign()[:3] in answered.value.value.refused
     cluster.until(lambda: is_replaced(cluster))
 
 
 def test_a_shutdown_ends_them_all_and_waits_for_that(cluster: ControlCluster) -> None:
     started(cluster)
     cluster.ask(cluster.controller.shutdown(), 8.0)
-    assert all(each.was_stopped and not each.is_running for each in cluster.coordinators.all)
+    assert all(each.was_stopped and not each.is_running for each in cluster.coordinators.hosts)
 
 
 def test_the_controller_alone_says_that_a_topic_is_gone(cluster: ControlCluster) -> None:
@@ -245,11 +290,12 @@ def test_one_that_does_not_come_up_is_described_with_the_reason_and_the_attempts
     started(cluster)
     assert all(each.serving for each in cluster.admin.describe_cluster().coordinators)
     cluster.coordinators.refuses = True
-    kill(cluster.coordinators.newest(0))
+    for host in cluster.coordinators.hosts:
+        assert host.process is not None
+        host.process.kill()
     cluster.until(lambda: described(cluster).attempts >= 3, 30.0)
     assert not described(cluster).serving
     assert "the test says so" in described(cluster).reason
-    assert described(cluster).epoch >= 2
     cluster.coordinators.refuses = False
     cluster.until(lambda: described(cluster).serving)
     assert (described(cluster).attempts, described(cluster).reason) == (0, "")
@@ -260,8 +306,8 @@ def test_one_whose_partition_has_no_leader_is_not_started_and_says_so(cluster: C
     cluster.openings_fail = True
     for replica in list(cluster.replicas.values()):
         cluster.kill(replica)
-    for stand_in in cluster.coordinators.all:
-        kill(stand_in)
+    for stand_in in list(cluster.coordinators.all):
+        stand_in.end("the test says so")
     cluster.until(lambda: "no leader" in described(cluster).reason)
     before = len(cluster.coordinators.all)
     cluster.world.run_for(5.0)
@@ -275,5 +321,6 @@ def described(cluster: ControlCluster) -> CoordinatorDescription:
 
 
 def kill(stand_in: CoordinatorStandIn) -> None:
-    assert stand_in.process is not None
-    stand_in.process.kill()
+    """Kill its process, and so all that are in it."""
+    assert stand_in.host.process is not None
+    stand_in.host.process.kill()

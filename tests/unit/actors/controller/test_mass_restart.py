@@ -8,11 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from raylog.actors.cluster.election.leaderless import Prospects
+from raylog.actors.cluster.state import ReplicaKey
+from raylog.actors.cluster.topic_admin import NewTopic
+from raylog.actors.controller.sessions import _portions
+from raylog.actors.protocol.control_messages import ReplicaLoss
+from raylog.actors.protocol.metadata_records import ReplicaRegistered
 from raylog.actors.protocol.replica_spec import ReplicaSpec
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
 
 USERS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+MANY = 40
 MORE = tuple((1 + number % 3, 1 + (number + 1) % 3, 1 + (number + 2) % 3) for number in range(6))
 
 
@@ -84,6 +90,37 @@ def test_a_shutdown_gives_up_what_is_only_being_started(cluster: ControlCluster)
     cluster.until(lambda: len(cluster.launcher.started) > before)
     cluster.ask(cluster.controller.shutdown(), 5.0)
     assert cluster.launcher.stopped == [cluster.launcher.started[before]]
+
+
+def test_a_host_that_is_lost_and_comes_back_is_few_changes(cluster: ControlCluster) -> None:
+    """Each change is a message to every broker, and an answer to every client that waits for news."""
+    shared = NewTopic("many", assignment=((1, 2, 3),) * MANY, settings={"replica.host": "shared"})
+    cluster.ask(cluster.admin.create_topic(shared))
+    cluster.until(lambda: len(running(cluster, 1)) == len(running(cluster, 2)) == len(running(cluster, 3)) == MANY)
+    cluster.world.run_for(5.0)
+    before = running(cluster, 1)
+    end = cluster.controller.reign.changes._writer.tail.end_offset
+    cluster.kill(cluster.replica(1, "many"))
+    cluster.until(lambda: len(running(cluster, 1)) == MANY and not running(cluster, 1).items() & before.items())
+    changes = [each.records for each in cluster.controller.reign.changes._writer.tail.batches_from(end)]
+    assert sum(isinstance(record, ReplicaRegistered) for records in changes for record in records) == MANY
+    assert [len(records) for records in changes if "lost" in str(records)] == [MANY]
+    assert len([records for records in changes if isinstance(records[0], ReplicaRegistered)]) <= MANY // 4
+
+
+def test_no_partition_is_twice_in_one_change() -> None:
+    """What is decided second has to see what was decided first."""
+    lost = [ReplicaLoss(b"t" * 16, number, incarnation, "", False) for number, incarnation in ((0, 1), (1, 2), (0, 3))]
+    assert list(_portions(lost)) == [lost[:2], lost[2:]]
+    many = [ReplicaLoss(b"t" * 16, number, 1, "", False) for number in range(1_001)]
+    assert [len(portion) for portion in _portions(many)] == [500, 500, 1]
+    assert list(_portions(())) == []
+
+
+def running(cluster: ControlCluster, broker_id: int) -> dict[ReplicaKey, int]:
+    """Return the replicas that the controller knows to run there."""
+    live = cluster.controller.reign.changes.live
+    return {key: incarnation for key, incarnation in live.replicas.items() if key.broker_id == broker_id}
 
 
 def name(spec: ReplicaSpec) -> str:

@@ -168,6 +168,19 @@ def test_a_set_that_was_told_twice_does_not_replace_a_later_one_on_the_disk() ->
         assert kept[-1] == 3
 
 
+def test_what_a_broker_has_learned_from_its_search_is_written_when_it_is_told(cluster: ControlCluster) -> None:
+    """Its stream had ended with the former secrets. The search for the controller told it the new ones."""
+    env = cast(SimEnvironment, cluster.brokers[1]._env)
+    kept: list[int] = []
+    beside = Beside()
+    keeping = SecretKeeping(env, lambda held: kept.append(held.version), lambda: [cast(Stream, beside)])
+    found = env.keys.secrets.rotated(0)
+    env.keys.adopt(found)
+    task = cluster.processes[1].run(keeping.take(KeepSecrets.of(found)))
+    cluster.until(task.done)
+    assert (kept, beside.told) == ([found.version], [found.version])
+
+
 def test_whoever_does_not_answer_is_told_again() -> None:
     with World(3, settings=CALM) as world:
         asked: list[int] = []

@@ -168,7 +168,7 @@ def test_one_that_goes_on_for_an_earlier_incarnation_is_harmless(
     replica.kill()
     trio.start(2)
     trio.assign()
-    trio.watches[2]._hello = None  # nobody kills the old one: its broker has forgotten it
+    trio.watches[2]._process._pid = None  # nobody kills the old one: its broker has forgotten it
     trio.start_housekeeper(2)
     late.resume()
     trio.until(lambda: is_compacted(trio, 2), 300.0)
@@ -202,12 +202,11 @@ def plan_from(trio: TidyTrio, broker_id: int) -> CompactLog:
 
 def ask(trio: TidyTrio, housekeeper: Process, message: CompactLog, times: int = 1) -> list[object]:
     """As a replica does, but as often as one likes."""
-    hello = trio.watches[1]._hello
-    assert hello is not None
+    endpoints = trio.watches[1]._endpoints
     client = trio.members[1].machine.start("asking", _idle)
 
     async def request() -> list[object]:
-        stream = await client.environment.dial(Endpoint.parse(hello.endpoints[0]), "replica", refuse)
+        stream = await client.environment.dial(Endpoint.parse(endpoints[0]), "replica", refuse)
         asked = [stream.request(message, timeout=60) for _ in range(times)]
         return [await _outcome(each) for each in asked]
 
@@ -307,11 +306,36 @@ def test_one_that_does_not_turn_is_killed_and_one_that_was_replaced_too(trio: Ti
     stopped.pause()
     trio.until(lambda: not stopped.is_alive, 30.0)
     trio.world.run_for(0.1)
-    assert not trio.watches[1].find().message.endpoints  # type: ignore[attr-defined]
+    assert not trio.watches[1]._found().message.endpoints  # type: ignore[attr-defined]
     second = trio.start_housekeeper(1)
     third = trio.start_housekeeper(1)
     assert not second.is_alive
     assert third.is_alive
+
+
+def test_one_that_is_started_on_demand_ends_when_it_has_nothing_to_do(trio: TidyTrio) -> None:
+    trio.idle_seconds = 20.0
+    led_by_one(trio)
+    asked = _asked_for(trio)
+    trio.world.run_for(60.0)
+    assert not asked.done(), "there is nothing to compact"
+    newest = trio.put_rounds(1, ROUNDS)
+    trio.until(asked.done, 60.0)
+    assert asked.result()
+    first = trio.start_housekeeper(1)  # the log that has asked still waits for it
+    trio.until(lambda: is_compacted(trio, 1), 60.0)
+    assert trio.newest(1) == newest
+    trio.until(lambda: not first.is_alive, 60.0)
+    again = _asked_for(trio)
+    trio.world.run_for(60.0)
+    assert not again.done()
+
+
+def _asked_for(trio: TidyTrio) -> asyncio.Task[bool]:
+    """Ask at the first broker as what starts the process does."""
+    broker = trio.members[1].broker
+    assert broker is not None
+    return broker.run(trio.watches[1].wanted(600.0))
 
 
 def test_it_ends_when_it_is_told_to_and_when_it_has_no_broker_for_long(trio: TidyTrio) -> None:

@@ -35,6 +35,7 @@ from raylog.actors.kernel.metrics import (
     MetricChanges,
     MetricKind,
     Reading,
+    ReadingGroup,
 )
 from raylog.actors.protocol.metadata_records import PartitionChanged
 from tests.simulator.world.world import World
@@ -75,7 +76,9 @@ def trio() -> Iterator[Trio]:
 def readings_of(trio: Trio, broker_id: int) -> dict[Metric, float]:
     replica = trio.members[broker_id].replica
     assert replica is not None
-    return by_metric(replica.readings())
+    read = replica.readings()
+    assert read is not None
+    return by_metric((*read.gauges, *read.counters()))
 
 
 def test_a_leader_counts_what_comes_in_and_goes_out(trio: Trio) -> None:
@@ -136,6 +139,56 @@ def test_counters_are_told_as_what_was_added_also_when_they_begin_anew() -> None
         return [each.value for each in changes.since_last([Reading(BYTES_IN, ("t", "0"), value)])]
 
     assert [told(value) for value in (0, 10, 10, 25, 5, 5)] == [[], [10], [], [15], [5], []]
+
+
+class Part:
+    """A part of a core, with one counter and one gauge."""
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.times_read = 0
+
+    def group(self) -> ReadingGroup:
+        tags = ("t", "0")
+        return ReadingGroup(tags, (self.bytes_in,), (Reading(LOG_END_OFFSET, tags, 7),), self._counters)
+
+    def _counters(self) -> list[Reading]:
+        self.times_read += 1
+        return [Reading(BYTES_IN, ("t", "0"), self.bytes_in)]
+
+
+def read_of(changes: MetricChanges, *parts: Part) -> list[Reading]:
+    changes.begin_reading()
+    return [each for part in parts for each in changes.to_read(part.group())]
+
+
+def test_counters_of_a_part_are_read_only_when_they_have_moved() -> None:
+    changes, part = MetricChanges(), Part()
+    gauge = Reading(LOG_END_OFFSET, ("t", "0"), 7)
+    for _ in range(3):
+        assert changes.since_last(read_of(changes, part)) == [gauge]
+    assert part.times_read == 1
+    part.bytes_in = 10
+    assert changes.since_last(read_of(changes, part)) == [gauge, Reading(BYTES_IN, ("t", "0"), 10)]
+    assert changes.since_last(read_of(changes, part)) == [gauge]
+    assert part.times_read == 2
+
+
+def test_what_was_read_and_never_told_is_read_again() -> None:
+    """The shell gives up a reading that takes too long."""
+    changes, part = MetricChanges(), Part()
+    part.bytes_in = 10
+    read_of(changes, part)
+    assert Reading(BYTES_IN, ("t", "0"), 10) in changes.since_last(read_of(changes, part))
+
+
+def test_a_part_that_comes_back_with_lower_counters_has_begun_anew() -> None:
+    changes, part = MetricChanges(), Part()
+    part.bytes_in = 10
+    changes.since_last(read_of(changes, part))
+    assert changes.since_last(read_of(changes)) == [Reading(LOG_END_OFFSET, ("t", "0"), 0)]
+    part.bytes_in = 3
+    assert Reading(BYTES_IN, ("t", "0"), 3) in changes.since_last(read_of(changes, part))
 
 
 def test_a_gauge_that_is_not_read_any_more_becomes_zero_once() -> None:

@@ -11,6 +11,7 @@ from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
+from raylog.actors.protocol.control_messages import Metadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import NO_TOPIC
 from raylog.actors.protocol.names import OFFSETS_TOPIC
@@ -107,6 +108,20 @@ def test_a_topic_that_is_made_anew_has_another_id(world: LinkWorld) -> None:
     assert after.topic_id != before.topic_id
 
 
+def test_what_brokers_know_is_told_and_learnt_and_unknown_names_are_not_kept(world: LinkWorld) -> None:
+    world.create_topic(partitions=2)
+    told = world.do(world.link.describe((TOPIC, "no-such-topic"), 5.0))
+    ((name, _, partitions),) = told.topics
+    assert (name, len(partitions)) == (TOPIC, 2)
+    assert sorted(partitions[0].isr) == [1, 2, 3]
+    assert world.link.topic(TOPIC) is not None
+    assert world.do(world.link.describe(("no-such-topic",), 5.0)).topics == ()
+    assert world.link.topic(TOPIC) is not None
+    world.do(world.link.follow_all(5.0))
+    assert [each.name for each in world.do(world.link.describe((), 5.0)).topics] == [TOPIC]
+    assert world.link._cache._versions.keys() == {TOPIC}
+
+
 # --- where nobody answers -----------------------------------------------------------------------------------------
 
 
@@ -131,6 +146,17 @@ def test_a_refresh_is_not_misled_by_the_next_one(world: LinkWorld) -> None:
 
     world.create_topic()
     world.do(refresh_often(world.link))
+
+
+def test_a_refresh_hears_only_what_has_changed(world: LinkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer asks for one after each refusal, so a thousand partitions that change leaders ask often."""
+    world.create_topic(partitions=4)
+    world.do(world.link.find_topic(TOPIC, 5.0))
+    world.world.run_for(5.0)
+    answers: list[Metadata] = []
+    monkeypatch.setattr(world.link, "_learn", lambda answer, _: answers.append(answer))
+    world.do(world.link.refresh(5.0))
+    assert [(each.topics, each.since) for each in answers] == [((), answers[0].version)]
 
 
 def test_a_refresh_that_nobody_waits_for_any_more_fails_in_silence() -> None:
@@ -393,6 +419,21 @@ def test_acks_0_needs_a_stream(world: LinkWorld) -> None:
     world.world.run_for(0.5)
     answer = world.do(world.link.ask(leader, LATEST_OFFSET, expect=ListedOffset, timeout=5.0)).message
     assert answer.offset == 1
+
+
+def test_what_needs_no_answer_is_sent_once_there_is_a_stream_and_in_order(world: LinkWorld) -> None:
+    world.create_topic()
+    world.do(world.link.find_topic(TOPIC, 5.0))
+    leader = leader_of(world)
+
+    async def tell(value: bytes) -> None:
+        batch = encode_batch([value], timestamps=1)
+        await world.link.tell(leader, Append(leader.epoch, 0, 1_000), batch, timeout=5.0)
+
+    told = [world.begin(tell(b"%d" % number)) for number in range(5)]
+    last = world.do(append(world.link, leader, b"last"))
+    assert all(each.done() for each in told)
+    assert last == 5
 
 
 def test_who_does_not_lead_says_so(world: LinkWorld) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicCache
 from raylog.actors.protocol.control_messages import CoordinatorMetadata, Metadata, PartitionMetadata, TopicMetadata
 
@@ -128,3 +130,58 @@ def test_an_answer_about_some_topics_says_nothing_of_the_others() -> None:
     cache.learn_all(metadata(3, partition()))
     cache.learn(metadata(7), ["other"])
     assert ([each.name for each in cache.topics()], cache.complete_version) == (["t"], 3)
+
+
+def part(version: int, since: int, *partitions: PartitionMetadata, gone: tuple[str, ...] = ()) -> Metadata:
+    """Return an answer that leaves out what has not changed since."""
+    whole = metadata(version, *partitions)
+    return replace(whole, since=since, gone=gone)
+
+
+def test_a_part_replaces_only_the_partitions_that_have_changed() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(5, partition(0), partition(1)), ["t"])
+    assert cache.learn(part(7, 5, partition(1, leader=2, epoch=1)), ["t"])
+    assert [known(cache, number).broker for number in (0, 1)] == [1, 2]
+    assert cache.version_of(["t"]) == 7
+    assert not cache.learn(part(8, 7), ["t"])
+    assert cache.version_of(["t"]) == 8
+    assert cache.learn(part(9, 8, partition(2)), ["t"])
+    assert known(cache, 2).partition == 2
+
+
+def test_a_part_that_goes_on_from_something_newer_changes_nothing() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(5, partition(0), partition(1)), ["t"])
+    assert not cache.learn(part(9, 6, partition(1, leader=2, epoch=1)), ["t"])
+    assert cache.version_of(["t"]) == 5
+    assert not TopicCache("").learn(part(9, 6, partition(0)), ["t"])
+
+
+def test_a_part_tells_which_topics_are_gone() -> None:
+    cache = TopicCache("")
+    cache.learn_all(metadata(5, partition(0)))
+    assert cache.learn_all(part(6, 5, gone=("t",)))
+    assert cache.topic("t") is None
+    assert cache.complete_version == 6
+
+
+def test_a_new_topic_comes_with_a_part() -> None:
+    cache = TopicCache("")
+    cache.learn_all(metadata(5))
+    assert cache.learn_all(part(6, 5, partition(0), partition(1)))
+    assert known(cache, 1).partition == 1
+
+
+def test_an_epoch_does_not_go_back_with_a_part() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(1, partition(leader=2, epoch=4)), ["t"])
+    assert not cache.learn(part(2, 1, partition(leader=1, epoch=3)), ["t"])
+    assert known(cache).epoch == 4
+
+
+def test_that_a_topic_does_not_exist_is_known_from_all_topics() -> None:
+    cache = TopicCache("")
+    cache.learn_all(metadata(5))
+    assert not cache.learn(metadata(4, partition()), ["t"])
+    assert cache.topic("t") is None

@@ -147,3 +147,14 @@ def test_directories_come_back_with_the_node_that_has_come_back_under_another_id
     elsewhere = BrokerHome("node-b", "/data/broker-0", 1)
     assert moved([claimed, elsewhere], "node-a", "node-c") == (replace(claimed, node_id="node-c"), elsewhere)
     assert moved([claimed, elsewhere], "node-a", "node-a") == (claimed, elsewhere)
+
+
+def test_a_brokers_place_on_its_node_says_which_port_its_gateway_takes() -> None:
+    known = BrokerHomes()
+    for number, node in ((0, "node-a"), (1, "node-b"), (2, "node-a"), (4, "node-a")):
+        known.learn(BrokerHome(node, f"/data/broker-{number}", number))
+    known.learn(BrokerHome("node-a", "/data/new"))  # without a number yet
+    places = {home.broker_id: known.place_on_node(home) for home in known.wanted({"node-a", "node-b"}, ())}
+    assert places == {0: 0, 1: 0, 2: 1, 4: 2}
+    known.retire(4)
+    assert known.place_on_node(BrokerHome("node-a", "/data/broker-2", 2)) == 1

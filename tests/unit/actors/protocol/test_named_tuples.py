@@ -29,7 +29,7 @@ from raylog.actors.protocol.messages import Message, message, pack, unpack
 from raylog.errors import FrameInvalid
 
 _ID = b"i" * 16
-_REPORT = (_ID, 3, 7, 2, 90, "blank", ("unix:/r/1", "tcp:h:1"), 1234)
+_REPORT = (_ID, 3, 7, 2, 90, "blank", ("unix:/r/1", "tcp:h:1"), 1234, 5)
 _MARKS = (_ID, 3, 7, "leader", 1, 80, 90, 4096, True, "own")
 _LOSS = (_ID, 3, 7, "killed", True)
 _ADDRESS = (2, 7, ("unix:/r/1",))
@@ -47,7 +47,7 @@ def _named_topic() -> TopicMetadata:
 MESSAGES: list[tuple[Message, tuple[object, ...]]] = [
     (
         BrokerHeartbeat(1, 2, 3, 4, (ReplicaReport(*_REPORT),), (ReplicaLoss(*_LOSS),), (ReplicaMarks(*_MARKS),)),
-        (1, 2, 3, 4, (_REPORT,), (_LOSS,), (_MARKS,), False, (), 0),
+        (1, 2, 3, 4, (_REPORT,), (_LOSS,), (_MARKS,), False, (), 0, False),
     ),
     (
         RegisterBroker("c", 1, "run", "n", "h", "r", (), "/d", "id", "boot", (ReplicaReport(*_REPORT),)),
@@ -60,7 +60,7 @@ MESSAGES: list[tuple[Message, tuple[object, ...]]] = [
     (SetAsideListed((SetAside(*_ASIDE),)), ((_ASIDE,),)),
     (
         Metadata(3, "c", (_named_topic(),), (BrokerMetadata(*_BROKER),), (CoordinatorMetadata(*_COORDINATOR),)),
-        (3, "c", (_TOPIC,), (_BROKER,), (_COORDINATOR,)),
+        (3, "c", (_TOPIC,), (_BROKER,), (_COORDINATOR,), -1, ()),
     ),
 ]
 

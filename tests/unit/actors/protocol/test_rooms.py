@@ -23,12 +23,12 @@ from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.messages import Done, Message, Ping, all_messages, is_for_clients
 from raylog.actors.protocol.replication_messages import Append, Pull, WriteMarker
 from raylog.errors import InternalOnly
-from raylog.groups.records import messages, records  # noqa: F401
+from raylog.groups.records import classic_messages, messages, records  # noqa: F401
 
 _FOR_CLIENTS = {
     "Ping",
     # partitions
-    "Append", "AppendTransactional", "Fetch", "ListOffset", "ListOpenTransactions", "SuspectBatch",
+    "Append", "AppendTransactional", "Fetch", "FindEpochEnd", "ListOffset", "ListOpenTransactions", "SuspectBatch",
     # brokers
     "AllocateProducerIds", "EnsureCoordinators", "GetMetadata",
     # coordinators of transactions
@@ -37,6 +37,8 @@ _FOR_CLIENTS = {
     # coordinators of groups
     "AlterOffsets", "CommitOffsets", "DeleteGroup", "DeleteOffsets", "DescribeGroup", "FetchOffsets", "GroupHeartbeat",
     "ListGroups", "ListStaged", "RemoveMembers", "StageOffsets",
+    # the same, of gateways for Kafka clients
+    "ClassicHeartbeat", "DescribeClassic", "JoinClassic", "LeaveClassic", "ListBothKinds", "SyncClassic",
 }  # fmt: skip
 
 

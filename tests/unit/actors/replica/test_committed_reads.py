@@ -30,7 +30,7 @@ NEAR, FAR = "node-1", ""
 def trio() -> Iterator[Trio]:
     with World(1) as world:
         trio = Trio(world)
-        trio.settings |= {"max.message.bytes": "4000000", "segment.bytes": "2000000"}
+        trio.settings |= {"max.message.bytes": "4000000", "segment.bytes": "2000000", "retention.ms": "-1"}
         trio.min_insync = 1
         trio.start(1)
         trio.elect(1, (1,))
@@ -56,7 +56,7 @@ def fetch(trio: Trio, offset: int, node: str, max_bytes: int) -> tuple[Fetched, 
     assert isinstance(answer, Fetched)
     if answer.file is None:
         return answer, bytes(response.payload)
-    path, _, position, length = answer.file
+    path, _, position, length, _ = answer.file
     return answer, trio.members[1].machine.disk.open(path).read_at(length, position)
 
 

@@ -29,6 +29,7 @@ from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.replica.host import ReplicaHost
 from raylog.errors import MessageUnknown, NotLeader, RaylogError, RemoteFailed
+from raylog.storage.directory.partition_directory import CLEAN_SHUTDOWN_FILE
 from raylog.storage.format.batch_codec import encode_batch
 from tests.simulator.clients.clients import refuse
 from tests.simulator.world.machines import Machine, Process
@@ -181,6 +182,18 @@ def test_a_replica_that_was_stopped_can_be_opened_again_at_once_in_the_same_proc
     it.lead(0, incarnation=2)
     assert [it.append(0), it.append(1)] == [1, 0]
     assert it.failures == []
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_only_a_log_that_is_kept_is_closed_cleanly(it: HostWorld, is_kept: bool) -> None:
+    """To sync what is then removed would take seconds for a large log, and the time of its host."""
+    it.open(0, 1)
+    it.lead(0, 1)
+    it.append(0)
+    it.order(StopReplica(TOPIC_ID, 0, 1, is_kept))
+    assert it.machine.disk.new_process().exists(f"/data/topic-0/{CLEAN_SHUTDOWN_FILE}") == is_kept
+    it.open(0, incarnation=2)
+    assert it.hellos[0, 2].log_end_offset == 1
 
 
 def test_an_order_for_an_earlier_incarnation_means_nothing(it: HostWorld) -> None:

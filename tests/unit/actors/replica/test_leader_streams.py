@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -120,3 +121,34 @@ def test_all_go_with_the_host(hosts: TwoHosts) -> None:
     stream = hosts.do(hosts.streams.open(hosts.address))
     hosts.do(hosts.streams.close())
     assert stream.closed.done()
+
+
+class _FailsWhenLeft:
+    """An environment that answers a cancelled dial with its failure, as a socket does that fails at that moment."""
+
+    async def dial(self, *_: object) -> Stream:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise PeerUnreachable("the leader", "it is gone") from None
+        raise AssertionError("the event is never set")
+
+
+def test_a_failure_after_the_last_user_has_gone_is_not_logged() -> None:
+    async def leave_while_it_fails() -> list[object]:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        streams = LeaderStreams(cast(Environment, _FailsWhenLeft()), refuse)
+        user = asyncio.ensure_future(streams.open(ReplicaAddress(1, 7, ("unix:/gone",))))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        user.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await user
+        del user
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gc.collect()
+        return told
+
+    assert asyncio.run(leave_while_it_fails()) == []

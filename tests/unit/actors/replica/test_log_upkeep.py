@@ -401,3 +401,47 @@ def test_what_is_read_while_segments_are_swapped_is_whole(trio: TidyTrio) -> Non
         seen.add(bool(trio.files(1, ".swap")))
     assert seen == {False, True}
     assert len(trio.records(1)) <= 12
+
+
+# --- idle logs --------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_compacted_log_is_planned_for_rarely_and_one_that_is_written_to_soon(
+    trio: TidyTrio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone(trio, cleanup_policy="compact")
+    planned: list[float] = []
+    plan = PartitionLog.plan_compaction
+
+    def note(log: PartitionLog, now_ms: int) -> object:
+        planned.append(trio.world.now)
+        return plan(log, now_ms)
+
+    monkeypatch.setattr(PartitionLog, "plan_compaction", note)
+    trio.put_rounds(1, 1)
+    trio.world.run_for(600.0)
+    assert 8 <= len(planned) <= 16
+    trio.put_rounds(1, 1)
+    seen, now = len(planned), trio.world.now
+    trio.until(lambda: len(planned) > seen, 30.0)
+    assert planned[-1] - now < 25.0
+
+
+def test_a_log_that_is_not_compacted_is_never_planned_for(trio: TidyTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionLog, "plan_compaction", lambda *_: pytest.fail("it is not compacted"))
+    alone(trio, **RETENTION)
+    trio.put_rounds(1, 5)
+    trio.world.run_for(300.0)
+
+
+def test_an_idle_replica_has_no_task_and_writes_nothing(trio: TidyTrio) -> None:
+    alone(trio, retention_ms="-1")
+    trio.put_rounds(1, 3)
+    trio.world.run_for(60.0)
+    replica = trio.members[1].replica
+    assert replica is not None
+    assert replica._hosted is not None
+    written = trio.log(1).directory._checkpoints
+    trio.world.run_for(600.0)
+    assert not replica._hosted._tasks
+    assert trio.log(1).directory._checkpoints == written

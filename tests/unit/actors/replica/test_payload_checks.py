@@ -44,6 +44,7 @@ def led(trio: Trio, **settings: str) -> Trio:
     trio.settings |= {name.replace("_", "."): value for name, value in settings.items()}
     trio.start(1, 2, 3)
     trio.elect(1, (1, 2, 3))
+    trio.until(lambda: trio.log(1).epochs.latest == trio.epoch)
     return trio
 
 

@@ -608,7 +608,7 @@ def test_a_reader_on_the_leaders_node_is_shown_the_file(trio: Trio) -> None:
     near = trio.answer(trio.ask(1, Fetch(0, NO_EPOCH, -1, 1, 1 << 20, 0, False, "node-1")))
     assert isinstance(near.message, Fetched)
     assert near.message.file is not None
-    path, inode, position, length = near.message.file
+    path, inode, position, length, _ = near.message.file
     disk = trio.members[1].machine.disk
     assert not near.payload
     file = disk.open(path)
@@ -659,3 +659,18 @@ def test_a_replica_that_cannot_close_its_log_cleanly_ends_all_the_same(trio: Tri
     trio.until(lambda: member.ending is not None)
     assert member.ending is not None
     assert member.ending == "the test says so"
+
+
+def test_an_idle_follower_asks_ever_more_rarely_and_is_pushed_to_all_the_same(trio: Trio) -> None:
+    trio.settings["retention.ms"] = "-1"
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    before = trio.follower(2)._hosted.pull_session
+    trio.world.run_for(1_000.0)
+    assert trio.follower(2)._hosted.pull_session - before <= 8
+    trio.offset_of(trio.append(1, b"b"))
+    trio.have(2)
+    assert len(trio.isr) == 3
+    before = trio.follower(2)._hosted.pull_session
+    trio.world.run_for(3.0)
+    assert trio.follower(2)._hosted.pull_session == before + 1  # a silence after traffic is asked about soon

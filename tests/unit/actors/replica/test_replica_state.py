@@ -180,6 +180,15 @@ def test_a_quiet_follower_that_holds_everything_does_not_lag() -> None:
     assert lead.next_proposal(100, 100, 100 * LAG_MS, LAG_MS) is None
 
 
+def test_a_quiet_follower_has_all_its_time_for_the_first_append_after_a_while() -> None:
+    lead = leadership((ME, SECOND))
+    lead.follower_holds(SECOND, 100, 100, 0)
+    lead.appends(100, 100 * LAG_MS)
+    assert lead.next_proposal(100, 110, 101 * LAG_MS, LAG_MS) is None
+    lead.appends(110, 101 * LAG_MS)  # which it cannot have held yet
+    assert lead.next_proposal(100, 120, 101 * LAG_MS + 1, LAG_MS) == (ME,)
+
+
 def test_a_follower_that_is_always_one_report_behind_is_in_sync() -> None:
     progress = FollowerProgress(1, 0)
     for step in range(1, 100):

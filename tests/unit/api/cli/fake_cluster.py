@@ -70,6 +70,7 @@ class FakeCluster:
         self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
+        self.kafka = ""
         self.coordinators: tuple[CoordinatorDescription, ...] = ()
         self.starts: dict[TopicPartition, int] = {}
         self.hanging = HangingTransactions(
@@ -201,7 +202,8 @@ class FakeCluster:
         self._may_fail()
         brokers = tuple(
             BrokerDescription(number, f"node{number}", "10.0.0.1", "", (), f"/data/broker-{number}", 1, True, False,
-                              sum(number in held for held in self.replicas.values()), 0, 1 << 30, 1 << 31)
+                              sum(number in held for held in self.replicas.values()), 0, 1 << 30, 1 << 31,
+                              self.kafka)
             for number in range(self.brokers)
         )  # fmt: skip
         topics, partitions = len(self.settings), len(self.logs)

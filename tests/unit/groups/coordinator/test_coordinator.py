@@ -568,6 +568,50 @@ def test_one_that_does_not_reach_its_log_answers_nobody_and_removes_nobody() -> 
     play(scene, t=1)
 
 
+def test_without_members_it_writes_nothing() -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        await world.join("a", "t")
+        await asyncio.sleep(20)  # its session ends
+        batches = len(world.log.batches)
+        await asyncio.sleep(600)
+        assert len(world.log.batches) == batches
+        epoch = (await world.join("a", "t")).epoch
+        assert (await world.beat("a", epoch, t(0))).epoch == epoch
+
+    play(scene, t=1)
+
+
+def test_whoever_asks_after_a_rest_waits_until_it_is_sure() -> None:
+    """One that was replaced while it rested would tell a member of its successor that it is none."""
+
+    async def scene(world: World) -> None:
+        await world.start()
+        await asyncio.sleep(20)
+        world.log.is_held = True
+        asked = [world.loop.create_task(world.beat("nobody", 3)) for _ in range(2)]
+        await asyncio.sleep(0.5)
+        assert not any(each.done() for each in asked)
+        world.log.let_go()
+        for each in asked:
+            with pytest.raises(UnknownMember):
+                await each
+
+    play(scene, t=1)
+
+
+def test_one_that_was_replaced_while_it_rested_refuses_everybody() -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        await asyncio.sleep(20)
+        world.log.claimed = 9
+        with pytest.raises(NotCoordinator):
+            await world.beat("nobody", 3)
+        assert isinstance(await world.ended, CoordinatorReplaced)
+
+    play(scene, t=1)
+
+
 def test_describing_is_confirmed_and_whole() -> None:
     async def scene(world: World) -> None:
         await world.start()

@@ -16,6 +16,7 @@ from raylog.actors.protocol.messages import Done
 from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.groups.dump.command import dump_command
 from raylog.groups.dump.record_text import describe_group_record
+from raylog.groups.records.classic_messages import ClassicKey, ClassicValue
 from raylog.groups.records.messages import Profile
 from raylog.groups.records.records import (
     OFFSETS_TOPIC,
@@ -60,6 +61,17 @@ _EXAMPLES: list[tuple[Record, str]] = [
     ),
     ((GroupKey("g"), None), "group g: no more"),
     (
+        (
+            ClassicKey("g"),
+            ClassicValue(3, "consumer", "range", "m", (("m", "", "rdkafka", "", 10_000, 300_000, b"t", b"t0"),), -1),
+        ),
+        "classic group g: generation 3 by range; with members; assigned: m (2 bytes)",
+    ),
+    (
+        (ClassicKey("g"), ClassicValue(4, "consumer", "", "", (), 99)),
+        "classic group g: generation 4 by nothing; empty since 99; assigned: nothing",
+    ),
+    (
         (MemberKey("g", "m"), MemberValue(_PROFILE.fields(), 5)),
         "group g, member m: (one, reader, here) wants clicks /logs-.*/ by any assignor; session 10000 ms, "
         "rebalance 300000 ms",
@@ -100,7 +112,7 @@ def test_a_claim_of_the_log_itself_can_be_read_too() -> None:
 
 def test_there_is_an_example_of_each_kind() -> None:
     kinds = {part[0] for record, _ in _EXAMPLES for part in encode(record) if part is not None}
-    assert kinds == set(range(140, 156))
+    assert kinds == {*range(140, 156), 172, 173}
 
 
 @pytest.mark.parametrize(

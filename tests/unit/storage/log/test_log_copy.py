@@ -213,7 +213,7 @@ def with_a_copy(disk: FaultyDisk) -> list[bytes]:
     before = contents(log)
     copied(log)
     log.truncate_to(4, NOW_MS)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.close()
     return before
 
@@ -232,7 +232,7 @@ def test_a_restored_copy_says_so_until_the_controller_has_heard_of_it() -> None:
     log.close()
     log = reopened(disk)
     assert log.unproven == RESTORED
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.close()
     assert reopened(disk).unproven == ""
     assert copies_on(disk) == [f"orders-0{SET_ASIDE}{NOW_MS + 5}-replaced"]

@@ -13,7 +13,7 @@ from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.control_records import MarkerType
 from raylog.storage.format.record_batch import filler, read_header, split_batches, stamp
 from raylog.storage.log.partition_log import PartitionLog
-from raylog.storage.log.reader import Isolation
+from raylog.storage.log.reader import Isolation, read_slice, take_slice
 from tests.simulator.world.faulty_disk import FaultyDisk
 from tests.unit.storage.batches import Record, sealed, written_by_aiokafka
 from tests.unit.storage.small_log import (
@@ -31,6 +31,7 @@ from tests.unit.storage.small_log import (
 
 ALL = 10**9
 LOG_FILE = f"{DIRECTORY}/{0:020d}.log"
+_LAST_OFFSET_DELTA = 24  # its place in a batch: second of four bytes
 
 
 def bases(data: bytes) -> list[int]:
@@ -315,3 +316,18 @@ def test_batches_of_a_kafka_client_go_through_the_log_byte_for_byte(codec: int) 
     assert contents(open_log(disk)) == sent
     disk.crash_process()
     assert contents(open_log(disk)) == sent
+
+
+def test_a_slice_whose_last_batch_says_that_it_ends_elsewhere_is_not_believed() -> None:
+    """No CRC is checked here, and a reader who went on from there would be told that the log was truncated."""
+    log, disk = log_of(3)
+    piece = log.slice(0, ALL, Isolation.LOG_END)
+    assert piece is not None
+    data = read_slice(disk, piece)
+    assert data is not None
+    taken = take_slice(log, piece, data)
+    assert taken is not None
+    assert taken.next_offset == 3
+    changed = bytearray(data)
+    changed[len(data) // 3 * 2 + _LAST_OFFSET_DELTA] ^= 16
+    assert take_slice(log, piece, bytes(changed)) is None

@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.log = open_log(self.disk, self.overrides, self.now)
-        self.log.confirm_registered()  # the marks on the disk are those of now already
+        self.log.plan_role_start(None).run()  # the marks on the disk are those of now already
 
     # --- doing something, which may be the last thing the process does ---
 

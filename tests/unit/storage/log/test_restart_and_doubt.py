@@ -63,7 +63,7 @@ def test_a_crash_while_everything_is_thrown_away_leaves_all_or_nothing_and_never
 
 def test_a_reboot_is_not_forgotten_before_the_controller_has_heard_of_it() -> None:
     disk = FaultyDisk()
-    filled(disk).confirm_registered()
+    filled(disk).plan_role_start(None).run()
     disk.crash_machine(random.Random(1))
     assert open_log(disk).unproven == OpenedAfter.MACHINE_CRASH.value
     disk.crash_process()
@@ -73,7 +73,7 @@ def test_a_reboot_is_not_forgotten_before_the_controller_has_heard_of_it() -> No
     log.close()
     log = open_log(disk)
     assert log.unproven == OpenedAfter.MACHINE_CRASH.value
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     disk.crash_process()
     assert open_log(disk).unproven == ""
 
@@ -84,7 +84,7 @@ def test_a_blank_replica_is_doubtful_until_the_controller_has_heard_of_it() -> N
     disk.crash_process()
     log = open_log(disk)
     assert log.unproven == OpenedAfter.CREATION.value
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.begin_epoch(1)
     log.checkpoint()
     disk.crash_process()
@@ -96,7 +96,7 @@ def test_what_a_failed_sync_has_dropped_is_written_again_before_it_counts(seed: 
     """The kernel took those pages for clean: the sync of the next process succeeds and writes nothing (rule 2)."""
     disk = FaultyDisk()
     log = filled(disk, flush_policy="fsync")
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     disk.fail_next("sync", ".log")
     with pytest.raises(DiskFailed):
         log.flush()
@@ -115,7 +115,7 @@ def test_the_same_where_the_policy_becomes_fsync_after_the_failed_sync(seed: int
     """Under `replicated` nothing of it had been written again, and under `fsync` it counted."""
     disk = FaultyDisk()
     log = filled(disk)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     disk.fail_next("sync", ".log")
     with pytest.raises(DiskFailed):
         log.flush()
@@ -146,7 +146,7 @@ def test_a_failed_disk_is_noted_though_it_refuses_every_sync() -> None:
 def test_what_was_not_refused_is_not_written_again_at_a_restart() -> None:
     """It would be up to a segment each time a process is killed."""
     disk = FaultyDisk()
-    filled(disk).confirm_registered()
+    filled(disk).plan_role_start(None).run()
     disk.crash_process()
     disk.fail_next("write_at", ".log")
     assert open_log(disk).log_end_offset == 10
@@ -156,7 +156,7 @@ def synced_but_not_marked() -> FaultyDisk:
     """The recovery point on disk is behind what was synced and acknowledged; the bits on disk are what they were."""
     disk = FaultyDisk()
     log = filled(disk, flush_policy="fsync")
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.flush()
     assert log.recovery_point == 10
     return disk
@@ -209,7 +209,7 @@ def test_a_last_batch_that_the_file_never_held_raises_no_doubt_with_fsync() -> N
 def test_what_was_synced_before_it_counted_is_not_doubtful_after_a_reboot() -> None:
     disk = FaultyDisk()
     log = filled(disk, flush_policy="fsync")
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.flush()
     log.checkpoint()
     disk.crash_machine(random.Random(1))
@@ -225,7 +225,7 @@ def reopened_after_power_cut(disk: FaultyDisk) -> PartitionLog:
 def test_what_counted_before_the_policy_became_fsync_is_doubtful_until_it_is_synced(is_flushed: bool) -> None:
     disk = FaultyDisk()
     log = filled(disk)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
     if is_flushed:
         log.flush()
@@ -235,7 +235,7 @@ def test_what_counted_before_the_policy_became_fsync_is_doubtful_until_it_is_syn
 @pytest.mark.parametrize("is_flushed", [False, True])
 def test_the_same_where_the_policy_changed_while_the_process_was_down(is_flushed: bool) -> None:
     disk = FaultyDisk()
-    filled(disk).confirm_registered()
+    filled(disk).plan_role_start(None).run()
     disk.crash_process()
     log = open_log(disk, flush_policy="fsync")
     if is_flushed:
@@ -246,7 +246,7 @@ def test_the_same_where_the_policy_changed_while_the_process_was_down(is_flushed
 def test_a_log_that_was_closed_has_nothing_to_wait_for_when_its_policy_becomes_fsync() -> None:
     disk = FaultyDisk()
     log = filled(disk)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.close()
     open_log(disk, flush_policy="fsync")
     assert reopened_after_power_cut(disk).unproven == ""
@@ -255,7 +255,7 @@ def test_a_log_that_was_closed_has_nothing_to_wait_for_when_its_policy_becomes_f
 def test_a_cut_below_what_counted_does_not_hold_the_policy_back_for_ever() -> None:
     disk = FaultyDisk()
     log = filled(disk)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
     log.truncate_to(5, NOW_MS)
     log.flush()
@@ -265,7 +265,7 @@ def test_a_cut_below_what_counted_does_not_hold_the_policy_back_for_ever() -> No
 def test_a_policy_that_a_full_disk_keeps_out_is_written_after_a_later_flush() -> None:
     disk = FaultyDisk()
     log = filled(disk)
-    log.confirm_registered()
+    log.plan_role_start(None).run()
     log.update_config({"segment.bytes": 300, "flush.policy": "fsync"})
     disk.fail_next("write_at", "partition.json", DiskFull("No space is left."))
     log.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -381,16 +382,21 @@ def test_top_ends_when_its_reader_has_left(
 
 def test_start_stop_and_status(cluster: FakeCluster) -> None:
     session = FakeSession(cluster)
-    started = run(cluster, "start", "/data", "-b", "3", "--form", "--ray-port", "7000", session=session)
+    cluster.kafka = "10.0.0.1:9092"
+    how = ("--kafka", "0.0.0.0:9092", "--kafka-advertised", "10.0.0.1:9092")
+    started = run(cluster, "start", "/data", "-b", "3", "--form", "--ray-port", "7000", *how, session=session)
+    assert "Kafka clients are served at 10.0.0.1:9092." in started.stdout
     assert "brokers 0,1,2 on a Ray of its own at 10.0.0.1:6379" in started.stdout
     run(cluster, "stop", "--ray", session=session)
     assert session.started == [
         ("ray", "/data", 3, False, 7000, None, False, 60.0),
-        ("cluster", "/data", 3, True, 60.0),
+        ("cluster", "/data", 3, True, 60.0, "0.0.0.0:9092", "10.0.0.1:9092"),
         ("stop", False),
         ("stop ray",),
     ]
     assert run_json(cluster, "status")["healthy"] is True
+    assert run_json(cluster, "status")["kafka"] == ["10.0.0.1:9092"]
+    assert re.search("Kafka clients +10.0.0.1:9092\n", run(cluster, "status").stdout)
     assert run_json(cluster, "status")["control_store"] == "memory"
     assert "in memory: losing Ray's head is a cold start" in run(cluster, "status").stdout
     assert run(cluster, "status", "--healthy").exit_code == 0
@@ -417,6 +423,8 @@ def test_dead_coordinators_are_no_good_health(cluster: FakeCluster) -> None:
         ("topic creat", "topic: There is no command 'creat'. Did you mean 'create'?"),
         ("topic create", "topic create: Missing argument"),
         ("topic create a -p 0", "Invalid value for '-p'"),
+        ("start /data --kafka 9092", "Setting 'kafka' cannot be '9092': expected HOST:PORT"),
+        ("start /data --kafka-advertised a:1", "Setting 'kafka_advertised' cannot be 'a:1'"),
         ("topic create a -c x", "-c is KEY=VALUE, and not 'x'."),
         ("topic alter clicks", "Say what to change"),
         ("topic add-partitions clicks", "Say either -n or --total."),

@@ -66,3 +66,21 @@ def test_signals_of_a_program_that_has_installed_nothing_stay_its_own() -> None:
     before = signal.getsignal(signal.SIGTERM)
     Interrupts().take_back()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+_LATE: Final = """
+import os, signal, sys
+from raylog.api.cli.terminal.interrupts import interrupts
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        kill(pid, number)
+
+interrupts.install()
+interrupts.late = Late()  # goes with its module, after Python has taken its handlers away
+sys.exit(7)
+"""
+
+
+def test_an_interrupt_at_the_very_end_leaves_the_exit_code() -> None:
+    assert subprocess.run([sys.executable, "-c", _LATE], timeout=60, check=False).returncode == 7

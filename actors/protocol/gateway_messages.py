@@ -1,0 +1,52 @@
+"""Messages between a broker, its gateway for Kafka clients and the controller. Kinds 180 to 184.
+
+The gateway dials its broker and tells the address at which it serves. The broker has that written into the metadata
+log, and tells its gateway of all gateways. The record, kind 184, is in `metadata_records.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raylog.actors.protocol.messages import Message, message
+
+
+@message(kind=180)
+@dataclass(frozen=True, slots=True)
+class GatewayHello(Message):
+    """Sent by a gateway to its broker. Answered with Done; an earlier process is killed."""
+
+    pid: int
+    address: str  # HOST:PORT, as clients are told it
+
+
+@message(kind=181)
+@dataclass(frozen=True, slots=True)
+class StopGateway(Message):
+    """Sent by the broker, one-way: end."""
+
+
+class NamedGateway(NamedTuple):
+    """A gateway that serves, by its broker."""
+
+    broker_id: int
+    address: str  # HOST:PORT
+    rack: str
+
+
+@message(kind=182)
+@dataclass(frozen=True, slots=True)
+class GatewaysServe(Message):
+    """Sent by the broker to its gateway, one-way, whenever it changes: these and no others serve."""
+
+    gateways: tuple[NamedGateway, ...]
+
+
+@message(kind=183)
+@dataclass(frozen=True, slots=True)
+class ReportGateway(Message):
+    """Sent by a broker to the controller: where its gateway serves. Done once that is in the metadata log."""
+
+    broker_id: int
+    address: str  # empty: it has none

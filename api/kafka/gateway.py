@@ -1,0 +1,138 @@
+"""The gateway: requests of Kafka clients to the rooms that serve them, and their answers as frames.
+
+    KafkaConnection ──header, frame──► ClientConnection.serve ──► producing, fetching, … ──► parts of the answer
+
+A connection has a `ClientConnection` of its own, which keeps the fetches that are open for it. All else belongs to the
+gateway. Nothing of a request is kept once it has been answered, but fetch sessions and what the connection may still
+fetch; a client that comes back to another gateway goes on there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.api.kafka.classic_membership import ClassicMembership
+from raylog.api.kafka.committed_offsets import CommittedOffsets
+from raylog.api.kafka.fetching import Fetching
+from raylog.api.kafka.group_descriptions import GroupDescriptions
+from raylog.api.kafka.known_topics import KnownTopics
+from raylog.api.kafka.metadata_answers import MetadataAnswers
+from raylog.api.kafka.offset_answers import OffsetAnswers
+from raylog.api.kafka.partition_polls import PartitionPolls
+from raylog.api.kafka.producer_identities import ProducerIdentities
+from raylog.api.kafka.producing import Producing
+from raylog.api.kafka.protocol.api_versions import api_versions_answer, served
+from raylog.api.kafka.protocol.codecs import API_VERSIONS_KEY, JOIN_GROUP_KEY, RequestHeader, answer_frame, decoder
+from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatches
+from raylog.api.kafka.rules.fetch_sessions import FetchSessions
+from raylog.api.kafka.rules.named_brokers import Gateways
+from raylog.errors import UnsupportedRequestVersion
+from raylog.storage.format.record_batch import Bytes
+
+_FIND_SECONDS: Final = 30.0
+_Room: TypeAlias = Callable[[int, Any, PartitionPolls], Awaitable[Any]]
+
+
+class Gateway:
+    """Serves Kafka clients over a link to the cluster.
+
+    `gateways` returns which gateways there are now, this one included. `new_session_id` gives a number that nobody can
+    guess, for fetch sessions and members of groups. `room`: bytes of converted batches that are kept.
+    """
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        gateways: Callable[[], Gateways],
+        new_session_id: Callable[[], int],
+        *,
+        room: int = DEFAULT_ROOM,
+    ) -> None:
+        self._link = link
+        self._topics = KnownTopics(link)
+        self._metadata = MetadataAnswers(link, self._topics, gateways)
+        self._offsets = OffsetAnswers(link, self._topics)
+        self._committed = CommittedOffsets(link, self._topics)
+        self._membership = ClassicMembership(link, new_session_id)
+        self._groups = GroupDescriptions(link)
+        self._producing = Producing(link, self._topics, gateways)
+        self._identities = ProducerIdentities(link)
+        self.requests: Counter[str] = Counter()  # that have arrived, by name
+        self.sessions = FetchSessions(new_session_id)
+        self.converted = ConvertedBatches(room)
+        self._fetching = Fetching(link, self._topics, gateways, self.sessions, self.converted)
+        self._rooms: dict[int, _Room] = {
+            0: lambda version, request, _: self._producing.serve(version, request),
+            1: self._fetching.serve,
+            2: lambda version, request, _: self._offsets.list_offsets(version, request),
+            3: lambda version, request, _: self._metadata.metadata(version, request),
+            8: lambda version, request, _: self._committed.commit(version, request),
+            9: lambda version, request, _: self._committed.fetch(version, request),
+            10: lambda version, request, _: self._metadata.find_coordinator(version, request),
+            12: lambda _version, request, _: self._membership.heartbeat(request),
+            13: lambda version, request, _: self._membership.leave(version, request),
+            14: lambda _version, request, _: self._membership.sync(request),
+            15: lambda version, request, _: self._groups.describe(version, request),
+            16: lambda _version, request, _: self._groups.list_groups(request),
+            22: lambda _version, request, _: self._identities.serve(request),
+            23: lambda _version, request, _: self._offsets.ends_of_epochs(request),
+            60: lambda _version, request, _: self._metadata.describe_cluster(request),
+        }
+
+    async def start(self) -> None:
+        """Learn of all topics. ClusterUnreachable, PeerNotAdmitted."""
+        await self._link.follow_all(_FIND_SECONDS)
+
+    def connection(self) -> ClientConnection:
+        """Return what serves one more connection."""
+        return ClientConnection(self, PartitionPolls(self._link))
+
+    def close(self) -> None:
+        """Serve nobody any more. The link is its owner's to close."""
+        self._topics.close()
+
+    async def answer(
+        self, header: RequestHeader, frame: Bytes, polls: PartitionPolls
+    ) -> Sequence[Bytes] | None:
+        """Return the parts of the answer's frame; None if there is none.
+
+        KafkaProtocolError: this is no request, or is not served. An error of raylog's: a request without an answer
+        has failed. Both end the connection.
+        """
+        if header.api_key == API_VERSIONS_KEY:
+            return self._versions(header)
+        api = served(header.api_key, header.api_version)
+        room = self._rooms.get(api.key)
+        if room is None and api.key != JOIN_GROUP_KEY:
+            raise UnsupportedRequestVersion(header.api_key, header.api_version)
+        self.requests[api.name] += 1
+        request = decoder(f"{api.name}Request", header.api_version)(frame, header.end)
+        if room is None:  # it makes the member's id of the client's
+            answer = await self._membership.join(header.api_version, request, header.client_id)
+        else:
+            answer = await room(header.api_version, request, polls)
+        return None if answer is None else answer_frame(api.name, header.api_version, answer, header.correlation_id)
+
+    def _versions(self, header: RequestHeader) -> Sequence[Bytes]:
+        known = {API_VERSIONS_KEY, JOIN_GROUP_KEY, *self._rooms}
+        version, answer = api_versions_answer(header.api_version, self._link.topics()[0], apis=known)
+        return answer_frame("ApiVersions", version, answer, header.correlation_id)
+
+
+class ClientConnection:
+    """One connection of a client, as the gateway sees it."""
+
+    def __init__(self, gateway: Gateway, polls: PartitionPolls) -> None:
+        self._gateway = gateway
+        self._polls = polls
+
+    async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
+        """Serve one request, as `KafkaConnection` wants it."""
+        return await self._gateway.answer(header, frame, self._polls)
+
+    def close(self) -> None:
+        """Give up what is open for it."""
+        self._polls.close()

@@ -1,0 +1,162 @@
+"""One connection of a Kafka client: bytes to requests, requests to whoever serves them, and the answers back in order.
+
+What must stay true:
+- A client costs itself only. What is no request, or is not served in this version, ends its connection with one line in
+  the log; so does a request that fails, because there is no answer to say it in.
+- A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
+- A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, cast
+
+from raylog.api.kafka.protocol.api_versions import has_flexible_header
+from raylog.api.kafka.protocol.codecs import RequestHeader, read_request_header
+from raylog.api.kafka.request_frames import RequestFrames
+from raylog.api.kafka.rules.request_order import DEFAULT_MOST_BYTES, RequestOrder, Turn
+from raylog.errors import KafkaProtocolError
+from raylog.storage.format.record_batch import Bytes
+
+_PRODUCE: Final = 0
+_log = logging.getLogger(__name__)
+
+# A request with its frame: the message begins at `header.end`. The parts of the answer's frame; None if there is none.
+Serve: TypeAlias = Callable[[RequestHeader, bytearray], Awaitable[Sequence[Bytes] | None]]
+_Request: TypeAlias = tuple[RequestHeader, bytearray]
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """The protocol of one socket. `shared` is the buffer that all connections of this loop read into."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: memoryview,
+        serve: Serve,
+        when_over: Callable[[KafkaConnection], None],
+        *,
+        most_bytes: int = DEFAULT_MOST_BYTES,
+    ) -> None:
+        self._loop = loop
+        self._serve = serve
+        self._when_over = when_over
+        self._frames = RequestFrames(shared)
+        self._order: RequestOrder[_Request] = RequestOrder(most_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport | None = None
+        self._is_congested = False  # the client does not take what was written
+        self._is_reading = True
+        self._client_id: str | None = None
+        self.used_at = loop.time()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and no request has begun to arrive."""
+        return len(self._order) == 0 and self._frames.bytes_held == 0
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of requests and answers that wait for something."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._order.bytes_held + self._frames.bytes_held + unsent
+
+    # --- what the event loop calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the frames know better)
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        self.used_at = self._loop.time()
+        try:
+            for frame in self._frames.received(nbytes):
+                self._take(frame)
+        except KafkaProtocolError as error:
+            self.end(error)
+            return
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        self._is_congested = True
+        self._read_or_not()
+
+    def resume_writing(self) -> None:
+        self._is_congested = False
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (why a client went is its own affair)
+        self._finish()
+
+    # --- requests and answers -------------------------------------------------------------------------------------
+
+    def end(self, reason: Exception | None = None) -> None:
+        """Close the connection at once; with a reason it is said in the log."""
+        transport = self._transport
+        if transport is None:
+            return
+        if reason is not None:
+            peer = transport.get_extra_info("peername")
+            _log.warning("The connection of Kafka client %r at %s is closed: %s", self._client_id, peer, reason)
+        transport.abort()
+        self._finish()
+
+    def _take(self, frame: bytearray) -> None:
+        header = read_request_header(frame, has_flexible_header)
+        self._client_id = header.client_id
+        self._order.arrived((header, frame), len(frame), may_overlap=header.api_key == _PRODUCE)
+
+    def _go_on(self) -> None:
+        """Write the answers that may go out, begin the requests that may begin, and read on if there is room."""
+        transport = self._transport
+        if transport is None:
+            return
+        parts = self._order.take_answers()
+        if parts:
+            self.used_at = self._loop.time()
+            transport.writelines(parts)
+        if not self._is_congested:
+            for turn in self._order.begin():
+                task = self._loop.create_task(self._answer(turn))
+                self._tasks.add(task)
+                task.add_done_callback(self._done)
+        self._read_or_not()
+
+    async def _answer(self, turn: Turn[_Request]) -> None:
+        header, frame = turn.request
+        self._order.answered(turn, await self._serve(header, frame))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._go_on()
+        else:
+            self.end(error if isinstance(error, Exception) else None)
+
+    def _read_or_not(self) -> None:
+        transport = self._transport
+        reads = not (self._is_congested or self._order.is_full)
+        if transport is not None and reads != self._is_reading:
+            self._is_reading = reads
+            if reads:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    def _finish(self) -> None:
+        if self._transport is None:
+            return
+        self._transport = None
+        for task in self._tasks:
+            task.cancel()
+        self._when_over(self)

@@ -1,0 +1,81 @@
+"""The door for Kafka clients: a TCP listener, and a `KafkaConnection` for each client that comes.
+
+What must stay true:
+- All connections of a listener read into one buffer, so an idle client costs no memory of its own for that.
+- A connection that has been idle for too long is closed, as Kafka does it. One that waits for an answer is not idle.
+- What the gateway keeps for a connection goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from raylog.api.kafka.kafka_connection import KafkaConnection
+from raylog.api.kafka.protocol.codecs import RequestHeader
+from raylog.storage.format.record_batch import Bytes
+
+_SHARED_BYTES: Final = 256 * 1024
+_IDLE_SECONDS: Final = 600.0  # Kafka's connections.max.idle.ms
+_LOOKS: Final = 10  # for idle connections, in the time after which one is closed
+_BACKLOG: Final = 1024
+
+
+class Served(Protocol):
+    """The gateway's side of one connection."""
+
+    async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None: ...
+    def close(self) -> None: ...
+
+
+class KafkaListener:
+    """Accepts clients on one address. `connection` makes what serves the next one."""
+
+    def __init__(self, connection: Callable[[], Served], *, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._idle_seconds = idle_seconds
+        self._shared = memoryview(bytearray(_SHARED_BYTES))
+        self._served: dict[KafkaConnection, Served] = {}
+        self._server: asyncio.Server | None = None
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen there; 0: at a port that is free. Return the port. OSError: somebody else has it."""
+        self._server = await self._loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+        self._look_later()
+        (_, found, *_) = self._server.sockets[0].getsockname()
+        return int(found)
+
+    async def close(self) -> None:
+        """Listen no more, and close all connections."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._served):
+            connection.end()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _accept(self) -> KafkaConnection:
+        served = self._connection()
+        connection = KafkaConnection(self._loop, self._shared, served.serve, self._is_over)
+        self._served[connection] = served
+        return connection
+
+    def _is_over(self, connection: KafkaConnection) -> None:
+        self._served.pop(connection).close()
+
+    def _look_later(self) -> None:
+        self._next_look = self._loop.call_later(self._idle_seconds / _LOOKS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        oldest = self._loop.time() - self._idle_seconds
+        for connection in [each for each in self._served if each.is_idle and each.used_at < oldest]:
+            connection.end()
+        self._look_later()

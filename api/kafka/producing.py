@@ -1,0 +1,134 @@
+"""Produce: the batches of a request, each to the leader of its partition.
+
+What must stay true:
+- Batches of one connection for one partition reach its leader in the order in which they came. So nothing is awaited
+  between the beginning of a request and the sending of its batches, but what the link itself keeps in order.
+- A batch is for the leadership that is known when it comes. One that is late is refused by the next leadership, which
+  may not know its producer yet and would take it ahead of those before it.
+- A batch is sent once. Whether it is repeated is the client's decision: it alone knows whether the batch has a sequence
+  (rules 18 and 27).
+- A partition's failure is that partition's. With acks=0 there is no answer to say it in, so the connection is closed,
+  as Kafka does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.protocol.replication_messages import Append, Appended
+from raylog.api.kafka.known_topics import KnownTopics
+from raylog.api.kafka.leader_hints import LeaderHints
+from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
+from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.rules.named_brokers import Gateways
+from raylog.api.kafka.rules.produced_batch import check_produced
+from raylog.errors import RaylogError
+from raylog.storage.format.record_batch import Bytes
+
+_ANSWER: Final = "ProduceResponse"
+_VERSION_WITH_IDS: Final = 13
+_NO_ANSWER: Final = 0
+_NO_OFFSET: Final = -1
+_ACKS: Final = (-1, 0, 1)
+_MOST_TIMEOUT_MS: Final = 600_000
+_GRACE_SECONDS: Final = 5.0  # beyond the time in which the leader itself answers
+_DIAL_SECONDS: Final = 5.0
+
+_Outcome: TypeAlias = Appended | RaylogError | ErrorCode
+
+
+class _Batch(NamedTuple):
+    """The part of a request that is about one partition."""
+
+    name: str
+    topic_id: bytes
+    by_id: bool
+    partition: int
+    records: Bytes | None
+
+
+class Producing:
+    """Serves Produce requests."""
+
+    def __init__(self, link: ClusterLink, topics: KnownTopics, gateways: Callable[[], Gateways]) -> None:
+        self._link = link
+        self._topics = topics
+        self._gateways = gateways
+
+    async def serve(self, version: int, request: Any) -> Any:
+        """Append what was sent. None: the client wants no answer. With acks=0 the first error is raised."""
+        batches = [
+            _Batch(topic.name, topic.topic_id, version >= _VERSION_WITH_IDS, part.index, part.records)
+            for topic in request.topic_data
+            for part in topic.partition_data
+        ]
+        if request.acks == _NO_ANSWER:
+            for batch in batches:
+                await self._say(batch, version)
+            return None
+        outcomes = await asyncio.gather(*(self._append(batch, version, request) for batch in batches))
+        return self._answer(request, outcomes)
+
+    def _leader(self, batch: _Batch) -> PartitionLeader:
+        view = self._topics.find(batch.name, batch.topic_id, by_id=batch.by_id)
+        return self._topics.leader(view, batch.partition)
+
+    async def _say(self, batch: _Batch, version: int) -> None:
+        payload = check_produced(batch.records, version)
+        leader = self._leader(batch)
+        await self._link.tell(leader, Append(leader.epoch, _NO_ANSWER, 0), payload, timeout=_DIAL_SECONDS)
+
+    async def _append(self, batch: _Batch, version: int, request: Any) -> _Outcome:
+        if request.acks not in _ACKS:
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        timeout_ms = min(max(request.timeout_ms, 0), _MOST_TIMEOUT_MS)
+        try:
+            payload = check_produced(batch.records, version)
+            leader = self._leader(batch)
+            append, seconds = Append(leader.epoch, request.acks, timeout_ms), timeout_ms / 1000 + _GRACE_SECONDS
+            told = await self._link.ask(leader, append, payload, expect=Appended, timeout=seconds)
+        except RaylogError as error:
+            return error
+        return told.message
+
+    # --- the answer -----------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Any, outcomes: Sequence[_Outcome]) -> Any:
+        of_topic = message_type(_ANSWER, "TopicProduceResponse")
+        hints = LeaderHints(self._gateways(), _ANSWER)
+        left = iter(outcomes)
+        topics = [
+            of_topic(
+                topic.name,
+                topic.topic_id,
+                [self._told(topic, part.index, next(left), hints) for part in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+        return message_type(_ANSWER)(topics, node_endpoints=hints.endpoints())
+
+    def _told(self, topic: Any, partition: int, outcome: _Outcome, hints: LeaderHints) -> Any:
+        told = message_type(_ANSWER, "PartitionProduceResponse")
+        if isinstance(outcome, Appended):
+            return told(
+                index=partition,
+                base_offset=outcome.base_offset,
+                log_append_time_ms=outcome.append_time_ms,
+                log_start_offset=outcome.log_start_offset,
+            )
+        code = outcome if isinstance(outcome, ErrorCode) else code_of(outcome, Asked.PRODUCE)
+        return told(
+            index=partition,
+            error_code=code,
+            base_offset=_NO_OFFSET,
+            error_message=str(outcome) if isinstance(outcome, RaylogError) else None,
+            current_leader=hints.hint(code, lambda: self._known_leader(topic, partition)),
+        )
+
+    def _known_leader(self, topic: Any, partition: int) -> PartitionLeader | None:
+        view = None if topic.name else self._topics.of_id(topic.topic_id)
+        return self._link.leader(topic.name if view is None else view.name, partition)

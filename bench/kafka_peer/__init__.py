@@ -1,0 +1,1 @@
+"""Local brokers of Apache Kafka to measure beside: `python -m bench.kafka_peer DIRECTORY`, or `kafka_brokers`."""

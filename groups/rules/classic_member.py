@@ -1,0 +1,51 @@
+"""One member of a classic group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raylog.groups.records.classic_messages import ClassicMemberFields, JoinClassic, Protocols
+from raylog.groups.rules.membership import Moment
+
+_COST_OF_A_MEMBER: Final = 64  # in a record, beside its texts
+
+
+class ClassicMember:
+    """One member: what it said of itself, what it was given, and when it was heard."""
+
+    __slots__ = (
+        "assignment", "client_id", "heard_at_ms", "host", "instance", "member_id", "protocols",
+        "rebalance_timeout_ms", "session_timeout_ms",
+    )  # fmt: skip
+
+    def __init__(self, member_id: str, request: JoinClassic, at: Moment) -> None:
+        self.member_id = member_id
+        self.instance = request.instance
+        self.assignment = b""
+        self.take(request, at)
+
+    def take(self, request: JoinClassic, at: Moment) -> None:
+        """Note what it says of itself."""
+        self.client_id = request.client_id
+        self.host = request.host
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.protocols: Protocols = request.protocols
+        self.heard_at_ms = at.now_ms
+
+    def metadata(self, protocol: str) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def fields(self, protocol: str) -> ClassicMemberFields:
+        """The member as it is written."""
+        return (
+            self.member_id, self.instance, self.client_id, self.host, self.session_timeout_ms,
+            self.rebalance_timeout_ms, self.metadata(protocol), self.assignment,
+        )  # fmt: skip
+
+
+def size_of(member: ClassicMember) -> int:
+    """Return how many bytes of its group's room it takes."""
+    texts = (member.member_id, member.instance, member.client_id, member.host)
+    said = sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    return _COST_OF_A_MEMBER + 4 * sum(map(len, texts)) + said

@@ -1,0 +1,191 @@
+"""A connection of a Kafka client on a transport made for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
+
+from raylog.api.kafka.kafka_connection import KafkaConnection
+from raylog.api.kafka.protocol.codecs import RequestHeader, request_frame
+from raylog.api.kafka.protocol.message_types import message_type
+from raylog.errors import NotLeader
+
+
+class Wire(asyncio.Transport):
+    """What was written, and whether it reads."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.7", 4711)})
+        self.written = b""
+        self.reads = True
+        self.is_aborted = False
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.written += b"".join(list_of_data)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def pause_reading(self) -> None:
+        assert self.reads
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        assert not self.reads
+        self.reads = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Gateway:
+    """Serves when the test says so: a correlation id is answered with one byte."""
+
+    def __init__(self, most_bytes: int = 100_000) -> None:
+        self.held: dict[int, asyncio.Future[list[bytes] | None]] = {}
+        self.over: list[KafkaConnection] = []
+        self.wire = Wire()
+        loop = asyncio.get_running_loop()
+        shared = memoryview(bytearray(4096))
+        self.connection = KafkaConnection(loop, shared, self.serve, self.over.append, most_bytes=most_bytes)
+        self.connection.connection_made(self.wire)
+
+    def is_read(self) -> bool:
+        return self.wire.reads
+
+    async def serve(self, header: RequestHeader, frame: bytearray) -> list[bytes] | None:
+        future: asyncio.Future[list[bytes] | None] = asyncio.get_running_loop().create_future()
+        self.held[header.correlation_id] = future
+        return await future
+
+    async def arrive(self, data: bytes) -> None:
+        while data:
+            memory = self.connection.get_buffer(-1)
+            piece = data[: len(memory)]
+            memory[: len(piece)] = piece
+            self.connection.buffer_updated(len(piece))
+            data = data[len(piece) :]
+        await settle()
+
+    async def answer(self, correlation_id: int, answer: bytes | None = b".") -> None:
+        self.held.pop(correlation_id).set_result(None if answer is None else [answer])
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def produce(correlation_id: int, size: int = 10) -> bytes:
+    part = message_type("ProduceRequest", "PartitionProduceData")
+    topic = message_type("ProduceRequest", "TopicProduceData")
+    message = message_type("ProduceRequest")(topic_data=[topic("clicks", partition_data=[part(0, bytes(size))])])
+    return b"".join(request_frame("Produce", 9, message, correlation_id=correlation_id, client_id="writer"))
+
+
+def metadata(correlation_id: int) -> bytes:
+    return b"".join(request_frame("Metadata", 9, message_type("MetadataRequest")(), correlation_id=correlation_id))
+
+
+def runs(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type] # a coroutine
+
+    run.__name__ = test.__name__
+    return run
+
+
+@runs
+async def test_answers_go_out_in_the_order_of_requests() -> None:
+    gateway = Gateway()
+    await gateway.arrive(produce(1) + produce(2) + metadata(3) + produce(4))
+    assert sorted(gateway.held) == [1, 2]
+    await gateway.answer(2, b"2")
+    assert gateway.wire.written == b""
+    await gateway.answer(1, b"1")
+    assert (gateway.wire.written, sorted(gateway.held)) == (b"12", [3])
+    await gateway.answer(3, None)
+    await gateway.answer(4, b"4")
+    assert gateway.wire.written == b"124"
+    assert gateway.connection.is_idle
+
+
+@runs
+async def test_a_client_that_sends_too_much_is_not_read_until_it_is_answered() -> None:
+    gateway = Gateway(most_bytes=10_000)
+    await gateway.arrive(produce(1, size=9_000))
+    assert gateway.is_read()
+    await gateway.arrive(produce(2, size=9_000))
+    assert not gateway.is_read()
+    await gateway.answer(1)
+    assert gateway.is_read()
+    assert gateway.connection.bytes_held > 9_000
+
+
+@runs
+async def test_a_client_that_takes_no_answers_is_asked_for_no_more() -> None:
+    gateway = Gateway()
+    await gateway.arrive(metadata(1))
+    gateway.connection.pause_writing()
+    assert not gateway.is_read()
+    await gateway.arrive(metadata(2))
+    await gateway.answer(1)
+    assert gateway.held == {}
+    gateway.connection.resume_writing()
+    await settle()
+    assert (gateway.is_read(), list(gateway.held)) == (True, [2])
+
+
+@runs
+async def test_a_connection_that_is_lost_cancels_what_is_under_way() -> None:
+    gateway = Gateway()
+    await gateway.arrive(produce(1) + produce(2))
+    gateway.connection.connection_lost(None)
+    await settle()
+    assert all(future.cancelled() for future in gateway.held.values())
+    assert gateway.over == [gateway.connection]
+    gateway.connection.buffer_updated(4)
+    gateway.connection.end()
+    assert (gateway.wire.written, gateway.over) == (b"", [gateway.connection])
+
+
+NONSENSE = {
+    "no length": b"GET / HTTP/1.1\r\n\r\n",
+    "no header": b"\0\0\0\2\0\0",
+    "no such API": b"\0\0\0\x0a\x03\xe8\0\0\0\0\0\1\xff\xff",
+    "no such version": b"\0\0\0\x0a\0\0\0\x63\0\0\0\1\xff\xff",
+}
+
+
+@pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_ends_a_connection_with_one_line(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def send() -> None:
+        gateway = Gateway()
+        await gateway.arrive(produce(1) + data)
+        assert gateway.wire.is_aborted
+        assert gateway.over == [gateway.connection]
+        assert gateway.held == {}
+
+    asyncio.run(send())
+    (line,) = caplog.messages
+    assert "10.0.0.7" in line
+
+
+def test_a_request_that_fails_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        gateway = Gateway()
+        await gateway.arrive(produce(1) + produce(2))
+        gateway.held[1].set_exception(NotLeader("clicks", 0, 3, 7))
+        await settle()
+        assert gateway.wire.is_aborted
+        assert gateway.held[2].cancelled()
+
+    asyncio.run(fail())
+    (line,) = caplog.messages
+    assert "'writer'" in line

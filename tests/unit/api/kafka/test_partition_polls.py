@@ -1,0 +1,160 @@
+"""Polls of a connection: kept between fetches, and read on where there are nothing but fillers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from raylog.actors.kernel.stream_interface import Response
+from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.replication_messages import Fetch, Fetched
+from raylog.api.kafka.partition_polls import Bounds, PartitionPolls, Polled, Question
+from raylog.api.kafka.rules.batch_conversion import Visible, as_kafka, visible_batches
+from raylog.errors import NotLeader, RaylogError
+from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.format.record_batch import Bytes, filler, read_header, stamp
+
+LEADER = PartitionLeader("clicks", b"t" * 16, 0, 1, 7, (Endpoint(path="/nowhere"),), "")
+KEY = (b"t" * 16, 0)
+HELD = Bounds(1, 1 << 20, 500)
+QUESTION = Question(0, 7, -1, False, 12)
+
+
+class FakeLink:
+    """A leader whose answers are given by hand. `asked` has its requests, with what each will be answered by."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Fetch, asyncio.Future[Response]]] = []
+
+    async def ask(self, leader: PartitionLeader, message: Fetch, **_: Any) -> Response:
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.asked.append((message, answer))
+        return await answer
+
+    @property
+    def offsets(self) -> list[int]:
+        return [message.offset for message, _ in self.asked]
+
+    async def answer(self, payload: Bytes = b"", *, high_watermark: int = 100) -> None:
+        marks = (high_watermark, high_watermark, 0)
+        self.asked[-1][1].set_result(Response(Fetched(0, *marks, 7, None, (), None), payload))
+        await settle()
+
+    async def fail(self, error: RaylogError) -> None:
+        self.asked[-1][1].set_exception(error)
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def show(leader: PartitionLeader, data: Bytes, asked: Question) -> Visible:
+    return visible_batches(data, lambda batch, _: as_kafka(batch))
+
+
+def batch(base_offset: int) -> bytearray:
+    made = as_kafka(encode_batch([b"a"], timestamps=1_000))
+    stamp(made, base_offset, 7)
+    return made
+
+
+class Stage:
+    """Polls over a leader in memory."""
+
+    def __init__(self) -> None:
+        self.link = FakeLink()
+        self.polls = PartitionPolls(self.link)  # type: ignore[arg-type] # all of a link that they use
+
+    async def begin(self, question: Question = QUESTION, bounds: Bounds = HELD) -> None:
+        self.polls.begin(LEADER, question, bounds, show)
+        await settle()
+
+    def outcome(self) -> Polled:
+        found = self.polls.outcome(KEY)
+        assert isinstance(found, Polled)
+        return found
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_the_first_poll_is_not_held_and_the_next_is() -> None:
+    async def look() -> None:
+        stage = Stage()
+        await stage.begin()
+        assert len(stage.polls.looks()) == 1
+        assert stage.polls.looks() == []
+        assert stage.polls.marks(KEY) is None
+        await stage.link.answer(high_watermark=3)
+        assert stage.polls.marks(KEY) == (3, 3, 0)
+        await stage.begin()
+        assert [message.max_wait_ms for message, _ in stage.link.asked] == [0, 500]
+        assert (len(stage.polls.looks()), len(stage.polls.under_way())) == (0, 1)
+        stage.polls.close()
+
+    run(look())
+
+
+def test_a_poll_is_kept_for_the_same_question_and_for_no_other() -> None:
+    async def keep() -> None:
+        stage = Stage()
+        await stage.begin()
+        await stage.begin()
+        assert stage.link.offsets == [0]
+        await stage.link.answer(batch(0))
+        await stage.begin()
+        assert stage.link.offsets == [0]
+        assert stage.outcome().size == len(batch(0))
+        await stage.begin(QUESTION._replace(offset=1))
+        assert stage.link.offsets == [0, 1]
+        stage.polls.keep_only(())
+        assert (len(stage.polls), stage.polls.marks(KEY)) == (0, None)
+
+    run(keep())
+
+
+def test_a_failure_is_forgotten_by_the_next_fetch() -> None:
+    async def fail() -> None:
+        stage = Stage()
+        await stage.begin()
+        await stage.link.fail(NotLeader("clicks", 0, 2, 8))
+        assert isinstance(stage.polls.outcome(KEY), NotLeader)
+        await stage.begin()
+        assert stage.polls.outcome(KEY) is None
+        assert stage.link.offsets == [0, 0]
+        stage.polls.close()
+
+    run(fail())
+
+
+def test_fillers_are_passed_over_as_long_as_there_is_something_behind_them() -> None:
+    async def read_on() -> None:
+        stage = Stage()
+        await stage.begin()
+        await stage.link.answer(filler(0, 40, 7))
+        assert stage.polls.outcome(KEY) is None
+        await stage.link.answer(filler(40, 60, 7) + batch(60))
+        assert stage.link.offsets == [0, 40]
+        (piece,) = stage.outcome().pieces
+        assert read_header(piece).base_offset == 60
+
+    run(read_on())
+
+
+def test_where_there_are_nothing_but_fillers_one_empty_batch_moves_the_client_on() -> None:
+    async def read_on() -> None:
+        stage = Stage()
+        await stage.begin()
+        await stage.link.answer(filler(0, 40, 7))
+        await stage.link.answer(filler(40, 100, 7))
+        (piece,) = stage.outcome().pieces
+        header = read_header(piece)
+        assert (header.magic, header.record_count, header.next_offset) == (2, 0, 100)
+        assert stage.outcome().is_news
+
+    run(read_on())
