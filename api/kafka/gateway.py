@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.kafka.classic_membership import ClassicMembership
 from raylog.api.kafka.committed_offsets import CommittedOffsets
+from raylog.api.kafka.deletions import Deletions
 from raylog.api.kafka.fetching import Fetching
 from raylog.api.kafka.group_descriptions import GroupDescriptions
 from raylog.api.kafka.known_topics import KnownTopics
@@ -58,6 +59,7 @@ class Gateway:
         self._committed = CommittedOffsets(link, self._topics)
         self._membership = ClassicMembership(link, new_session_id)
         self._groups = GroupDescriptions(link)
+        self._deletions = Deletions(link, self._topics)
         self._producing = Producing(link, self._topics, gateways)
         self._identities = ProducerIdentities(link)
         self.requests: Counter[str] = Counter()  # that have arrived, by name
@@ -77,8 +79,11 @@ class Gateway:
             14: lambda _version, request, _: self._membership.sync(request),
             15: lambda version, request, _: self._groups.describe(version, request),
             16: lambda _version, request, _: self._groups.list_groups(request),
+            21: lambda _version, request, _: self._deletions.records(request),
             22: lambda _version, request, _: self._identities.serve(request),
             23: lambda _version, request, _: self._offsets.ends_of_epochs(request),
+            42: lambda _version, request, _: self._deletions.groups(request),
+            47: lambda _version, request, _: self._deletions.offsets(request),
             60: lambda _version, request, _: self._metadata.describe_cluster(request),
         }
 

@@ -103,6 +103,7 @@ class Asked(Enum):
     CLASSIC_GROUP = auto()
     COMMIT = auto()
     OFFSET_FETCH = auto()
+    OFFSET_DELETE = auto()
     DESCRIBE_TRANSACTION = auto()
     PROTOCOL_1 = auto()  # of a transaction by a client that knows no TRANSACTION_ABORTABLE
     COORDINATOR = auto()
@@ -267,6 +268,7 @@ _IN_ANSWER_TO: Final[dict[Asked, dict[type[errors.RaylogError], ErrorCode]]] = {
         errors.CoordinatorStopped: ErrorCode.NOT_COORDINATOR,
         errors.CoordinatorRecordUnknown: ErrorCode.NOT_COORDINATOR,
     },
+    Asked.OFFSET_DELETE: {**_NO_COORDINATOR, errors.GroupNotEmpty: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC},
     Asked.DESCRIBE_TRANSACTION: {errors.UnknownTransactionalId: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
     Asked.PROTOCOL_1: {
         errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,

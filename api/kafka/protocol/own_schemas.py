@@ -41,7 +41,7 @@ OWN_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
             {"name": "RackId", **_NULL_TEXT},
             {"name": "RebalanceTimeoutMs", "type": "int32", "versions": "0+", "default": "-1"},
             {"name": "SubscribedTopicNames", **_NULL_TEXT, "type": "[]string"},
-            {"name": "SubscribedTopicRegex", **_NULL_TEXT, "versions": "1+"},
+            {"name": "SubscribedTopicRegex", **_NULL_TEXT, "versions": "1+", "nullableVersions": "1+"},
             {"name": "ServerAssignor", **_NULL_TEXT},
             {"name": "TopicPartitions", **_NULL_TEXT, "type": "[]TopicPartitions", "fields": _MEMBER_PARTITIONS},
         ],
