@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raylog.actors.broker.controller_link import ControllerLink
+from raylog.actors.broker.controller_link import PASSED_ON, ControllerLink
 from raylog.actors.broker.gateway_registration import GatewayRegistration
 from raylog.actors.broker.local_replicas import AssignmentDelivery, LocalReplicas, ReplicaSession
 from raylog.actors.broker.metadata_service import MetadataService
@@ -55,7 +55,6 @@ from raylog.actors.protocol.control_messages import (
     StandDown,
     StopBroker,
 )
-from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.gateway_messages import GatewayHello
 from raylog.actors.protocol.host_messages import HostHeartbeat, HostHello, ReplicaFailed, ReplicaHello
@@ -176,7 +175,7 @@ class Broker:
         self._marks = DirectoryMarks(env, own, self._copy.raise_mark, self._link.ask, lambda: self._link.is_registered)
         self._handlers: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             **dict.fromkeys((Promise, ReadMetadata, AppendMetadata, InstallSnapshot), self._on_metadata),
-            **dict.fromkeys((EnsureCoordinators, FindTopicById), self._on_question_to_controller),
+            **dict.fromkeys(PASSED_ON, self._on_question_to_controller),
             HostHello: self._on_host,
             HostHeartbeat: self._on_heartbeat,
             ReplicaHello: self._on_hello,
@@ -300,8 +299,8 @@ class Broker:
     def _on_producer_ids_wanted(self, _: Request, asked: AllocateProducerIds) -> Awaitable[Answer]:
         return self._producer_ids.hand_out(asked)
 
-    def _on_question_to_controller(self, _: Request, asked: EnsureCoordinators | FindTopicById) -> Awaitable[Answer]:
-        return self._link.ask(asked)
+    def _on_question_to_controller(self, _: Request, asked: Message) -> Awaitable[Answer]:
+        return self._link.pass_on(asked)
 
     def _on_hello(self, request: Request, hello: ReplicaHello) -> Answer:
         session = self._replicas.hello(hello, request.stream)

@@ -23,12 +23,14 @@ from raylog.actors.kernel.background import HEARTBEAT_SECONDS, SILENCE_SECONDS, 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment, FindController
 from raylog.actors.kernel.stream_interface import Handler, Response, Stream, expected
+from raylog.actors.protocol.admin_messages import Administer
 from raylog.actors.protocol.control_messages import (
     FULL_BELOW_BYTES,
     BrokerHeartbeat,
     BrokerRegistered,
     RegisterBroker,
 )
+from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     ControllerFenced,
@@ -39,12 +41,14 @@ from raylog.errors import (
     StaleBrokerEpoch,
 )
 
+PASSED_ON: Final = (Administer, EnsureCoordinators, FindTopicById)  # the questions of others to the controller
 _FIND_SECONDS: Final = 5.0
 _REGISTER_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
 _REGISTERED_SECONDS: Final = 1.0
 _LET_GO_SECONDS: Final = 3.0
 _ASK_SECONDS: Final = 5.0
+_TRAVEL_SECONDS: Final = 0.5  # for an answer of the controller that has used all the time that it was given
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
 _LONGEST_PAUSE_UNTIL_READY: Final = 0.2
@@ -124,13 +128,19 @@ class ControllerLink:
             raise ControllerNotReady("This broker is not registered over this stream.")
         self._check_controller()
 
-    async def ask(self, message: Message) -> Response:
+    async def pass_on(self, asked: Message) -> Response:
+        """Pass on a question of another process, for as long as that one waits."""
+        if isinstance(asked, Administer):
+            return await self.ask(asked, asked.timeout_ms / 1000 + _TRAVEL_SECONDS)
+        return await self.ask(asked)
+
+    async def ask(self, message: Message, timeout: float = _ASK_SECONDS) -> Response:
         """Ask the controller. An error comes as the controller raised it."""
         stream = self._stream
         if stream is None or self.broker_epoch is None:
             raise ControllerNotReady("This broker has no controller just now.")
         try:
-            return await stream.request(message, timeout=_ASK_SECONDS)
+            return await stream.request(message, timeout=timeout)
         except RemoteFailed as error:
             if error.error is None:
                 raise

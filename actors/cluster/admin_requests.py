@@ -124,7 +124,11 @@ class ListSetAsideLogs(AdminRequest[SetAsideListing]):
 
 @dataclass(frozen=True)
 class CreateTopic(AdminRequest[TopicDescription]):
-    """A new topic. `assignment` stands for the two numbers: brokers by partition, the preferred leader first."""
+    """A new topic. `assignment` stands for the two numbers: brokers by partition, the preferred leader first.
+
+    `topic_id`: 16 bytes that the requester has drawn, and by which it knows the topic again; empty: any.
+    `validate_only`: make nothing, and answer with what would be made.
+    """
 
     call = "create_topic"
 
@@ -133,6 +137,8 @@ class CreateTopic(AdminRequest[TopicDescription]):
     replication_factor: int | None
     assignment: Sequence[Sequence[int]] | None
     settings: Mapping[str, ConfigValue]
+    topic_id: bytes = b""
+    validate_only: bool = False
 
     @property
     def about(self) -> str:
@@ -141,11 +147,12 @@ class CreateTopic(AdminRequest[TopicDescription]):
 
 @dataclass(frozen=True)
 class DeleteTopic(AdminRequest[None]):
-    """The end of a topic."""
+    """The end of a topic. `topic_id`: only if it has this id; empty: any."""
 
     call = "delete_topic"
 
     topic: str
+    topic_id: bytes = b""
 
     @property
     def about(self) -> str:
@@ -161,6 +168,7 @@ class CreatePartitions(AdminRequest[TopicDescription]):
     topic: str
     total: int
     assignment: Sequence[Sequence[int]] | None
+    validate_only: bool = False
 
     @property
     def about(self) -> str:

@@ -7,7 +7,7 @@ disks. What is not known is −1, or empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -16,6 +16,7 @@ from raylog.actors.cluster.html_tables import html_table
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import BrokerState, ClusterState, Liveness, ReplicaKey
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaMarks, Setting
+from raylog.actors.protocol.messages import Message
 from raylog.config import readable
 
 UNKNOWN: Final = -1
@@ -225,6 +226,14 @@ def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDes
         settings=topic.settings,
         partitions=tuple(_describe_partition(state, reports, each) for each in states),
     )
+
+
+def planned_topic(records: Sequence[Message], name: str) -> TopicDescription:
+    """Return the topic that these records would create, which are decided but not to be written."""
+    state = ClusterState()
+    for place, record in enumerate(records):
+        state.apply(record, place)
+    return describe_topic(state, Reports(), name)
 
 
 def describe_replicas(

@@ -17,7 +17,7 @@ from raylog.actors.cluster.placement.placement_inputs import load_of, usable_sit
 from raylog.actors.cluster.placement.reassignment import check_replicas
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.cluster.topic_settings import check_min_insync, settings_of
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import NO_TOPIC, Message
 from raylog.actors.protocol.metadata_records import TopicCreated, TopicDeleted, TopicRemoved
 from raylog.actors.protocol.names import COORDINATED_TOPICS, check_topic_name, is_internal
 from raylog.config import ConfigValue, TopicConfig
@@ -25,6 +25,7 @@ from raylog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    InvalidRequest,
     InvalidTopicName,
     TopicExists,
     UnknownTopic,
@@ -50,7 +51,7 @@ class NewTopic:
 def create_topic(
     state: ClusterState, live: Liveness, topic: NewTopic, topic_id: bytes, *, internal: bool = False
 ) -> list[Message]:
-    """`topic_id`: 16 bytes, freshly drawn. `internal`: raylog itself asks, so the name may start with `__`.
+    """`topic_id`: 16 bytes, freshly drawn. `internal`: raylog itself asks, so the name may be one of its own.
 
     InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment, UnknownBroker,
     BrokerNotAvailable, UnknownConfig, InvalidConfig.
@@ -64,6 +65,7 @@ def create_topic(
     else:
         replicas = _as_assigned(state, live, topic, topic.assignment)
     check_min_insync(config, min(map(len, replicas)))
+    _check_id(state, topic_id)
     return [TopicCreated(topic_id, topic.name, settings_of(config)), *_new_partitions(topic_id, 0, replicas)]
 
 
@@ -92,11 +94,15 @@ def create_partitions(
     return [*_new_partitions(known.id, known.partitions, replicas)]
 
 
-def delete_topic(state: ClusterState, topic: str, *, internal: bool = False) -> list[Message]:
-    """Delete a topic. It is gone with this record; its data is removed afterwards.
+def delete_topic(
+    state: ClusterState, topic: str, topic_id: bytes = b"", *, internal: bool = False
+) -> list[Message]:
+    """Delete a topic. It is gone with this record; its data is removed afterwards. `topic_id`: if it has this id.
 
     UnknownTopic, InvalidTopicName (raylog's own)."""
     known = state.topic(topic)
+    if topic_id not in (b"", known.id):
+        raise UnknownTopic(topic)
     if is_internal(topic) and not internal:
         raise InvalidTopicName(topic, "it is raylog's own, and is not deleted")
     holders = tuple(
@@ -125,6 +131,12 @@ def _check_new_name(state: ClusterState, name: str, internal: bool) -> None:
         raise TopicExists(name)
     if other is not None:
         raise InvalidTopicName(name, f"there is a topic {other!r}, and '.' and '_' count as the same")
+
+
+def _check_id(state: ClusterState, topic_id: bytes) -> None:
+    """Raise InvalidRequest unless no topic has it, nor one that is being deleted."""
+    if len(topic_id) != len(NO_TOPIC) or topic_id in state.topics or topic_id in state.deleted:
+        raise InvalidRequest(f"{topic_id.hex()!r} cannot be the id of a new topic.")
 
 
 def _check_count(topic: str, partitions: int) -> None:

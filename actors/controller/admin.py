@@ -26,6 +26,7 @@ from raylog.actors.cluster.descriptions import (
     describe_cluster,
     describe_replicas,
     describe_topic,
+    planned_topic,
 )
 from raylog.actors.cluster.election.leader_election import elect_leaders
 from raylog.actors.cluster.election.leaderless import Prospects, prospects
@@ -40,7 +41,7 @@ from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import NO_LEADER
-from raylog.actors.protocol.messages import Message
+from raylog.actors.protocol.messages import NO_TOPIC, Message
 from raylog.actors.protocol.names import is_internal
 from raylog.config import ConfigValue
 from raylog.errors import AdminTimedOut, RaylogError, TopicStillStarting
@@ -87,20 +88,33 @@ class ControllerAdmin(CopyRecovery):
             return
         await self._make(self._internal_records(name), timeout, f"creating topic {name!r}")
 
+    def plan_topic(self, topic: NewTopic) -> TopicDescription:
+        """Return the topic that `create_topic` would make just now; it raises the same errors."""
+        return planned_topic(create_topic(self._changes.state, self._changes.live, topic, NO_TOPIC), topic.name)
+
     async def create_topic(
-        self, topic: NewTopic, *, internal: bool = False, timeout: float = ADMIN_SECONDS
+        self, topic: NewTopic, *, topic_id: bytes = b"", internal: bool = False, timeout: float = ADMIN_SECONDS
     ) -> TopicDescription:
         """Done once every partition has a leader. TopicStillStarting: it exists, but the time was over.
+
+        `topic_id`: 16 bytes freshly drawn; empty: they are drawn here.
 
         InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
         BrokerNotAvailable, UnknownConfig, InvalidConfig.
         """
         deadline = self._now() + timeout
-        topic_id = self._random.randbytes(_TOPIC_ID_BYTES)
+        topic_id = topic_id or self._random.randbytes(_TOPIC_ID_BYTES)
         records = create_topic(self._changes.state, self._changes.live, topic, topic_id, internal=internal)
         await self._make(records, timeout, f"creating topic {topic.name!r}")
         await self._until_led(topic.name, deadline, timeout)
         return self.describe_topic(topic.name)
+
+    def plan_partitions(
+        self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
+    ) -> TopicDescription:
+        """Check what `create_partitions` checks, and return the topic as it is."""
+        create_partitions(self._changes.state, self._changes.live, topic, total, assignment)
+        return self.describe_topic(topic)
 
     async def create_partitions(
         self,
@@ -117,9 +131,14 @@ class ControllerAdmin(CopyRecovery):
         await self._until_led(topic, deadline, timeout)
         return self.describe_topic(topic)
 
-    async def delete_topic(self, topic: str, *, internal: bool = False, timeout: float = ADMIN_SECONDS) -> None:
-        """Delete a topic. The name is free at once; its data is removed by and by. UnknownTopic."""
-        records = delete_topic(self._changes.state, topic, internal=internal)
+    async def delete_topic(
+        self, topic: str, *, topic_id: bytes = b"", internal: bool = False, timeout: float = ADMIN_SECONDS
+    ) -> None:
+        """Delete a topic. The name is free at once; its data is removed by and by. UnknownTopic.
+
+        `topic_id`: delete no topic of this name but the one with this id; empty: any.
+        """
+        records = delete_topic(self._changes.state, topic, topic_id, internal=internal)
         await self._make(records, timeout, f"deleting topic {topic!r}")
 
     async def alter_topic_settings(

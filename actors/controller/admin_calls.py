@@ -119,16 +119,20 @@ async def _create_topic(admin: ControllerAdmin, request: CreateTopic, timeout: f
     topic = NewTopic(
         request.name, request.partitions, request.replication_factor, request.assignment, request.settings
     )
-    return await admin.create_topic(topic, timeout=timeout)
+    if request.validate_only:
+        return admin.plan_topic(topic)
+    return await admin.create_topic(topic, topic_id=request.topic_id, timeout=timeout)
 
 
 @_answers(DeleteTopic)
 async def _delete_topic(admin: ControllerAdmin, request: DeleteTopic, timeout: float) -> None:
-    await admin.delete_topic(request.topic, timeout=timeout)
+    await admin.delete_topic(request.topic, topic_id=request.topic_id, timeout=timeout)
 
 
 @_answers(CreatePartitions)
 async def _create_partitions(admin: ControllerAdmin, request: CreatePartitions, timeout: float) -> TopicDescription:
+    if request.validate_only:
+        return admin.plan_partitions(request.topic, request.total, request.assignment)
     return await admin.create_partitions(request.topic, request.total, request.assignment, timeout=timeout)
 
 

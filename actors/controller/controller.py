@@ -26,10 +26,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from raylog.actors.cluster.admin_wire import plain_answer, request_of
 from raylog.actors.cluster.broker_membership import mark_directory, report_gateway
 from raylog.actors.cluster.control_counters import cluster_readings
 from raylog.actors.cluster.coordinator_state import COORDINATORS
 from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.controller.admin_calls import carry_out
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_hosts import CoordinatorLauncher
 from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
@@ -47,6 +49,7 @@ from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request, Response, Stream
 from raylog.actors.metadata_log.writer import MetadataWriter, Recovered
+from raylog.actors.protocol.admin_messages import Administer, Administered
 from raylog.actors.protocol.control_messages import (
     AllocateProducerIds,
     BrokerHeartbeat,
@@ -257,6 +260,7 @@ class Controller:
             CoordinatorHeartbeat: self._on_coordinators,
             EnsureCoordinators: self._on_coordinators_wanted,
             FindTopicById: self._on_topic_sought,
+            Administer: self._on_administration,
         })
 
     def _new_reign(self) -> ControllerReign:
@@ -417,6 +421,13 @@ class Controller:
         topic = self.reign.changes.state.topics.get(sought.topic_id)
         await self.reign.changes.commit(())
         return Response(TopicFoundById("" if topic is None else topic.name))
+
+    async def _on_administration(self, _: Request, asked: Administer) -> Answer:
+        if self._is_shutting_down:
+            raise ControllerNotReady("The cluster is being shut down.")
+        request = request_of(asked.call, asked.arguments)
+        answer = await carry_out(self.reign.admin, request, asked.timeout_ms / 1000)
+        return Response(Administered(plain_answer(request, answer)))
 
     async def _on_coordinators_wanted(self, _: Request, wanted: EnsureCoordinators) -> Answer:
         """Done: there are some, or will be in a moment; where, metadata tells."""

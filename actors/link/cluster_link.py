@@ -142,8 +142,12 @@ class ClusterLink:
 
         ClusterUnreachable, PeerNotAdmitted, ControllerNotReady: that is unknown.
         """
+        return not await self.find_name(topic_id, timeout)
+
+    async def find_name(self, topic_id: bytes, timeout: float) -> str:
+        """Return the name of the topic of this id, as the controller knows it; empty: none has it now. As above."""
         self._check()
-        return not (await self._questions.ask(FindTopicById(topic_id), TopicFoundById, timeout)).name
+        return (await self._questions.ask(FindTopicById(topic_id), TopicFoundById, timeout)).name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         """Return the coordinator that serves the ids of this hash. The internal topic is made if it is missing.
@@ -303,6 +307,11 @@ class ClusterLink:
         """
         self._check()
         return (await self._questions.ask(AllocateProducerIds(1), ProducerIdsAllocated, timeout)).first
+
+    async def ask_a_broker(self, message: Message, *, expect: type[_Answer], timeout: float) -> _Answer:
+        """Ask one broker once, for what must not be done twice. See `BrokerQuestions.ask_one` for its errors."""
+        self._check()
+        return await self._questions.ask_one(message, expect, timeout)
 
     async def close(self) -> None:
         """Close the link. Requests in flight end in StreamClosed."""

@@ -72,6 +72,7 @@ _AT_ONCE: Final = 3
 _WAIT_MS: Final = 2_000
 _ANSWER_SECONDS: Final = 4.0
 _DIAL_SECONDS: Final = 3.0
+_CHECK_SECONDS: Final = 1.0  # of silence of the one broker that is asked
 _LOOK_AGAIN_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 1.0  # between looks whether there is a broker more than are asked
 
@@ -204,6 +205,25 @@ class BrokerQuestions:
         """
         with Wait(f"an answer of a broker at {self._brokers}") as wait:
             return await self._ask_all(message, expect, timeout, wait)
+
+    async def ask_one(self, message: Message, expect: type[_Answer], timeout: float) -> _Answer:
+        """Ask one broker once: what must not be done twice goes this way.
+
+        PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent. StreamClosed, RequestTimedOut: the
+        outcome is unknown (rule 27). Else what the broker raised.
+        """
+        broker = next(iter(self._in_turn()))
+        deadline = self._loop.time() + timeout
+        stream: Stream = await self._pool.get(broker, min(timeout, _DIAL_SECONDS))
+        answer = asyncio.ensure_future(stream.request(message, timeout=max(deadline - self._loop.time(), 0.0)))
+        try:
+            while not (await asyncio.wait([answer], timeout=_CHECK_SECONDS))[0]:
+                self._pool.check(broker)  # it may be stopped: the stream is given up then
+            return expected(answer.result().message, expect, stream.peer)
+        except RemoteFailed as error:
+            raise error.error or error from None
+        finally:
+            answer.cancel()
 
     async def _ask_all(self, message: Message, expect: type[_Answer], timeout: float, wait: Wait) -> _Answer:
         """Ask in rounds. `until_answered` asks one after the other, and raises the last error; here several brokers are

@@ -1,8 +1,9 @@
 """The rules for names of topics, groups, families and transactional ids, and raylog's own topics.
 
 Topics: Kafka's rules. Two names collide if they differ only in dots and underscores, because `a.b` and `a_b` would have
-the same metrics. Internal topics begin with two underscores. Two of them have coordinators; the hash of its name says
-to which partition a group or a transaction belongs.
+the same metrics. Four names are raylog's own; all others are free, also with two underscores in front, since tools of
+Kafka have such topics (`__debezium-heartbeat.shop`). Two of the four have coordinators; the hash of its name says to
+which partition a group or a transaction belongs.
 
 Ids, groups and families: no control characters, since one of them separates a family from the number of its member
 (`rules/family.py`). No halves of surrogate pairs, which text on the wire cannot contain.
@@ -18,14 +19,18 @@ from raylog.errors import InvalidTopicName, InvalidTransactionalId
 from raylog.storage.format.murmur2 import murmur2
 
 MAX_NAME_LENGTH: Final = 249
-INTERNAL_PREFIX: Final = "__"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 METADATA_TOPIC: Final = "__cluster_metadata"  # the log of the cluster's state, beside the replicas
+SHARE_TOPIC: Final = "__share_group_state"  # Kafka's, of groups that share partitions; kept free for that
+COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+OWN_TOPICS: Final = COORDINATED_TOPICS | {METADATA_TOPIC, SHARE_TOPIC}
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def check_topic_name(name: str, *, internal: bool = False) -> None:
-    """Raise InvalidTopicName where no topic may have that name. Names that start with `__` are raylog's own."""
+    """Raise InvalidTopicName where no topic may have that name. `internal`: it may be one of raylog's own."""
     if not name:
         raise InvalidTopicName(name, "it is empty")
     if name in (".", ".."):
@@ -34,8 +39,8 @@ def check_topic_name(name: str, *, internal: bool = False) -> None:
         raise InvalidTopicName(name, f"it has {len(name)} characters, of at most {MAX_NAME_LENGTH}")
     if not _LEGAL.fullmatch(name):
         raise InvalidTopicName(name, "it holds other characters than letters, digits, '.', '_' and '-'")
-    if name.startswith(INTERNAL_PREFIX) and not internal:
-        raise InvalidTopicName(name, f"names that start with {INTERNAL_PREFIX!r} are raylog's own")
+    if collision_key(name) in OWN_TOPICS and not internal:
+        raise InvalidTopicName(name, f"{collision_key(name)!r} is raylog's own")
 
 
 def collision_key(name: str) -> str:
@@ -44,12 +49,9 @@ def collision_key(name: str) -> str:
 
 
 def is_internal(name: str) -> bool:
-    return name.startswith(INTERNAL_PREFIX)
+    return name in OWN_TOPICS
 
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-COORDINATED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 FAMILY_SEPARATOR: Final = "\x1f"  # between the name of a family and a member's number, see `rules/family.py`
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset
 from raylog.api.connection.leader_requests import NO_OFFSET, look_up
 from raylog.api.connection.records import OffsetAndTimestamp, TopicPartition, as_partition
@@ -70,7 +71,7 @@ class ConsumerQueries:
         core = self._core
         core.check_open()
         names = {view.name for view in core.runtime.run(core.link.list_topics(core.timeout))}
-        return {name for name in names if not (core.options.exclude_internal_topics and name.startswith("__"))}
+        return {name for name in names if not (core.options.exclude_internal_topics and is_internal(name))}
 
     def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         found = self._look_up({as_partition(partition): timestamp for partition in partitions})

@@ -1,4 +1,4 @@
-"""What administrators delete beside topics: records below an offset, groups, and committed offsets of groups.
+"""Deletions of administrators, beside topics: records below an offset, groups, and committed offsets of groups.
 
 Partition leaders delete records, a group's coordinator deletes what is the group's. Doing it twice is the same as doing
 it once, so a client that hears of no answer asks again.

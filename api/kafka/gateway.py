@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.classic_membership import ClassicMembership
 from raylog.api.kafka.committed_offsets import CommittedOffsets
 from raylog.api.kafka.deletions import Deletions
@@ -26,15 +27,18 @@ from raylog.api.kafka.partition_polls import PartitionPolls
 from raylog.api.kafka.producer_identities import ProducerIdentities
 from raylog.api.kafka.producing import Producing
 from raylog.api.kafka.protocol.api_versions import api_versions_answer, served
-from raylog.api.kafka.protocol.codecs import API_VERSIONS_KEY, JOIN_GROUP_KEY, RequestHeader, answer_frame, decoder
+from raylog.api.kafka.protocol.codecs import API_VERSIONS_KEY, RequestHeader, answer_frame, decoder
+from raylog.api.kafka.refusals import Refusals
 from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatches
 from raylog.api.kafka.rules.fetch_sessions import FetchSessions
 from raylog.api.kafka.rules.named_brokers import Gateways
+from raylog.api.kafka.topic_administration import TopicAdministration
 from raylog.errors import UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
 
 _FIND_SECONDS: Final = 30.0
 _Room: TypeAlias = Callable[[int, Any, PartitionPolls], Awaitable[Any]]
+_RoomOfClient: TypeAlias = Callable[[RequestHeader, Any], Awaitable[Any]]  # one that has to know who asks
 
 
 class Gateway:
@@ -66,6 +70,13 @@ class Gateway:
         self.sessions = FetchSessions(new_session_id)
         self.converted = ConvertedBatches(room)
         self._fetching = Fetching(link, self._topics, gateways, self.sessions, self.converted)
+        topic_administration = TopicAdministration(link, Administration(link), Refusals())
+        self._rooms_of_clients: dict[int, _RoomOfClient] = {
+            11: lambda header, request: self._membership.join(header.api_version, request, header.client_id),
+            19: topic_administration.create_topics,
+            20: topic_administration.delete_topics,
+            37: topic_administration.create_partitions,
+        }
         self._rooms: dict[int, _Room] = {
             0: lambda version, request, _: self._producing.serve(version, request),
             1: self._fetching.serve,
@@ -110,19 +121,19 @@ class Gateway:
         if header.api_key == API_VERSIONS_KEY:
             return self._versions(header)
         api = served(header.api_key, header.api_version)
-        room = self._rooms.get(api.key)
-        if room is None and api.key != JOIN_GROUP_KEY:
+        room, room_of_clients = self._rooms.get(api.key), self._rooms_of_clients.get(api.key)
+        if room is None and room_of_clients is None:
             raise UnsupportedRequestVersion(header.api_key, header.api_version)
         self.requests[api.name] += 1
         request = decoder(f"{api.name}Request", header.api_version)(frame, header.end)
-        if room is None:  # it makes the member's id of the client's
-            answer = await self._membership.join(header.api_version, request, header.client_id)
-        else:
+        if room_of_clients is not None:
+            answer = await room_of_clients(header, request)
+        elif room is not None:
             answer = await room(header.api_version, request, polls)
         return None if answer is None else answer_frame(api.name, header.api_version, answer, header.correlation_id)
 
     def _versions(self, header: RequestHeader) -> Sequence[Bytes]:
-        known = {API_VERSIONS_KEY, JOIN_GROUP_KEY, *self._rooms}
+        known = {API_VERSIONS_KEY, *self._rooms, *self._rooms_of_clients}
         version, answer = api_versions_answer(header.api_version, self._link.topics()[0], apis=known)
         return answer_frame("ApiVersions", version, answer, header.correlation_id)
 

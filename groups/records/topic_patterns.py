@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import re2
 
+from raylog.actors.protocol.names import is_internal
 from raylog.errors import InvalidSubscription
 
 _MAX_BYTES: Final = 255
@@ -37,7 +38,7 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
         _log.warning("A member's subscription to %r means no topics: %s.", pattern[:_SHOWN], reason)
         return frozenset()
     fits = _compiled(pattern).fullmatch
-    return frozenset(name for name in topics if not name.startswith("__") and fits(name) is not None)
+    return frozenset(name for name in topics if not is_internal(name) and fits(name) is not None)
 
 
 def _objection(pattern: str) -> str:

@@ -78,7 +78,7 @@ What stays true here:
     │   ├── UnknownMember, FencedMember, FencedInstance, StaleHeartbeat, PartitionNotOwned
     │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
-    ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId,
+    ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId, TooManyPartitionsAtOnce,
     │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning

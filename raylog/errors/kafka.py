@@ -46,6 +46,18 @@ class UnknownTopicId(KafkaProtocolError):
         return f"There is no topic with the id {self.topic_id}."
 
 
+class TooManyPartitionsAtOnce(KafkaProtocolError):
+    """A Kafka client asked for more partitions in one request than are made at once. None were made."""
+
+    advice = "Ask for them in several requests."
+
+    partitions: int
+    limit: int
+
+    def describe(self) -> str:
+        return f"The request asks for {self.partitions} partitions; up to {self.limit} are made at once."
+
+
 class KafkaSchemasMissing(KafkaProtocolError, ImportError):
     """The descriptions of Kafka's messages are not installed."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.actors.link.cluster_link import TopicView
 from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.actors.protocol.names import is_internal
 from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import UnknownPartition, UnknownTopic
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from raylog.api.admin.cluster import Cluster
 
 _SECONDS: Final = 30.0
-_INTERNAL: Final = "__"
 
 
 class LogQuestions:
@@ -91,7 +91,7 @@ def _access_of(cluster: Cluster | ClusterAccess | str | None) -> ClusterAccess:
 
 
 def _is_meant(pattern: re.Pattern[str], topic: str) -> bool:
-    return not topic.startswith(_INTERNAL) and pattern.fullmatch(topic) is not None
+    return not is_internal(topic) and pattern.fullmatch(topic) is not None
 
 
 def _all_of(views: list[TopicView]) -> dict[TopicPartition, bytes]:

@@ -43,7 +43,7 @@ class Stage:
         self.cluster.form(3)
         self.cluster.create_topic(TOPIC, 2, 3, _LATE)
         self.cluster.create_topic(COMPACTED, 1, 3, {**_LATE, "cleanup.policy": "compact"})
-        self.gateway = GatewayProcess(world, self.cluster, machine="beside-a-broker")
+        self.gateway = GatewayProcess(world, self.cluster)
         self.client = self.gateway.client()
 
     def produce(self, partition: int, count: int) -> None:

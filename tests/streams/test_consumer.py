@@ -366,7 +366,7 @@ def test_a_position_that_nobody_tells_is_an_error(cluster: Cluster) -> None:
 def test_topics_are_followed_or_partitions_assigned_but_not_both(cluster: Cluster) -> None:
     cluster.add_topic("t")
     cluster.add_topic("u", 2)
-    cluster.add_topic("__internal")
+    cluster.add_topic("__consumer_offsets")
     with Consumer("t") as consumer:
         assert consumer.topics() == {"t", "u"}
         assert consumer.partitions_for_topic("u") == {0, 1}

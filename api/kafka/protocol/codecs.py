@@ -25,7 +25,6 @@ from raylog.errors import MalformedRequest, UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
 
 API_VERSIONS_KEY: Final = 18
-JOIN_GROUP_KEY: Final = 11
 _HEADER: Final = Struct(">hhih")
 _CORRELATION: Final = Struct(">i")
 _ANSWER: Final = Struct(">ii")  # length and correlation id

@@ -98,6 +98,7 @@ class Asked(Enum):
 
     ANYTHING = auto()
     BY_TOPIC_ID = auto()
+    ASSIGNMENT = auto()  # of replicas to brokers
     PRODUCE = auto()
     FETCH = auto()
     CLASSIC_GROUP = auto()
@@ -161,6 +162,7 @@ _CODES: Final[dict[type[errors.RaylogError], ErrorCode]] = {
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
+    errors.TooManyPartitionsAtOnce: ErrorCode.POLICY_VIOLATION,
     errors.ConfigError: ErrorCode.INVALID_CONFIG,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -233,6 +235,9 @@ _NO_COORDINATOR: Final[dict[type[errors.RaylogError], ErrorCode]] = dict.fromkey
 
 _IN_ANSWER_TO: Final[dict[Asked, dict[type[errors.RaylogError], ErrorCode]]] = {
     Asked.BY_TOPIC_ID: {errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_ID},
+    Asked.ASSIGNMENT: dict.fromkeys(
+        (errors.UnknownBroker, errors.BrokerNotAvailable), ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    ),
     Asked.PRODUCE: {
         errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
         # The epoch was the gateway's, not the client's.

@@ -52,7 +52,7 @@ class KafkaClient:
 class GatewayProcess:
     """A process with a gateway, beside the brokers. `run` does something in it and returns what it returns."""
 
-    def __init__(self, world: World, cluster: SimulatedCluster, machine: str = "clients") -> None:
+    def __init__(self, world: World, cluster: SimulatedCluster, machine: str = "beside-a-broker") -> None:
         self._world = world
         self._cluster = cluster
         self.gateway: Gateway | None = None

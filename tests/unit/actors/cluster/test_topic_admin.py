@@ -61,7 +61,7 @@ def test_an_explicit_assignment_is_taken_as_it_is() -> None:
     ("topic", "error"),
     [
         (NewTopic("a/b"), InvalidTopicName),
-        (NewTopic("__internal"), InvalidTopicName),
+        (NewTopic("__transaction_state"), InvalidTopicName),
         (NewTopic("there.is"), TopicExists),
         (NewTopic("there_is"), InvalidTopicName),
         (NewTopic("t", partitions=0), InvalidPartitions),

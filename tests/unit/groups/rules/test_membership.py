@@ -290,7 +290,7 @@ def test_an_instance_id_cannot_change() -> None:
 
 def test_a_pattern_follows_topics_that_come_grow_and_go(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
-    for name, count in {"logs-a": 1, "other": 3, "__internal": 2}.items():
+    for name, count in {"logs-a": 1, "other": 3, "__consumer_offsets": 2}.items():
         machine.topics.put(name, count)
     first = Client(machine, "a", pattern="logs-.*|__.*").join()
     settle(machine, first)
