@@ -85,7 +85,7 @@ class MetadataCopy:
         self._directory_id = own[1]
         self._on_committed = on_committed
         self._on_snapshot = on_snapshot
-        self._promised_epoch, self._mark, self._tail = loaded
+        self._promised_epoch, self._mark, self._tail, self._is_unproven = loaded
         self._version = self._tail.start_offset
         self._handlers: Dispatch[Callable[[Any, Bytes], Awaitable[Response]]] = Dispatch({
             AppendMetadata: self._append,
@@ -196,7 +196,8 @@ class MetadataCopy:
             _log.info("Controller epoch %d is promised to %s.", epoch, asked.controller)
         tail = self._tail
         place = tail.last_epoch, tail.start_offset, tail.end_offset
-        return Response(Promised(self._directory_id, granted, self._promised_epoch, *place, tail.voters, self._mark))
+        known = tail.voters, self._mark, self._is_unproven
+        return Response(Promised(self._directory_id, granted, self._promised_epoch, *place, *known))
 
     async def _obey(self, epoch: int) -> None:
         """Refuse a controller whose time is over. One with a higher epoch has its majority without this broker."""
@@ -230,8 +231,20 @@ class MetadataCopy:
         await self._become_durable()
         end = batches[-1].end_offset if batches else message.base_offset
         self._commit(min(message.commit_offset, end))  # further on it may not be the controller's log
+        await self._prove_by(message)
         last_epoch = batches[-1].epoch if batches else message.previous_epoch
         return Response(MetadataAppended(self._directory_id, True, last_epoch, end))
+
+    async def _prove_by(self, message: AppendMetadata) -> None:
+        """Be relied upon again once all is here that this controller has committed, with a record of its own.
+
+        It has chosen its log without this one's word. What it commits later it asks for anew on each stream.
+        """
+        holds_all = self._version >= message.commit_offset
+        if self._is_unproven and holds_all and self._tail.epoch_before(self._version) == message.controller_epoch:
+            await self._env.off_loop(self._files.prove)
+            self._is_unproven = False
+            _log.info("Broker %d holds all of the metadata log again.", self._own[0])
 
     def _new_ones(self, batches: Sequence[StoredBatch]) -> Sequence[StoredBatch]:
         """Leave out batches that are here already. One epoch has one writer, so an epoch and an end name a batch."""

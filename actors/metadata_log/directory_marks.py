@@ -1,6 +1,6 @@
 """Telling a data directory that was restored from a backup from the directory that it is a copy of.
 
-    broker: mark + 1 on its disk  →  MarkDirectory  →  controller: DirectoryMarked  →  again in some ten minutes
+    broker: mark + 1 on its disk  →  MarkDirectory  →  controller: DirectoryMarked  →  again in about a minute
 
 A directory from a backup says who it is as the original does, and has forgotten what was promised, synced and
 acknowledged since. Its mark is lower than the one in the metadata log, and that is how it is recognised.
@@ -11,7 +11,7 @@ What must stay true:
 - It rises only under a registration. An older copy that raised its mark by itself would soon pass for the newer one.
 - A directory with less registers nowhere, and its promise counts for no controller (rules 7, 17).
 
-A copy that is younger than the last mark, a quarter of an hour old at most, is not recognised.
+A copy that is younger than the last mark, two minutes old at most, is not recognised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.actors.protocol.metadata_records import BrokerRegistration, DirectoryMarked
 from raylog.errors import DiskError, RaylogError
 
-MARK_SECONDS: Final = 600.0
+MARK_SECONDS: Final = 60.0
 _FIRST_SECONDS: Final = 120.0
 _RETRY_SECONDS: Final = 15.0
 

@@ -10,6 +10,9 @@ What must stay true: when a method returns, what it did survives any crash (rule
 what `load` puts right: the snapshot is on disk before the log before it goes, and a log that does not join on to the
 snapshot is thrown away. Every method blocks on the disk, and one runs at a time.
 
+A log that an opening has cut, where it may have been synced, stays `unproven`. It counts for no new controller until it
+holds what one has committed without it (rules 7, 17).
+
 After a failed sync the page cache may hold what the disk does not, and a later sync says that all is well (rule 2). So
 a log that failed is not opened again before a reboot has emptied the cache: then what is read is what is there.
 """
@@ -25,6 +28,7 @@ from raylog.actors.protocol.names import METADATA_TOPIC
 from raylog.actors.protocol.replication_messages import NO_EPOCH
 from raylog.config import MIB, ConfigValue
 from raylog.errors import BatchError, DiskError, DiskFailed, LogDamaged, RaylogError
+from raylog.storage.directory.doubts import BLANK as BLANK_LOG
 from raylog.storage.directory.partition_directory import PartitionIdentity
 from raylog.storage.disk.checkpoints import Body, read_checkpoint, write_checkpoint
 from raylog.storage.disk.disk import Disk
@@ -56,6 +60,7 @@ class Loaded(NamedTuple):
     promised_epoch: int
     mark: int
     tail: LogTail
+    is_unproven: bool = False
 
 
 class MetadataFiles:
@@ -90,7 +95,9 @@ class MetadataFiles:
             log.close()
             raise
         self._log = log
-        return Loaded(promised, mark, tail)
+        if log.unproven == BLANK_LOG:  # it was being made: nobody has heard of it yet
+            self.prove()
+        return Loaded(promised, mark, tail, bool(log.unproven))
 
     def _read_log(self, log: PartitionLog, now_ms: int) -> LogTail:
         log.flush()
@@ -164,10 +171,15 @@ class MetadataFiles:
             log.restart_at(tail.start_offset)  # an earlier attempt may have left something
             log.append_as_follower(tail.read(tail.start_offset, tail.size_bytes)[0], now_ms)
             log.flush()
+            log.plan_role_start(None).run()
         except RaylogError:
             log.close()
             raise
         self._log = log
+
+    def prove(self) -> None:
+        """Write down that the log holds all that is committed, whatever an opening had to cut."""
+        self._kept_log().plan_role_start(None).run()
 
     def append(self, data: Bytes, now_ms: int) -> None:
         """Append batches, synced. DiskFull and DiskBusy: the log ends where it ended before."""

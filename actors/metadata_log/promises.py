@@ -17,7 +17,13 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream, expected
 from raylog.actors.metadata_log.copy import SNAPSHOT
 from raylog.actors.metadata_log.directory_marks import outdated_voters, recorded_marks
-from raylog.actors.metadata_log.rules.quorum import PromisedLog, choose_log, may_form, next_controller_epoch
+from raylog.actors.metadata_log.rules.quorum import (
+    PromisedLog,
+    choose_in_doubt,
+    choose_log,
+    may_form,
+    next_controller_epoch,
+)
 from raylog.actors.metadata_log.rules.tail import LogTail, MetadataSnapshot, decode_batches
 from raylog.actors.protocol.control_messages import MetadataRead, Promise, Promised, ReadMetadata
 from raylog.actors.protocol.metadata_quorum_records import Voter
@@ -74,18 +80,24 @@ class PromiseRounds:
         return await self._until_done(lambda streams: self._try_to_claim(streams, voters))
 
     async def _try_to_adopt(self, streams: dict[int, Stream]) -> Adopted | None:
-        epoch, log = await self._ask_all(streams, self._choose)
+        epoch, log = await self._ask_all(streams, lambda promised: choose_log(self._counting(promised)))
+        is_in_doubt = log is None
+        log = log or choose_in_doubt(self._counting(self._promised))
         if log is None:
             return None
         try:
             tail = await self._read_log(streams[log.broker_id], epoch, log)
-            return None if self._found_outdated(tail) else Adopted(epoch, tail, tail.voters)
+            if self._found_outdated(tail):
+                return None
+            if is_in_doubt:
+                _say_doubt(log)
+            return Adopted(epoch, tail, tail.voters)
         except RaylogError as error:
             _log.warning("The metadata log of broker %d could not be read, trying again: %s", log.broker_id, error)
             return None
 
-    def _choose(self, promised: Collection[PromisedLog]) -> PromisedLog | None:
-        return choose_log([log for log in promised if log.voter not in self._outdated])
+    def _counting(self, promised: Collection[PromisedLog]) -> list[PromisedLog]:
+        return [log for log in promised if log.voter not in self._outdated]
 
     def _found_outdated(self, tail: LogTail) -> bool:
         """Whether anybody who promised has a directory from before what this log says of it. It counts no more."""
@@ -166,7 +178,8 @@ class PromiseRounds:
         self._epochs_seen.add(answer.promised_epoch)
         self._voters_seen = self._voters_seen or tuple(voter for voter, _ in answer.voters)
         place = answer.last_epoch, answer.start_offset, answer.end_offset
-        log = PromisedLog(broker_id, answer.directory_id, *place, answer.voters, answer.mark)
+        word = answer.voters, answer.mark, answer.is_unproven
+        log = PromisedLog(broker_id, answer.directory_id, *place, *word)
         if self._must_be_blank and not log.is_blank:
             raise MetadataNotBlank(broker_id, log.end_offset)
         return log if answer.granted else None
@@ -192,6 +205,15 @@ class PromiseRounds:
 
     def _seconds_left(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()
+
+
+def _say_doubt(log: PromisedLog) -> None:
+    _log.error(
+        "The metadata log of broker %d is taken up to offset %d, though its end may be missing: too many voters have "
+        "lost their power and found the end of their logs damaged. Compare `raylog topic list` with what there should "
+        "be.",
+        log.broker_id, log.end_offset,
+    )  # fmt: skip
 
 
 async def _pause(seconds: float) -> None:

@@ -266,6 +266,7 @@ class MetadataWriter:
         if self._ended is not None or stream.closed.done() or (feed is not None and feed.stream is stream):
             return
         self.disconnect(broker_id)
+        self._rule.forget(broker_id)
         self._feeds[broker_id] = BrokerFeed(broker_id, stream, self, self._env.random)
 
     def disconnect(self, broker_id: int) -> None:

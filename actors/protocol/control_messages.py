@@ -334,6 +334,7 @@ class Promised(Message):
 
     Its log holds [start, end), the last record from `last_epoch`; before `start` a snapshot stands in. `voters` are
     those its log names at its end; empty: it has never heard of any. `directory_id`: which of them it is, if any.
+    `is_unproven`: it may have forgotten the end of what it had synced.
     """
 
     directory_id: str
@@ -344,6 +345,7 @@ class Promised(Message):
     end_offset: int
     voters: tuple[Voter, ...]
     mark: int = 0  # of its directory
+    is_unproven: bool = False
 
 
 @message(kind=62)

@@ -49,6 +49,7 @@ SEEDS: Final[dict[str, int]] = {
     "commit_without_majority": 67,
     "acknowledged_before_sync": 39,
     "divergent_tail_kept": 3,
+    "forgetful_voter_counts": 93,
     "oldest_log_adopted": 7,
     "adopted_without_majority": 3,
     "producer_ids_not_recorded": 81,

@@ -23,6 +23,7 @@ OTHER_TOPIC = "other"  # nobody writes to it; the operator makes it and deletes 
 # What goes wrong more often than all else, with a cluster that suits it. The empty one: everything alike.
 THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")
 LAST_COPIES = "last copies"  # not among the themes: the seeds of others keep their meaning
+FORGETFUL = "forgetful voters"  # of every fourth seed with the theme of controllers
 _EVERY = 32
 _ROT = 0.3  # of the seeds without a theme are about rot
 _MUCH = str(10**15)
@@ -87,7 +88,7 @@ class Plan:
 
     def of_seed(self, seed: int) -> Plan:
         """One in so many has its last copies taken away; in many, processes hold several replicas."""
-        return self._lacking_copies(seed)._sharing(Random(f"hosts of {seed}"))
+        return self._lacking_copies(seed)._forgetting(seed)._sharing(Random(f"hosts of {seed}"))
 
     def _sharing(self, random: Random) -> Plan:
         own = random.choice((4, 4, 1, 0, 0))
@@ -102,6 +103,11 @@ class Plan:
             is_unclean=False, may_delete=False, lag_ms=300, fault_seconds=random.uniform(8.0, 16.0), longest_pause=1.5,
             has_operator=False, other_settings={"segment.bytes": "700"},
         )  # fmt: skip
+
+    def _forgetting(self, seed: int) -> Plan:
+        if self.theme != "controllers" or seed % 4 != 1:
+            return self
+        return replace(self, theme=FORGETFUL, min_insync=2, is_unclean=False, fault_seconds=self.fault_seconds + 8.0)
 
     def _suited(self, random: Random) -> Plan:
         """Return the plan suited to its theme."""

@@ -7,6 +7,8 @@ that it finds. What must stay true:
 - A batch of an earlier epoch is committed by a later one of the controller's own epoch, never by being counted. (At a
   majority alone it can still be replaced, by a log with a higher last epoch that knows nothing of it.)
 - A voter that joins counts from the batch that names it: batches that it acknowledged before were not on its disk.
+- A voter that may have forgotten what it synced is behind no log. Only where every voter has promised, and too few are
+  left that forget nothing, the newest log of all is taken: there is nobody else to ask.
 - A voter is a broker on one disk. A broker that comes back on a blank one has forgotten what it promised and synced, so
   it counts for nothing until it has been named anew; and its older self leaves before it joins.
 """
@@ -34,6 +36,7 @@ class PromisedLog(NamedTuple):
     end_offset: int
     voters: tuple[Voter, ...]
     mark: int = 0  # of its directory: `directory_marks.py`
+    is_unproven: bool = False  # its log may be shorter than what it has synced and acknowledged: `files.py`
 
     @property
     def voter(self) -> Voter:
@@ -70,10 +73,20 @@ def choose_log(promised: Collection[PromisedLog]) -> PromisedLog | None:
     needed a majority of them.
     """
     for log in sorted(promised, key=_age_then_id, reverse=True):
-        behind = [other.voter for other in promised if other.age <= log.age]
+        behind = [other.voter for other in promised if other.age <= log.age and not other.is_unproven]
         if is_majority(behind, log.voters):
             return log
     return None
+
+
+def choose_in_doubt(promised: Collection[PromisedLog]) -> PromisedLog | None:
+    """The newest log, if all of its voters have promised and none is ahead of it.
+
+    Something committed may be missing in it where voters are unproven. It is for when everybody had time to answer.
+    """
+    newest = max(promised, key=_age_then_id, default=None)
+    is_complete = newest is not None and set(newest.voters) <= {log.voter for log in promised}
+    return newest if newest is not None and newest.voters and is_complete else None
 
 
 def _age_then_id(log: PromisedLog) -> tuple[int, int, int]:
@@ -111,6 +124,10 @@ class CommitRule:
         """Take note that a broker holds everything below `end_offset`. Whether that committed something."""
         self._synced[member] = max(end_offset, self._synced.get(member, 0))
         return self._advance()
+
+    def forget(self, broker_id: int) -> None:
+        """Take no word of this broker for granted: since it gave it, it may have lost what it had synced."""
+        self._synced = {member: end for member, end in self._synced.items() if member[0] != broker_id}
 
     def _advance(self) -> bool:
         ends = sorted((self._counted(voter) for voter in self._voters), reverse=True)

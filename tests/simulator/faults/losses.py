@@ -18,6 +18,7 @@ from raylog.errors import BatchError, DiskFailed
 from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_header
 from tests.simulator.cluster.chooser import Chooser
 from tests.simulator.cluster.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
+from tests.simulator.faults.forgetful_voters import ForgetfulVoters
 from tests.simulator.faults.races import Races, is_proposed, same_partition
 from tests.simulator.faults.rot import Rot
 from tests.simulator.plan import TOPIC, Plan
@@ -65,7 +66,7 @@ class Losses:
         # Nearly all of these are left to a theme of theirs, so that the other seeds stay what they are.
         if plan.may_lose_copies:
             found += [(0, self._turn_read_only)]
-        return [*found, (0, self._rot_bit), (0, self._rot_alone)]
+        return [*found, (0, self._rot_bit), (0, self._rot_alone), (0, self._forget_metadata)]
 
     @property
     def are_being_counted(self) -> bool:
@@ -222,6 +223,11 @@ class Losses:
             self._hits(home)
             self._rotten.add(home.broker_id)
         return home is not None
+
+    def _forget_metadata(self) -> bool:
+        """A voter forgets the end of the metadata log, while another one has not heard of it yet."""
+        voters = ForgetfulVoters(self.cluster, self.random, self.races, self._hits)
+        return self._may_hit() and voters.strike()
 
     def _rot_alone(self) -> bool:
         """A leader hears of its rot while it is the only one in sync, and has acknowledged more since."""

@@ -43,6 +43,9 @@ class Races:
         if self.random.random() < _ALONE:
             self._quiet_until = self.cluster.world.now + seconds
 
+    def surely_alone(self, seconds: float) -> None:
+        self._quiet_until = self.cluster.world.now + seconds
+
     def faults(self) -> list[tuple[int, Callable[[], bool]]]:
         return [
             (2, self._leader_among_clients),

@@ -263,6 +263,18 @@ def divergent_tail_kept(patches: Patches) -> None:
     patches.attribute(LogTail, "epoch_before", any_epoch)
 
 
+@mutation(
+    17, "a voter counts that may have forgotten what it synced", where=theme("forgetful voters")
+)
+def forgetful_voter_counts(patches: Patches) -> None:
+    load = MetadataFiles.load
+
+    def loaded(self: MetadataFiles, now_ms: int) -> Any:
+        return load(self, now_ms)._replace(is_unproven=False)
+
+    patches.attribute(MetadataFiles, "load", loaded)
+
+
 @mutation(17, "not the newest log is adopted, but the oldest", where=theme("controllers"))
 def oldest_log_adopted(patches: Patches) -> None:
     def choose(promised: Collection[PromisedLog]) -> PromisedLog | None:

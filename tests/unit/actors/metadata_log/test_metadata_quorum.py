@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raylog.actors.metadata_log.rules.quorum import (
     CommitRule,
     PromisedLog,
+    choose_in_doubt,
     choose_log,
     common_end,
     is_majority,
@@ -49,6 +50,15 @@ ABC = (1, 2, 3)
 
 def log(broker_id: int, epoch: int, end: int, voters: tuple[int, ...] = ABC) -> PromisedLog:
     return PromisedLog(*voter_of(broker_id), epoch, 0, end, named(*voters))
+
+
+def forgetful(broker_id: int, epoch: int, end: int, voters: tuple[int, ...] = ABC) -> PromisedLog:
+    return log(broker_id, epoch, end, voters)._replace(is_unproven=True)
+
+
+def chosen_in_doubt(*promised: PromisedLog) -> int | None:
+    best = choose_in_doubt(promised)
+    return best.broker_id if best is not None else None
 
 
 def chosen(*promised: PromisedLog) -> int | None:
@@ -105,6 +115,27 @@ def test_a_newer_log_whose_own_voters_are_missing_does_not_stand_in_the_way() ->
     assert chosen(log(1, 4, 9, ABC), log(2, 4, 9, ABC), log(9, 4, 10, (1, 2, 3, 4))) == 1
 
 
+def test_a_voter_that_may_have_forgotten_its_end_stands_behind_no_log() -> None:
+    assert chosen(log(1, 4, 9), forgetful(2, 4, 7)) is None
+    assert chosen(log(1, 4, 9), forgetful(2, 4, 9)) is None
+    assert chosen(log(1, 4, 9), forgetful(2, 4, 7), log(3, 4, 8)) == 1
+    assert chosen(log(1, 4, 9), log(3, 4, 8), forgetful(2, 4, 10)) == 2  # what it still has is as good as anybody's
+
+
+def test_the_newest_log_is_taken_in_doubt_when_all_its_voters_have_promised() -> None:
+    assert chosen_in_doubt(forgetful(1, 4, 9), forgetful(2, 4, 7), log(3, 4, 8)) == 1
+    assert chosen_in_doubt(forgetful(1, 4, 9, (1,))) == 1
+    assert chosen_in_doubt(forgetful(1, 4, 9), forgetful(2, 4, 7)) is None
+    assert chosen_in_doubt(log(8, -1, 0, ())) is None
+    assert chosen_in_doubt() is None
+
+
+def test_a_log_is_not_taken_in_doubt_while_voters_of_a_newer_one_are_missing() -> None:
+    older, newer = forgetful(1, 4, 9, (1,)), forgetful(2, 4, 10, (1, 2, 3))
+    assert chosen_in_doubt(older, newer) is None
+    assert chosen_in_doubt(older, newer, log(3, 4, 8)) == 2
+
+
 def test_a_cluster_is_formed_on_blank_brokers_only() -> None:
     blank = [log(each, -1, 0, ()) for each in ABC]
     assert may_form(blank, ABC)
@@ -133,6 +164,15 @@ def test_an_older_batch_is_committed_only_by_one_of_the_own_epoch() -> None:
     assert not rule.synced(voter_of(1), 11)
     assert rule.synced(voter_of(2), 11)
     assert rule.committed == 11
+
+
+def test_what_a_broker_has_said_over_an_earlier_stream_commits_nothing_more() -> None:
+    rule = CommitRule(named(*ABC), 0, 0)
+    rule.synced(voter_of(3), 10)
+    rule.forget(3)
+    assert not rule.synced(voter_of(1), 10)
+    assert rule.synced(voter_of(3), 9)
+    assert rule.committed == 9
 
 
 def test_a_committed_offset_never_goes_back() -> None:

@@ -39,7 +39,7 @@ from raylog.errors import (
     OffsetsNotContiguous,
 )
 from raylog.storage.format.batch_codec import encode_batch
-from raylog.storage.format.record_batch import split_batches, stamp
+from raylog.storage.format.record_batch import HEADER_BYTES, split_batches, stamp
 from tests.simulator.world.faulty_disk import FaultyDisk, SimulatedCrash, crash_points
 from tests.unit.actors.metadata_world import DATA, FakeEnvironment, Note, named, run, voter_of
 
@@ -296,6 +296,57 @@ def test_the_log_and_the_snapshot_can_be_read() -> None:
         assert (read.message, bytes(read.payload)) == (MetadataRead(11, 1), change(11, 1, "b"))
         with pytest.raises(OffsetOutOfRange):
             await tested.ask(ReadMetadata(1, 9, 100))
+
+    run(main())
+
+
+# --- what it may have forgotten -------------------------------------------------------------------------------------
+
+
+async def forgetful_voter() -> Subject:
+    """A voter that has lost a batch which it had acknowledged: a bit has flipped in it, and the power was cut."""
+    tested = await voter()
+    await tested.append(1, 1, 1, change(1, 1, "kept"), commit=2)
+    size = len(tested.disk.open(f"{LOG_DIRECTORY}/{0:020}.log").read_at(1 << 20, 0))
+    await tested.append(1, 2, 1, change(2, 1, "forgotten"), commit=3)
+    tested.disk.flip_bit(f"{LOG_DIRECTORY}/{0:020}.log", 8 * (size + HEADER_BYTES))
+    tested = await tested.after_power_cut()
+    assert tested.copy.end_offset == 2
+    return tested
+
+
+def test_a_voter_that_lost_what_it_acknowledged_says_so_until_a_controller_has_brought_it_up_to_date() -> None:
+    async def main() -> None:
+        tested = await forgetful_voter()
+        assert (await tested.promise(2)).is_unproven
+        tested = await tested.after_power_cut()
+        assert (await tested.promise(3)).is_unproven
+        await tested.append(3, 2, 1, change(2, 1, "forgotten"), commit=2)  # nothing of epoch 3 is committed yet
+        assert (await tested.promise(4)).is_unproven
+        await tested.append(4, 3, 1, change(3, 4, "first"), commit=4)
+        assert not (await tested.promise(5)).is_unproven
+        tested = await tested.after_power_cut()
+        assert not (await tested.promise(6)).is_unproven
+
+    run(main())
+
+
+def test_a_voter_that_does_not_hold_all_that_is_committed_stays_unproven() -> None:
+    async def main() -> None:
+        tested = await forgetful_voter()
+        await tested.append(1, 2, 1, commit=3)
+        assert (await tested.promise(2)).is_unproven
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_power_cut_alone_leaves_a_voter_as_good_as_it_was(seed: int) -> None:
+    async def main() -> None:
+        tested = await voter()
+        await tested.append(1, 1, 1, change(1, 1, "a"), change(2, 1, "b"), commit=1)
+        tested.disk.crash_machine(Random(seed))
+        assert not (await (await Subject(tested.disk).open()).promise(2)).is_unproven
 
     run(main())
 
