@@ -333,10 +333,14 @@ class GroupShard:
         return None
 
     def patterns_due(self) -> PatternWork | None:
-        """Return what to match next, so that it is known which topics the members want."""
+        """Return what to match next, so that it is known which topics the members want.
+
+        A pattern that no member has now is forgotten. Kept, it would count as known when a member comes with it again,
+        and the topics that were made meanwhile would be found only with the next change of any topic.
+        """
         self.has_new_pattern = False
         patterns = {pattern for group in self.state.groups.values() for pattern in group.patterns}
-        return self._patterns.due(patterns, self._topics.by_name()) if patterns else None
+        return self._patterns.due(patterns, self._topics.by_name())
 
     def patterns_matched(self, work: PatternWork, found: Sequence[frozenset[str]]) -> None:
         self._patterns.learn(work, found)

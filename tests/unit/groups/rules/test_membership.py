@@ -470,6 +470,22 @@ def test_a_member_whose_pattern_is_not_matched_yet_waits() -> None:
     assert not later.group().is_assigning
 
 
+def test_a_topic_that_was_made_while_nobody_had_the_pattern_is_found_by_who_comes_with_it() -> None:
+    machine = Machine(logs=1, t=1)
+    Client(machine, "b", "t").join()
+    away = Client(machine, "a", pattern="lo.*").join()
+    machine.match_patterns()
+    away.leave()
+    machine.topics.put("lots", 1)
+    machine.match_patterns()
+    machine.shard.topics_changed(machine.at)
+    back = Client(machine, "c", pattern="lo.*").join()
+    assert machine.shard.has_new_pattern
+    machine.assign()
+    settle(machine, back)
+    assert back.partitions == ["logs0", "lots0"]
+
+
 def test_a_group_goes_on_when_its_assignor_fails() -> None:
     machine = Machine(GroupSettings(assignors=frozenset({f"{__name__}.fails"})), t=2)
     first = Client(machine, "a", "t").join()
