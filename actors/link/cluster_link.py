@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
@@ -34,6 +34,7 @@ from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done, Message
 from raylog.errors import (
     AnswerUnexpected,
+    ClusterUnreachable,
     CoordinatorNotReady,
     MessageUnknown,
     PeerNotAdmitted,
@@ -91,6 +92,7 @@ class ClusterLink:
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._is_news: asyncio.Future[None] = self._loop.create_future()
         self._refreshing: asyncio.Task[Metadata] | None = None
+        self._finding: dict[str, tuple[asyncio.Task[Metadata], float]] = {}  # with the time when it was asked
         self._broken: BaseException | None = None
 
     @property
@@ -118,17 +120,17 @@ class ClusterLink:
         UnknownTopic: no broker knows it, after a moment of grace. ClusterUnreachable, PeerNotAdmitted. A broker whose
         metadata are older than this client's can show that a topic exists, but not that it does not.
         """
-        deadline = self._loop.time() + timeout
-        grace = self._loop.time() + min(_GRACE_SECONDS, timeout)
+        began = self._loop.time()
+        deadline = began + timeout
+        grace = began + min(_GRACE_SECONDS, timeout)
         self._check()
         self._want(name)
         while (view := self._cache.topic(name)) is None:
             newest = self._cache.version
-            answer = await self._metadata((name,), max(deadline - self._loop.time(), 0.0))
-            self._learn(answer, (name,))
+            answer, asked_at = await self._ask_for_topic(name, deadline)
             if self._cache.topic(name) is not None:
                 continue
-            is_known = answer.version >= newest
+            is_known = answer.version >= newest and asked_at >= began
             if is_known and self._loop.time() >= grace:
                 raise UnknownTopic(name)
             if not is_known and self._loop.time() + _LOOK_AGAIN_SECONDS >= deadline:
@@ -255,14 +257,34 @@ class ClusterLink:
         AnswerUnexpected: another kind of answer came; the outcome is unknown.
         Requests to one leader are sent in the order in which they were asked.
         """
+        stream, left = await self._stream_in(leader, timeout)
+        reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=left)
+        return await self._answer(leader, stream, self._requests.sent(reply, leader), expect)
+
+    async def ask_process(
+        self, leader: PartitionLeader, message: Message, *, expect: type[_Answer], timeout: float
+    ) -> Told[_Answer]:
+        """Ask the process of that leader for what is about several of its partitions, or none. Errors are as of `ask`.
+
+        It is not given up when that one partition has a newer leader.
+        """
+        stream, left = await self._stream_in(leader, timeout)
+        return await self._answer(leader, stream, stream.request(message, timeout=left), expect)
+
+    async def _stream_in(self, leader: PartitionLeader, timeout: float) -> tuple[Stream, float]:
+        """Return a stream to that leader, and the seconds that are left."""
         stream = self._pool.open(leader.endpoints)
-        if stream is None:
-            deadline = self._loop.time() + timeout
-            stream = await self._stream(leader, timeout)
-            timeout = max(deadline - self._loop.time(), 0.0)
-        reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=timeout)
+        if stream is not None:
+            return stream, timeout
+        deadline = self._loop.time() + timeout
+        stream = await self._stream(leader, timeout)
+        return stream, max(deadline - self._loop.time(), 0.0)
+
+    async def _answer(
+        self, leader: PartitionLeader, stream: Stream, reply: Awaitable[Any], expect: type[_Answer]
+    ) -> Told[_Answer]:
         try:
-            response: Told[_Answer] = await self._requests.sent(reply, leader)
+            response: Told[_Answer] = await reply
         except RemoteFailed as error:
             if _is_stranger(leader, error.error):  # that port is another process's by now
                 wanted = f"{leader.topic}-{leader.partition}"
@@ -318,8 +340,9 @@ class ClusterLink:
         if self._broken is None:
             self._broken = StreamNotOpen("the cluster", "this client was closed")
         self._callbacks.clear()
-        if self._refreshing is not None:
-            self._refreshing.cancel()
+        for asking in [self._refreshing, *(each for each, _ in self._finding.values())]:
+            if asking is not None:
+                asking.cancel()
         await self._tasks.close(_CLOSE_SECONDS)  # before the streams, without which the watch would ask and ask
         await self._pool.close()
         self._tell()
@@ -352,6 +375,35 @@ class ClusterLink:
         topics = self._followed()
         answer = await self._metadata(topics, timeout, self._cache.version_of(topics))
         self._learn(answer, topics)
+        return answer
+
+    async def _ask_for_topic(self, name: str, deadline: float) -> tuple[Metadata, float]:
+        """Return what a broker knows of a topic, and when it was asked. Calls at the same time share one question.
+
+        The fetchers of a thousand partitions begin in one moment, and each answer names all thousand.
+        """
+        while True:
+            left = max(deadline - self._loop.time(), 0.0)
+            if name not in self._finding:
+                asking = self._loop.create_task(self._learn_topic(name, left))
+                asking.add_done_callback(_was_seen)
+                self._finding[name] = asking, self._loop.time()
+            asking, asked_at = self._finding[name]
+            # It is not cancelled with this call: others may wait for it.
+            await asyncio.wait([asking], timeout=left)
+            self._check()
+            error = asking.exception() if asking.done() else self._questions.unreachable(left)
+            if error is None:
+                return asking.result(), asked_at
+            if not isinstance(error, ClusterUnreachable) or self._loop.time() >= deadline:
+                raise type(error)(*error.args)  # one of its own for each that waits
+
+    async def _learn_topic(self, name: str, timeout: float) -> Metadata:
+        try:
+            answer = await self._metadata((name,), timeout)
+            self._learn(answer, (name,))
+        finally:
+            del self._finding[name]
         return answer
 
     async def _metadata(self, topics: tuple[str, ...], timeout: float, known: int = NOTHING_KNOWN) -> Metadata:

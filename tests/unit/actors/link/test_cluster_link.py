@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.link.cluster_link import ClusterLink, CoordinatorAddress, PartitionLeader, TopicView
 from raylog.actors.protocol.control_messages import Metadata
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.messages import NO_TOPIC
+from raylog.actors.protocol.messages import NO_TOPIC, Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.actors.protocol.replication_messages import (
     LATEST,
@@ -132,6 +133,45 @@ def test_where_no_broker_answers_the_cluster_is_unreachable() -> None:
             with pytest.raises(ClusterUnreachable, match=r"tcp:m-1:9.*Check that"):
                 world.do(call)
             assert 2.9 < world.world.now - began < 3.5
+
+
+def test_calls_that_look_for_a_topic_at_once_share_a_question(
+    world: LinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer names all partitions, and a fetcher for each of them begins in one moment."""
+    world.create_topic(partitions=3)
+    asked: list[Message] = []
+    ask = world.link._questions.ask
+
+    async def counted(message: Message, expect: type[Any], timeout: float) -> Any:
+        asked.append(message)
+        return await ask(message, expect, timeout)
+
+    monkeypatch.setattr(world.link._questions, "ask", counted)
+
+    async def find_all() -> list[TopicView]:
+        return await asyncio.gather(*[world.link.find_topic(TOPIC, 5.0) for _ in range(100)])
+
+    assert {view.name for view in world.do(find_all())} == {TOPIC}
+    assert len(asked) == 1
+    assert not world.link._finding
+
+
+def test_who_waits_longer_than_others_for_a_topic_is_not_ended_with_them(world: LinkWorld) -> None:
+    world.create_topic()
+    brokers = [home.process for home in world.cluster.homes.values() if home.process is not None]
+    for broker in brokers:
+        broker.pause()
+    short = world.begin(world.link.find_topic(TOPIC, 1.0))
+    long = world.begin(world.link.find_topic(TOPIC, 30.0))
+    world.until(short.done)
+    with pytest.raises(ClusterUnreachable):
+        short.result()
+    assert not long.done()
+    for broker in brokers:
+        broker.resume()
+    world.until(long.done)
+    assert long.result().name == TOPIC
 
 
 def test_a_refresh_is_not_misled_by_the_next_one(world: LinkWorld) -> None:
