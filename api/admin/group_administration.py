@@ -102,9 +102,12 @@ class GroupAdministration:
         members = tuple(self._member(each) for each in told.members)
         committed = self._committed(told)
         owners = {partition: each.member_id for each in members for partition in each.assignment}
-        ends = await self._ends({*committed, *owners})
+        ends, begins = await asyncio.gather(
+            self._offsets_at(LATEST, {*committed, *owners}),
+            self._offsets_at(EARLIEST, owners.keys() - committed.keys()),
+        )
         partitions = tuple(
-            _partition(each, owners.get(each, ""), committed.get(each), ends.get(each, -1))
+            _partition(each, owners.get(each, ""), committed.get(each), begins.get(each), ends.get(each, -1))
             for each in sorted({*committed, *owners})
         )
         return GroupDescription(
@@ -282,26 +285,27 @@ class GroupAdministration:
         answers = await look_up(self._link, dict.fromkeys(partitions, timestamp), False, self._left())
         return {each: found.offset for each, found in answers.items()}
 
-    async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of those logs whose leader answers soon."""
+    async def _offsets_at(self, timestamp: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends or the beginnings of those logs whose leader answers soon."""
         found: dict[TopicPartition, int] = {}
         seconds = min(self._left(), _END_SECONDS)
 
-        async def end_of(partition: TopicPartition) -> None:
+        async def look(partition: TopicPartition) -> None:
             try:
-                answer = await look_up(self._link, {partition: LATEST}, False, seconds)
+                answer = await look_up(self._link, {partition: timestamp}, False, seconds)
                 found[partition] = answer[partition].offset
             except RaylogError:
                 return  # described without it: a partition without a leader must not hide the group
 
-        await asyncio.gather(*map(end_of, partitions))
+        await asyncio.gather(*map(look, partitions))
         return found
 
 
 def _partition(
-    partition: TopicPartition, member_id: str, committed: OffsetAndMetadata | None, end: int
+    partition: TopicPartition, member_id: str, committed: OffsetAndMetadata | None, begin: int | None, end: int
 ) -> GroupPartition:
-    lag = None if committed is None or end < 0 else max(0, end - committed.offset)
+    place = begin if committed is None else committed.offset
+    lag = None if place is None or end < 0 else max(0, end - place)
     return GroupPartition(partition, member_id, committed, end, lag)
 
 

@@ -44,6 +44,7 @@ from raylog.groups.coordinator.assignment_runs import AssignmentRuns
 from raylog.groups.coordinator.commit_line import CommitLine
 from raylog.groups.coordinator.held_heartbeats import HeldHeartbeats
 from raylog.groups.coordinator.held_joins import HeldJoins
+from raylog.groups.coordinator.named_offsets import committed, uncommitted
 from raylog.groups.records.classic_messages import (
     ClassicHeartbeat,
     DescribeClassic,
@@ -125,11 +126,11 @@ class GroupCoordinator:
 
     def committed(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield the committed offsets of all groups: group, topic, partition, offset; without topics that are gone."""
-        for group in self._shard.state.groups.values():
-            for (topic_id, number), value in group.offsets.items():
-                known = self._topics.by_id(topic_id)
-                if known is not None and number < known.partitions:
-                    yield group.group_id, known.name, number, value.offset
+        return committed(self._shard.state.groups.values(), self._topics)
+
+    def uncommitted(self) -> Iterator[tuple[str, str, int]]:
+        """Yield what members have and their group has never committed: group, topic, partition."""
+        return uncommitted(self._shard.state.groups.values(), self._topics)
 
     def members(self) -> Iterator[tuple[str, int]]:
         """Yield for each group how many members it has."""

@@ -108,7 +108,8 @@ class LinkTopics:
         if version <= self._version:
             return
         self._version = version
-        known = [self._known(view) for view in views]
+        racks = _Racks(self._link.rack_of)
+        known = [KnownTopic(view.name, view.topic_id, racks.of(view)) for view in views]
         if known == list(self._by_name.values()):
             return
         self._by_name = {each.name: each for each in known}
@@ -116,11 +117,19 @@ class LinkTopics:
         for callback in list(self._callbacks.values()):
             callback()
 
-    def _known(self, view: TopicView) -> KnownTopic:
-        racks = tuple(
-            frozenset(filter(None, map(self._link.rack_of, partition.replicas))) for partition in view.partitions
-        )
-        return KnownTopic(view.name, view.topic_id, racks)
+
+class _Racks:
+    """The racks of partitions as of one moment. Thousands of partitions have few different lists of replicas."""
+
+    def __init__(self, rack_of: Callable[[int], str]) -> None:
+        self._rack_of = rack_of
+        self._of_replicas: dict[tuple[int, ...], frozenset[str]] = {}
+
+    def of(self, view: TopicView) -> tuple[frozenset[str], ...]:
+        found = self._of_replicas
+        for replicas in {each.replicas for each in view.partitions} - found.keys():
+            found[replicas] = frozenset(filter(None, map(self._rack_of, replicas)))
+        return tuple([found[each.replicas] for each in view.partitions])
 
 
 class GroupCore:
@@ -141,7 +150,7 @@ class GroupCore:
         self._coordinator = GroupCoordinator(
             offsets_log, self._topics, spec.term, env.wall_ms, env.off_loop, env.random, settings, assignors
         )
-        self._ends = LogEnds(link, self._places)
+        self._ends = LogEnds(link, self._places, self._unread_places)
         self._tasks = BackgroundTasks(self._mistaken)
         self._running: asyncio.Task[BaseException] | None = None
         self._stop_following: Callable[[], None] | None = None
@@ -171,9 +180,16 @@ class GroupCore:
             end = self._ends.end((topic, number))
             if end is not None:
                 yield Reading(GROUP_LAG, tags, max(0, end - offset))
+        for group, topic, number in self._coordinator.uncommitted():
+            size = self._ends.size((topic, number))
+            if size is not None:
+                yield Reading(GROUP_LAG, (group, topic, str(number)), size)
 
     def _places(self) -> Iterator[Place]:
         return ((topic, number) for _, topic, number, _ in self._coordinator.committed())
+
+    def _unread_places(self) -> Iterator[Place]:
+        return ((topic, number) for _, topic, number in self._coordinator.uncommitted())
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -30,13 +30,16 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """One partition that the group has committed, or that a member has."""
+    """One partition that the group has committed, or that a member has.
+
+    Where the group begins without a commit is for its members to say (`auto_offset_reset`); the lag counts the most.
+    """
 
     partition: TopicPartition
     member_id: str  # empty: nobody's
     committed: OffsetAndMetadata | None
     end_offset: int  # −1: not known now
-    lag: int | None  # records between the two; None: one of them is not known
+    lag: int | None  # records from there to the end; without a commit, all in the log. None: that is not known now
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET
 from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
 from raylog.actors.protocol.messages import Message
-from raylog.actors.protocol.replication_messages import LATEST, ListedOffset, ListOffset
+from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset, ListOffset
 from raylog.errors import CoordinatorReplaced, CoordinatorStopped, NotLeader, ProducerFenced
 from raylog.groups.coordinator.core import ClaimedLog, GroupCore, LinkTopics
 from raylog.groups.coordinator.log_ends import LogEnds
@@ -102,6 +102,9 @@ class _Leaders:
 
     async def ask(self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float) -> Response:
         self.asked += 1
+        assert isinstance(message, ListOffset)
+        if message.timestamp == EARLIEST:
+            return Response(ListedOffset(2, -1, 3))
         assert message == ListOffset(LATEST, 3, False)
         if self.ends[leader.topic] < 0:
             raise NotLeader(leader.topic, leader.partition, -1, -1)
@@ -112,7 +115,7 @@ def test_ends_of_logs_are_asked_for_when_somebody_reads_them() -> None:
     link = _Leaders(a=7, b=-1)
 
     async def follow(_world: World) -> None:
-        ends = LogEnds(cast(Any, link), lambda: [("a", 0), ("b", 0), ("gone", 0), ("a", 0)])
+        ends = LogEnds(cast(Any, link), lambda: [("a", 0), ("b", 0), ("gone", 0), ("a", 0)], list)
         following = asyncio.ensure_future(ends.follow())
         await asyncio.sleep(60.0)
         assert (link.asked, ends.end(("a", 0))) == (0, None)
@@ -129,6 +132,20 @@ def test_ends_of_logs_are_asked_for_when_somebody_reads_them() -> None:
     play(follow)
 
 
+def test_of_logs_that_nothing_is_committed_of_the_whole_is_told() -> None:
+    link = _Leaders(a=7, b=9, c=-1)
+
+    async def follow(_world: World) -> None:
+        ends = LogEnds(cast(Any, link), lambda: [("a", 0)], lambda: [("b", 0), ("c", 0)])
+        following = asyncio.ensure_future(ends.follow())
+        assert ends.size(("b", 0)) is None
+        await asyncio.sleep(0.1)
+        assert [ends.size((name, 0)) for name in ("a", "b", "c")] == [None, 7, None]
+        following.cancel()
+
+    play(follow)
+
+
 def test_a_core_reports_lag_offsets_and_members() -> None:
     class Coordinator:
         def members(self) -> list[tuple[str, int]]:
@@ -137,9 +154,15 @@ def test_a_core_reports_lag_offsets_and_members() -> None:
         def committed(self) -> list[tuple[str, str, int, int]]:
             return [("g", "a", 0, 5), ("g", "b", 1, 9), ("g", "c", 0, 3)]
 
+        def uncommitted(self) -> list[tuple[str, str, int]]:
+            return [("g", "d", 0), ("g", "d", 1)]
+
     class Ends:
         def end(self, place: tuple[str, int]) -> int | None:
             return {("a", 0): 12, ("b", 1): 8}.get(place)
+
+        def size(self, place: tuple[str, int]) -> int | None:
+            return {("d", 1): 6}.get(place)
 
     core = GroupCore.__new__(GroupCore)
     core._coordinator, core._ends = cast(Any, Coordinator()), cast(Any, Ends())
@@ -152,4 +175,5 @@ def test_a_core_reports_lag_offsets_and_members() -> None:
         (GROUP_OFFSET, ("g", "c", "0")): 3,
         (GROUP_LAG, ("g", "a", "0")): 7,
         (GROUP_LAG, ("g", "b", "1")): 0,
+        (GROUP_LAG, ("g", "d", "1")): 6,
     }
