@@ -37,6 +37,7 @@ from bench.rebalance_programs import (
     sent_counts,
 )
 from raylog.api.admin.cluster import Cluster
+from raylog.api.admin.rules.group_descriptions import GroupListing
 from raylog.errors import RaylogError
 
 _REPLICAS: Final = int(os.environ.get("RAYLOG_BENCH_REPLICAS", "3"))
@@ -181,12 +182,13 @@ def until_shared(cluster: Cluster, members: int) -> None:
     deadline = time.monotonic() + _SETTLE_SECONDS
     last: object = None
     while time.monotonic() < deadline:
-        try:
-            last = cluster.describe_group(GROUP, timeout=_ASK_SECONDS)
-            if last.state == "Stable" and len(last.members) == members:
-                return
-        except RaylogError as error:  # no such group yet, or its coordinator is just being started
+        try:  # of the list alone: a description asks the leaders of all partitions where their logs end
+            last = next((each for each in cluster.list_groups(timeout=_ASK_SECONDS) if each.group_id == GROUP), None)
+        except RaylogError as error:  # its coordinator is just being started
             last = error
+        else:
+            if last == GroupListing(GROUP, "Stable", members):
+                return
         time.sleep(0.2)
     raise TimeoutError(f"The group did not settle: {last}")
 
