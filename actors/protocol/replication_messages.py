@@ -1,4 +1,5 @@
-"""Requests of clients and followers to replicas, and pushes of a leader to its followers. Kinds 16 to 39.
+"""Requests of clients and followers to replicas, and pushes of a leader to its followers. Kinds 16 to 39, 186
+and 187.
 
 Topic id and partition are in the frame; only record batches are a payload. A refused request is answered with an error
 of `raylog.errors`. So the answers here are those of requests that were carried out.
@@ -7,7 +8,7 @@ of `raylog.errors`. So the answers here are those of requests that were carried 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.protocol.messages import Message, message
 from raylog.actors.protocol.transaction_messages import TransactionPartition
@@ -74,6 +75,40 @@ class Fetched(Message):
     diverged: EpochEnd | None
     aborted: tuple[AbortedRange, ...]
     file: FileSlice | None
+
+
+class WatchedPartition(NamedTuple):
+    """A partition of which a reader has read all, and where it waits for more."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    offset: int
+
+
+@message(kind=186, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class WatchRecords(Message):
+    """Sent by a consumer of many partitions to a process of leaders: tell me which of these are worth a Fetch.
+
+    A watch lasts: each message adds to it and takes from it. The answer before is given by then. `number` tells the
+    watches of one stream apart; `is_over` ends this one.
+    """
+
+    number: int
+    added: tuple[WatchedPartition, ...]
+    removed: tuple[tuple[bytes, int], ...]  # topic id, partition; before others are added
+    committed: bool  # read_committed
+    max_wait_ms: int
+    is_over: bool = False
+
+
+@message(kind=187)
+@dataclass(frozen=True, slots=True)
+class RecordsArrived(Message):
+    """The answer to WatchRecords: partitions with something to read, or not led there. They are watched no more."""
+
+    partitions: tuple[tuple[bytes, int], ...]
 
 
 @message(kind=20, for_clients=True)

@@ -40,12 +40,14 @@ from raylog.actors.protocol.host_messages import (
 )
 from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, NO_TOPIC
 from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
-from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
+from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch, WatchRecords
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.replica.broker_line import BrokerLine
 from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.parked_appends import TransactionJoins
+from raylog.actors.replica.reads import LeaderReads
+from raylog.actors.replica.record_watches import RecordWatches
 from raylog.actors.replica.sweep import HostSweep
 from raylog.errors import NotLeader, ReplicaNotFree
 
@@ -73,6 +75,7 @@ class ReplicaHost:
         self._tasks = BackgroundTasks(self._fail)
         self._joins = TransactionJoins(env, spec.broker, spec.node_id)
         self._streams = LeaderStreams(env, self.handle)
+        self._watches = RecordWatches(self._timers, self._leader_of)
         self._line = BrokerLine(env, spec, self._from_broker, self)
         self._endpoints: tuple[Endpoint, ...] = ()
         self._room = SPARE
@@ -138,10 +141,16 @@ class ReplicaHost:
         """Answer what comes over any stream but that to the broker: from clients, followers, leaders."""
         handler = self._handlers.get((request.topic_id, request.partition))
         if handler is None:
+            if isinstance(request.message, WatchRecords):
+                return self._watches.watch(request, request.message)
             if request.topic_id == NO_TOPIC:
                 raise unknown(request.message)
             raise NotLeader(request.topic_id.hex(), request.partition, NO_LEADER, NO_EPOCH)
         return handler(request)
+
+    def _leader_of(self, key: PartitionKey) -> LeaderReads | None:
+        replica = self._replicas.get(key)
+        return None if replica is None or key not in self._handlers else replica.reads
 
     def _has_stream(self, stream: Stream) -> None:
         """Let a client send batches as large as a topic here takes. Was that raised meanwhile, it has to dial again."""

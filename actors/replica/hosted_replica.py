@@ -39,6 +39,7 @@ from raylog.actors.replica.damage_care import DamageCare
 from raylog.actors.replica.hosted_log import HostedLog, PartitionName, ReplicaCalls
 from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.parked_appends import TransactionJoins
+from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.replica import Replica
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.sweep import HostSweep
@@ -133,6 +134,11 @@ class HostedReplica:
         """The handler of what is asked of it, once it is open."""
         assert self._replica is not None
         return self._replica.handle
+
+    @property
+    def reads(self) -> LeaderReads | None:
+        """The reads of its log while it leads."""
+        return None if self._replica is None else self._replica.reads
 
     def assign(self, assigned: Assign) -> None:
         """Obey the controller. Before its log is open it has not said hello, and nothing is meant for it."""

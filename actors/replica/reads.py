@@ -11,6 +11,7 @@ What must stay true:
 - A fetch that waits (`fetch.min.bytes`, `fetch.max.wait.ms`) is answered once: when there is enough, when its time is
   over, or when this replica no longer leads. Nothing is left of it once its stream has ended.
 - While no fetch waits, an append costs nothing here; a slow reader stalls no other.
+- Whoever watches a partition is told once: when there is something to read, or when this replica no longer leads.
 - Nothing is read for a client that does not take its answers; its fetches wait on, and what they wait for costs nothing
   (rule 31). So an answer goes out in the moment in which it is read: the next one sees how much is unsent.
 """
@@ -34,6 +35,7 @@ from raylog.actors.protocol.replication_messages import (
     FindEpochEnd,
     ListedOffset,
     ListOffset,
+    WatchedPartition,
 )
 from raylog.actors.replica.hosted_log import MAX_READ_BYTES, HostedLog
 from raylog.actors.replica.rules.replication import check_epoch, divergence
@@ -127,6 +129,17 @@ class FetchWaits:
             self._timers.cancel(waiting.timer)
 
 
+class _Watcher:
+    """A wait to be told that there is something to read."""
+
+    __slots__ = ("isolation", "offset", "tell")
+
+    def __init__(self, offset: int, isolation: Isolation, tell: Callable[[], None]) -> None:
+        self.offset = offset
+        self.isolation = isolation
+        self.tell = tell
+
+
 class LeaderReads:
     """Reads from the log of a replica that leads in `epoch`, which begins at `epoch_start`.
 
@@ -144,16 +157,43 @@ class LeaderReads:
         self._counters = hosted.counters
         self._fetches = FetchWaits(hosted.timers)
         self._answer_room = hosted.env.answers
-        self.wake = self._fetches.wake  # called for each batch, so without a method of its own
+        self._watchers: dict[_Watcher, None] = {}
 
     @property
     def waiting(self) -> int:
         """Number of fetches that wait for more to read."""
         return len(self._fetches)
 
+    def wake(self) -> None:
+        """Look at all that wait: the marks have moved. Called for each batch."""
+        if self._fetches:
+            self._fetches.wake()
+        if self._watchers:
+            self._tell_watchers()
+
     def end(self, error: NotLeader) -> None:
         """Answer all that wait with this error."""
         self._fetches.fail_all(error)
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers:
+            watcher.tell()
+
+    # --- watching ---
+
+    def watch(self, watched: WatchedPartition, committed: bool, tell: Callable[[], None]) -> Callable[[], None] | None:
+        """Call `tell` once there is something to read. Return what ends that; None: there is something now."""
+        check_epoch(watched.leader_epoch, self._epoch)
+        watcher = _Watcher(watched.offset, _isolation(committed), tell)
+        if watched.offset < visible_end(self._log, watcher.isolation):
+            return None
+        self._watchers[watcher] = None
+        return lambda: self._watchers.pop(watcher, None)
+
+    def _tell_watchers(self) -> None:
+        ends = {isolation: visible_end(self._log, isolation) for isolation in Isolation}
+        for watcher in [each for each in self._watchers if each.offset < ends[each.isolation]]:
+            del self._watchers[watcher]
+            watcher.tell()
 
     # --- fetching ---
 
@@ -164,7 +204,7 @@ class LeaderReads:
         diverged = divergence(self._log.epochs, end, message.offset, message.last_epoch)
         if diverged is not None:
             return Response(self._fetched(message.offset, diverged=diverged))
-        visible = message.offset < visible_end(self._log, _isolation(message))
+        visible = message.offset < visible_end(self._log, _isolation(message.committed))
         if visible and self._hosted.is_cold(message.offset):
             return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
@@ -174,7 +214,7 @@ class LeaderReads:
         return self._fetches.wait(stream, partial(self._try_fetch, message), min(message.max_wait_ms, _MAX_WAIT_MS))
 
     def _try_fetch(self, message: Fetch, must_answer: bool) -> Answer:
-        isolation = _isolation(message)
+        isolation = _isolation(message.committed)
         there = None
         if self._reads_files(message) or (message.min_bytes > 1 and not must_answer):
             there = self._log.slice(message.offset, message.max_bytes, isolation)
@@ -213,7 +253,7 @@ class LeaderReads:
         """Answer with a piece of a sealed segment. None: it is too little, or the reader is on another machine."""
         if not self._reads_files(message):
             return None
-        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message)))
+        shown = self._show(message, self._log.slice(message.offset, message.max_bytes, _isolation(message.committed)))
         if shown is not None:
             self._counters.fetches.add(self._counters.clock() - began)
         return shown
@@ -227,7 +267,7 @@ class LeaderReads:
         return bool(message.node_id) and message.node_id == self._hosted.node_id
 
     async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
-        isolation, size = _isolation(message), min(message.max_bytes, MAX_READ_BYTES)
+        isolation, size = _isolation(message.committed), min(message.max_bytes, MAX_READ_BYTES)
         async with self._answer_room.reading(stream, size):
             self._check_leading()
             read = await self._hosted.read_cold(message.offset, size, isolation, self._check_leading)
@@ -288,8 +328,8 @@ class LeaderReads:
         return Response(EpochEndFound(*self._log.epochs.end_offset_for(message.epoch, self._log.log_end_offset)))
 
 
-def _isolation(message: Fetch) -> Isolation:
-    return Isolation.LAST_STABLE if message.committed else Isolation.HIGH_WATERMARK
+def _isolation(committed: bool) -> Isolation:
+    return Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK
 
 
 # --- readers of committed records -------------------------------------------------------------------------------------

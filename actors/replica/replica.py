@@ -46,6 +46,7 @@ from raylog.actors.replica.follower import FollowerRole
 from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.leader_streams import LeaderStreams
+from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation
@@ -101,6 +102,11 @@ class Replica:
             return handler(request, request.message)
         finally:
             self._hosted.check_offline()
+
+    @property
+    def reads(self) -> LeaderReads | None:
+        """The reads of its log while it leads."""
+        return self._role.reads if isinstance(self._role, LeaderRole) else None
 
     def _leader(self) -> LeaderRole:
         if isinstance(self._role, LeaderRole):

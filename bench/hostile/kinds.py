@@ -15,6 +15,7 @@ from raylog.actors.protocol.replication_messages import (
     ListOffset,
     ListOpenTransactions,
     SuspectBatch,
+    WatchRecords,
 )
 from raylog.actors.protocol.transaction_family_messages import EndFamily, InitFamily, JoinFamily, KeepFamily
 from raylog.actors.protocol.transaction_messages import (
@@ -50,7 +51,7 @@ from raylog.groups.records.messages import (
 BROKERS: Final = (GetMetadata, AllocateProducerIds, EnsureCoordinators, Ping)
 LEADERS: Final = (
     Append, AppendTransactional, Fetch, FindEpochEnd, ListOffset, ListOpenTransactions, SuspectBatch,
-    Ping,
+    WatchRecords, Ping,
 )  # fmt: skip
 GROUPS: Final = (
     GroupHeartbeat, CommitOffsets, FetchOffsets, StageOffsets, ListGroups, DescribeGroup, DeleteGroup, DeleteOffsets,

@@ -55,7 +55,7 @@ What stays true here:
     │   └── LogOffline
     ├── CompactionError           CompactionMemoryTooSmall (CompactionMemoryTaken), CompactionOutdated,
     │                             CompactionAbandoned, HousekeeperBusy
-    ├── StreamError
+    ├── StreamError               TooManyWatches
     │   ├── FrameInvalid          FrameTooLarge, UnsupportedFrameVersion
     │   ├── MessageUnknown, MessageTooLarge, InternalOnly, SocketInUse
     │   ├── PeerNotAdmitted, PeerUnreachable, StreamNotOpen, TooManyBytesInFlight      nothing was done

@@ -144,6 +144,18 @@ class TooManyBytesInFlight(StreamError):
         return f"{self.size} bytes were not sent: {self.in_flight} are in flight, and the limit is {self.limit}."
 
 
+class TooManyWatches(StreamError):
+    """A client watches partitions for more consumers than one stream may (rule 31)."""
+
+    retriable = True
+    advice = "Run fewer consumers of many partitions in one process. They go on reading, and ask more often."
+
+    watches: int
+
+    def describe(self) -> str:
+        return f"This stream has {self.watches} watches already, and may have no more."
+
+
 class StreamClosed(StreamError):
     """A stream ended while a request was in flight on it: the outcome is unknown (rules 27 and 30)."""
 

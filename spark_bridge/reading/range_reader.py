@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from raylog.actors.kernel.wait_notices import LoopNotices
+from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.machine.actor_address import Address
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, NO_EPOCH
@@ -29,6 +30,7 @@ from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
 from raylog.api.consumer.fetching.partition_fetcher import PartitionFetcher
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.rules.fetch_room import Grant
 from raylog.api.consumer.rules.fetched import Batch, Chunk, Failed, Item, PartitionMarks, VisibleBatches
 from raylog.api.consumer.rules.positions import Start
 from raylog.config import KIB, MIB
@@ -234,13 +236,20 @@ class _Inbox:
     def mark(self, partition: TopicPartition, marks: PartitionMarks) -> None:
         """Do nothing: nobody here asks how far the log goes."""
 
-    async def room(self, partition: TopicPartition) -> int:  # noqa: ARG002  it has one
+    async def until_arrival(self, leader: PartitionLeader, offset: int) -> None:
+        """Do nothing: its fetch waits at the leader."""
+
+    def settled(self, partition: TopicPartition, grant: Grant) -> None:
+        """Do nothing: there is one fetch at a time."""
+
+    async def room(self, partition: TopicPartition) -> Grant:  # noqa: ARG002  it has one
         while self._waiting >= _AHEAD_BYTES or self._read_to >= self._end:
             self._is_room.clear()
             await self._is_room.wait()
         # A fetch should bring no more than the range holds: what is beyond it would be fetched in vain.
         size = max(1, self._seen // (self._read_to - self._begin)) if self._seen else _FIRST_GUESS
-        return min(_FETCH_BYTES, max(_LEAST_FETCH_BYTES, size * (self._end - self._read_to)))
+        most = min(_FETCH_BYTES, max(_LEAST_FETCH_BYTES, size * (self._end - self._read_to)))
+        return Grant(most, may_wait=True)
 
     def _heard(self, error: RaylogError, is_final: bool) -> None:
         self.last_error = error.describe()

@@ -5,8 +5,8 @@
     items = await fetcher.take()                    # chunks, and news: in order per partition, fair between them
 
 What must stay true:
-- What waits here undecoded is at most `fetch_max_bytes`, shared evenly by the partitions, but for one batch of each
-  that may be larger. A partition with something waiting fetches only as much as is left of its share (rule 31).
+- What waits here undecoded is at most `fetch_max_bytes`, and what each fetch may bring is within that
+  (`rules/fetch_room.py`, rule 31).
 - What has been taken is the taker's. What is dropped by a seek, or is of a paused partition, is never given out.
 - One taker at a time; what it did not get because it was cancelled is there for the next.
 """
@@ -20,10 +20,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from raylog.actors.kernel.wait_notices import LoopNotices
-from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.partition_fetcher import PartitionFetcher, waiting_for
+from raylog.api.consumer.fetching.record_watch import RecordWatch
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.rules.fetch_room import FetchRoom, Grant
 from raylog.api.consumer.rules.fetched import Chunk, Failed, Item, Located, PartitionMarks, Resized
 from raylog.api.consumer.rules.positions import Start
 from raylog.config import MIB
@@ -39,19 +41,14 @@ _log = logging.getLogger(__name__)
 class _Feed:
     """The task of one partition, and what it has brought."""
 
-    __slots__ = ("generation", "is_paused", "items", "size", "task", "wanted")
+    __slots__ = ("generation", "is_paused", "items", "task", "wanted")
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.task: asyncio.Task[None] | None = None
         self.items: deque[Chunk | Located] = deque()
-        self.size = 0
         self.is_paused = False
-        self.wanted: asyncio.Future[None] | None = None  # its task waits for room
-
-    def wake(self) -> None:
-        if self.wanted is not None and not self.wanted.done():
-            self.wanted.set_result(None)
+        self.wanted: asyncio.Future[Grant] | None = None  # its task waits for room
 
 
 class Fetcher:
@@ -62,14 +59,20 @@ class Fetcher:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[TopicPartition, _Feed] = {}
-        self._ready: deque[TopicPartition] = deque()  # who has chunks; the next is first
+        self._ready: dict[TopicPartition, None] = {}  # who has chunks; the next is first
         self._news: deque[Item] = deque()
         self._topics: dict[str, int] = {}  # that are followed, and how many partitions the taker knows of
         self._is_something: asyncio.Future[None] | None = None  # the taker waits
         self._ending: set[asyncio.Task[None]] = set()
-        self._stop_following = link.on_change(self._look_at_topics)
         self.notices = LoopNotices()
         self.take_bytes = min(_TAKE_BYTES, max(1, options.fetch_max_bytes // _TAKE_SHARE))
+        # A watch tells of the first record: to wait for more, each partition keeps a fetch of its own open.
+        room = options.fetch_max_bytes - _TAKES_ELSEWHERE * self.take_bytes
+        self._room = FetchRoom[TopicPartition](
+            room, options.max_partition_fetch_bytes, takes_turns=options.fetch_min_bytes <= 1
+        )
+        self._watch = RecordWatch(link, options)
+        self._stop_following = link.on_change(self._look_at_metadata)
         # These may be read from any thread.
         self.marks: dict[TopicPartition, PartitionMarks] = {}
         self.fetched_bytes = 0
@@ -79,40 +82,42 @@ class Fetcher:
 
     def seek(self, partition: TopicPartition, start: Start) -> None:
         """Fetch it from there on, whatever was before."""
-        was_paused = self._drop(partition)
-        feed = self._feeds[partition] = _Feed(start.generation)
-        feed.is_paused = was_paused
+        feed = self._begin(partition, start.generation)
         work = PartitionFetcher(self._link, self._options, partition, start, self)
         feed.task = self._loop.create_task(work.run())
         feed.task.add_done_callback(lambda task: self._over(partition, feed, task))
 
     def halt(self, partition: TopicPartition) -> None:
         """Fetch it no more, until it is given a position or unassigned."""
+        self._begin(partition, -1)
+
+    def _begin(self, partition: TopicPartition, generation: int) -> _Feed:
         was_paused = self._drop(partition)
-        feed = self._feeds[partition] = _Feed(-1)
+        feed = self._feeds[partition] = _Feed(generation)
         feed.is_paused = was_paused
+        self._room.join(partition, is_paused=was_paused)
+        return feed
 
     def remove(self, partition: TopicPartition) -> None:
         self._drop(partition)
         self.marks.pop(partition, None)
-        for feed in self._feeds.values():
-            feed.wake()  # shares are larger now
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep what has been fetched, and fetch nothing more."""
         for partition in partitions:
             if (feed := self._feeds.get(partition)) is not None:
                 feed.is_paused = True
-                if partition in self._ready:
-                    self._ready.remove(partition)
+                self._room.pause(partition)
+                self._ready.pop(partition, None)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             if (feed := self._feeds.get(partition)) is not None:
                 feed.is_paused = False
-                if feed.items and partition not in self._ready:
-                    self._ready.append(partition)
-                feed.wake()
+                if feed.items:
+                    self._ready.setdefault(partition)
+                self._room.resume(partition)
+        self._grant()
         self._tell_taker()
 
     def follow(self, topics: dict[str, int]) -> None:
@@ -129,8 +134,9 @@ class Fetcher:
             feed.task.cancel()
             self._ending.add(feed.task)
             feed.task.add_done_callback(self._ending.discard)
-        if partition in self._ready:
-            self._ready.remove(partition)
+        self._ready.pop(partition, None)
+        self._room.leave(partition)
+        self._grant()
         return feed.is_paused
 
     def _over(self, partition: TopicPartition, feed: _Feed, task: asyncio.Task[None]) -> None:
@@ -138,6 +144,10 @@ class Fetcher:
         if isinstance(error, Exception):
             _log.error("%s is fetched no more: %r", partition, error, exc_info=error)
             self.put(Failed(partition, feed.generation, error, is_final=True))
+
+    def _look_at_metadata(self) -> None:
+        self._watch.look_at_leaders()
+        self._look_at_topics()
 
     def _look_at_topics(self) -> None:
         for topic, known in self._topics.items():
@@ -162,27 +172,36 @@ class Fetcher:
             return
         feed.items.append(item)
         if size := _size(item):
-            feed.size += size
+            self._room.arrived(item.partition, size)
             self.fetched_bytes += size
             self.fetched_chunks += 1
-        if not feed.is_paused and item.partition not in self._ready:
-            self._ready.append(item.partition)
+        if not feed.is_paused:
+            self._ready.setdefault(item.partition)
 
     def mark(self, partition: TopicPartition, marks: PartitionMarks) -> None:
         self.marks[partition] = marks
 
-    async def room(self, partition: TopicPartition) -> int:
-        while True:
-            feed = self._feeds[partition]
-            most = min(self._options.max_partition_fetch_bytes, self._share())
-            if not feed.is_paused and (not feed.size or feed.size + most <= self._share()):
-                return most
-            feed.wanted = self._loop.create_future()
-            await feed.wanted
+    async def room(self, partition: TopicPartition) -> Grant:
+        feed = self._feeds[partition]
+        wanted: asyncio.Future[Grant] = self._loop.create_future()
+        feed.wanted = wanted
+        self._room.wants(partition)
+        self._grant()
+        return await wanted
 
-    def _share(self) -> int:
-        all_of_them = self._options.fetch_max_bytes - _TAKES_ELSEWHERE * self.take_bytes
-        return max(1, all_of_them // max(1, len(self._feeds)))
+    def settled(self, partition: TopicPartition, grant: Grant) -> None:
+        self._room.settled(partition, grant)
+        self._grant()
+
+    async def until_arrival(self, leader: PartitionLeader, offset: int) -> None:
+        if self._room.is_crowded:
+            await self._watch.until_arrival(leader, offset)
+
+    def _grant(self) -> None:
+        for partition, grant in self._room.grants():
+            wanted = self._feeds[partition].wanted
+            if wanted is not None and not wanted.done():
+                wanted.set_result(grant)
 
     # --- to the taker ---------------------------------------------------------------------------------------------
 
@@ -194,15 +213,16 @@ class Fetcher:
         items, size = list(self._news), 0
         self._news.clear()
         while self._ready and size < self.take_bytes:
-            partition = self._ready.popleft()
+            partition = next(iter(self._ready))
+            del self._ready[partition]
             feed = self._feeds[partition]
             item = feed.items.popleft()
-            feed.size -= _size(item)
+            self._room.taken(partition, _size(item))
             size += _size(item)
             items.append(item)
             if feed.items:
-                self._ready.append(partition)
-            feed.wake()
+                self._ready[partition] = None
+        self._grant()
         return items
 
     def _tell_taker(self) -> None:
@@ -213,6 +233,7 @@ class Fetcher:
         self._stop_following()
         for partition in list(self._feeds):
             self._drop(partition)
+        await self._watch.close()
         if self._ending:
             await asyncio.wait(list(self._ending), timeout=_CLOSE_SECONDS)
 

@@ -1,5 +1,7 @@
 """Fetching one partition from one position on: a task that keeps one fetch open, as long as there is room.
 
+Of many partitions those that are read to their end are watched together instead (`record_watch.py`).
+
     begun ──where to?──► looked up (earliest, latest) ──► fetching ──► … until it is cancelled
                  └─ nobody said: NoOffsetReset, the end     │  └─ OffsetOutOfRange, the topic made anew: where to?
                                                             └─ diverged: back to where the logs part, or LogTruncated
@@ -30,6 +32,7 @@ from raylog.api.connection.leader_requests import FIRST_PAUSE_SECONDS, NO_OFFSET
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.fetching.local_reads import read_slice
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
+from raylog.api.consumer.rules.fetch_room import Grant
 from raylog.api.consumer.rules.fetched import ChainEnd, Chunk, Failed, Item, Located, PartitionMarks, check_chain
 from raylog.api.consumer.rules.positions import UNKNOWN, Start
 from raylog.errors import (
@@ -70,8 +73,14 @@ class Outlet(Protocol):
 
     def put(self, item: Item) -> None: ...
     def mark(self, partition: TopicPartition, marks: PartitionMarks) -> None: ...
-    async def room(self, partition: TopicPartition) -> int:
-        """Wait until something may be fetched: how many bytes."""
+    async def until_arrival(self, leader: PartitionLeader, offset: int) -> None:
+        """Wait until a fetch from this end of the log on is worth while, or do nothing. RaylogError: look anew."""
+
+    async def room(self, partition: TopicPartition) -> Grant:
+        """Wait until something may be fetched: how much, and whether the fetch may wait at the leader."""
+
+    def settled(self, partition: TopicPartition, grant: Grant) -> None:
+        """Take note that the fetch is over, whatever came of it."""
 
 
 class PartitionFetcher:
@@ -105,42 +114,57 @@ class PartitionFetcher:
         self._failures = 0
         self._failing_since = 0.0
         self._is_waiting = False
+        self._is_at_end = False  # of what the leader showed last
         self._timeout = options.request_timeout_ms / 1000
 
     async def run(self) -> None:
         while True:
-            leader: PartitionLeader | None = None
+            leader = self._link.leader(*self._partition)
             try:
-                most = 0 if self._offset == UNKNOWN else await self._outlet.room(self._partition)
-                leader = await leader_of(self._link, self._partition, self._timeout)
-                if leader is None:
-                    self._wait("it has no leader")
-                    continue
-                await self._step(leader, most)
-                self._failures = 0
-                if self._is_waiting:
-                    self._is_waiting = False
-                    self._outlet.notices.over(waiting_for(self._partition))
+                await self._wait_at_end(leader)
+                grant = None if self._offset == UNKNOWN else await self._outlet.room(self._partition)
+                try:
+                    leader = await leader_of(self._link, self._partition, self._timeout)
+                    if leader is None:
+                        self._wait("it has no leader")
+                        continue
+                    await self._step(leader, grant)
+                finally:
+                    if grant is not None:
+                        self._outlet.settled(self._partition, grant)
+                self._went_well()
             except _FINAL as error:
                 self._outlet.put(Failed(self._partition, self._generation, error, is_final=True))
                 return
             except RaylogError as error:
                 await self._after(error, leader)
 
+    async def _wait_at_end(self, leader: PartitionLeader | None) -> None:
+        """Wait for records where all were read. Once: then a fetch looks, whatever became of the wait."""
+        if self._is_at_end and leader is not None and leader.broker >= 0:
+            self._is_at_end = False
+            await self._outlet.until_arrival(leader, self._offset)
+
+    def _went_well(self) -> None:
+        self._failures = 0
+        if self._is_waiting:
+            self._is_waiting = False
+            self._outlet.notices.over(waiting_for(self._partition))
+
     # --- one step -------------------------------------------------------------------------------------------------
 
-    async def _step(self, leader: PartitionLeader, most: int) -> None:
+    async def _step(self, leader: PartitionLeader, grant: Grant | None) -> None:
         if self._topic_id != leader.topic_id:
             if self._topic_id:  # nothing of the new topic has been read
                 self._reset("its topic was deleted and made anew", EARLIEST)
             self._topic_id = leader.topic_id
-        if self._offset == UNKNOWN:
+        if self._offset == UNKNOWN or grant is None:
             await self._locate(leader)
             return
         if self._suspicions:
             await self._tell_suspicion(leader)
         try:
-            await self._fetch(leader, most)
+            await self._fetch(leader, grant)
         except (CorruptBatch, LogDamaged):
             self._suspicions = 1
             raise
@@ -158,19 +182,20 @@ class PartitionFetcher:
             raise NoOffsetReset(*self._partition, f"there is no record at or after time {self._look_for}")
         self._move(found.offset, NO_EPOCH)
 
-    async def _fetch(self, leader: PartitionLeader, most: int) -> None:
+    async def _fetch(self, leader: PartitionLeader, grant: Grant) -> None:
         options = self._options
+        wait_ms = options.fetch_max_wait_ms if grant.may_wait else 0
         message = Fetch(
             self._offset,
             leader.epoch,
             self._epoch,
             options.fetch_min_bytes,
-            most,
-            options.fetch_max_wait_ms,
+            grant.most,
+            wait_ms,
             options.reads_committed,
             self._node_id(leader),
         )
-        timeout = self._timeout + options.fetch_max_wait_ms / 1000
+        timeout = self._timeout + wait_ms / 1000
         response = await self._link.ask(leader, message, expect=Fetched, timeout=timeout)
         answer = response.message
         marks = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset, answer.leader_epoch)
@@ -185,6 +210,8 @@ class PartitionFetcher:
                 self._put(read.data, read.end, answer)
         elif response.payload:
             self._put(response.payload, check_chain(response.payload, self._offset), answer)
+        shown = answer.last_stable_offset if options.reads_committed else answer.high_watermark
+        self._is_at_end = self._offset >= shown
 
     async def _tell_suspicion(self, leader: PartitionLeader) -> None:
         """The leader looks into its own copy, and lets another one lead where that is damaged (rule 1)."""

@@ -28,6 +28,7 @@ class Consuming:
         self.fetcher = Fetcher(self.link.as_link, self.options)
         self.subscriptions = SubscriptionState(self.options, lambda order: order(self.fetcher))
         self._taking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def wait(self, seconds: float) -> None:
         """Until something has come, or the time is over."""
@@ -61,6 +62,9 @@ class Consuming:
         return found
 
     async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._taking is not None:
             self._taking.cancel()
         await self.fetcher.close()

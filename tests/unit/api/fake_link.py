@@ -24,7 +24,10 @@ from raylog.actors.protocol.replication_messages import (
     FileSlice,
     ListedOffset,
     ListOffset,
+    RecordsArrived,
     SuspectBatch,
+    WatchedPartition,
+    WatchRecords,
 )
 from raylog.errors import (
     InspectionUnderWay,
@@ -151,6 +154,8 @@ class FakeLink:
         self.files_read = 0
         self.is_alone = False  # nobody else could lead where a leader's copy is rotten
         self.hides_until_others_are_heard: set[str] = set()  # topics that the first broker does not know of
+        self.watches: dict[int, dict[tuple[bytes, int], WatchedPartition]] = {}
+        self._watch_turns: dict[int, int] = {}
         self._callbacks: list[Callable[[], None]] = []
         self._news = asyncio.get_running_loop().create_future()
         self._known: dict[str, TopicView] = {}
@@ -236,6 +241,39 @@ class FakeLink:
             return self._inspect(leader, message)
         assert isinstance(message, Fetch)
         return await self._fetch(leader, message)
+
+    async def ask_process(
+        self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float
+    ) -> Response:
+        """Watch partitions of this one process, which leads all."""
+        self.asked.append(message)
+        assert isinstance(message, WatchRecords)
+        if message.is_over:
+            self.watches.pop(message.number, None)
+            return Response(RecordsArrived(()))
+        await self._pause()
+        if self.random.random() < self.faults.refusals:
+            raise self._refusal(leader)
+        watched = self.watches.setdefault(message.number, {})
+        for key in message.removed:
+            watched.pop(key, None)
+        watched.update({(each.topic_id, each.partition): each for each in message.added})
+        turn = self._watch_turns[message.number] = self._watch_turns.get(message.number, 0) + 1
+        waited = 0
+        while True:
+            arrived = tuple(key for key, each in watched.items() if self._has_more(each, message.committed))
+            if arrived or turn != self._watch_turns[message.number] or waited >= message.max_wait_ms:
+                break
+            await asyncio.sleep(0.01)
+            waited += 10
+        for key in arrived:
+            del watched[key]
+        return Response(RecordsArrived(arrived))
+
+    def _has_more(self, watched: WatchedPartition, committed: bool) -> bool:
+        name = next(name for name, topic_id in self.ids.items() if topic_id == watched.topic_id)
+        log = self.logs.get((name, watched.partition))
+        return log is None or log.epoch != watched.leader_epoch or watched.offset < log.visible_end(committed)
 
     async def _pause(self) -> None:
         await asyncio.sleep(0.0005 * self.random.random())

@@ -391,9 +391,104 @@ def test_a_sleeping_consumer_holds_no_more_than_it_may() -> None:
         c.subscriptions.assign([TopicPartition("t", each) for each in range(4)])
         await c.wait(1.0)
         await asyncio.sleep(10.0)
-        held = sum(feed.size for feed in c.fetcher._feeds.values()) + c.subscriptions.collector.held_bytes
+        held = c.fetcher._room.used + c.subscriptions.collector.held_bytes
         assert limit / 2 < held <= limit
         assert len(await c.values(1600)) == 1600
+
+    consuming(main, fetch_max_bytes=limit, max_partition_fetch_bytes=4096)
+
+
+# --- many partitions --------------------------------------------------------------------------------------------------
+
+_MANY = 200
+
+
+def test_many_partitions_without_records_cost_one_open_question() -> None:
+    async def main(c: Consuming) -> None:
+        logs = c.link.add_topic("t", _MANY)
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(_MANY)])
+        assert await c.poll(2.0) == {}
+        c.link.asked.clear()
+        assert await c.poll(30.0) == {}
+        assert len(c.link.asked) <= 7
+        for number in (3, 170):
+            logs[number].append(b"late")
+        began = asyncio.get_running_loop().time()
+        assert await c.values(2) == [b"late", b"late"]
+        assert asyncio.get_running_loop().time() - began < 0.05
+        assert sum(isinstance(each, Fetch) for each in c.link.asked) <= 4
+        for log in logs:
+            log.append(b"everywhere")
+        assert await c.values(_MANY) == [b"everywhere"] * _MANY
+
+    consuming(main)
+
+
+def test_each_of_many_partitions_is_looked_at_now_and_then() -> None:
+    """Marks move without records to read, and a hint may be lost."""
+
+    async def main(c: Consuming) -> None:
+        logs = c.link.add_topic("t", _MANY)
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(_MANY)])
+        assert await c.poll(2.0) == {}
+        for log in logs:
+            log.start = log.high_watermark = 0
+        c.link.watches.clear()  # as a process that has forgotten them
+        logs[7].append(b"missed")
+        began = asyncio.get_running_loop().time()
+        assert await c.values(1, seconds=150.0) == [b"missed"]
+        assert asyncio.get_running_loop().time() - began < 130.0
+
+    consuming(main)
+
+
+def test_many_partitions_are_followed_to_new_leaders() -> None:
+    async def main(c: Consuming) -> None:
+        logs = c.link.add_topic("t", _MANY)
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(_MANY)])
+        assert await c.poll(2.0) == {}
+        for log in logs:
+            log.new_epoch()
+        c.link.publish()
+        logs[9].append(b"of the new leader")
+        began = asyncio.get_running_loop().time()
+        assert await c.values(1) == [b"of the new leader"]
+        assert asyncio.get_running_loop().time() - began < 1.0
+
+    consuming(main)
+
+
+def test_what_is_read_no_more_is_watched_no_more() -> None:
+    async def main(c: Consuming) -> None:
+        c.link.add_topic("t", _MANY)
+        every = [TopicPartition("t", each) for each in range(_MANY)]
+        c.subscriptions.assign(every)
+        assert await c.poll(2.0) == {}
+        c.subscriptions.assign(every[:100])
+        assert await c.poll(2.0) == {}
+        (watched,) = c.link.watches.values()
+        assert sorted(partition for _, partition in watched) == list(range(100))
+        await c.close()
+        assert not c.link.watches
+
+    consuming(main)
+
+
+def test_many_partitions_behind_take_turns_within_the_room() -> None:
+    limit = 64 * 1024
+
+    async def main(c: Consuming) -> None:
+        for log in c.link.add_topic("t", _MANY):
+            for _ in range(10):
+                log.append(bytes(1000))
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(_MANY)])
+        await c.wait(1.0)
+        await asyncio.sleep(10.0)
+        assert limit / 2 < c.fetcher._room.used + c.subscriptions.collector.held_bytes <= limit
+        c.link.asked.clear()
+        assert len(await c.values(10 * _MANY)) == 10 * _MANY
+        fetches = sum(isinstance(each, Fetch) for each in c.link.asked)
+        assert fetches < 6 * _MANY  # 4 batches in each, where a share of the room would be one
 
     consuming(main, fetch_max_bytes=limit, max_partition_fetch_bytes=4096)
 
