@@ -31,7 +31,7 @@ from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
 from raylog.actors.machine.admission import Acceptor, Admission
-from raylog.actors.machine.stream_frames import FrameReader, OutgoingFrames
+from raylog.actors.machine.stream_frames import BLOCKED_BYTES, CONGESTED_BYTES, LARGE_BYTES, FrameReader, OutgoingFrames
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
 from raylog.actors.protocol.endpoint import StreamLimits
@@ -68,7 +68,6 @@ from raylog.errors import (
 from raylog.storage.format.record_batch import Bytes
 
 _RECEIVE_BUFFER_BYTES: Final = 128 * KIB
-_WRITE_HIGH_BYTES: Final = 4 * MIB
 
 _log = logging.getLogger(__name__)
 _of_strangers: Final = RareLog(_log)
@@ -109,7 +108,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]  # the loop calls it for every read
-        self._outgoing = OutgoingFrames(self._loop, limits.max_frame_bytes)
+        self._outgoing = OutgoingFrames(self._loop, limits.max_frame_bytes, self._congested)
         self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._outgoing.write)
         self._asked.peer = peer
         # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
@@ -119,6 +118,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._received = 0
         self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
         self._is_reading = True
+        self._rests = False  # for the rest of this turn of the loop
         self._is_turned_away = False
 
     @property
@@ -135,7 +135,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     @property
     def is_congested(self) -> bool:
         """See `Stream.is_congested`."""
-        return self._held.is_congested or self.bytes_unsent > _WRITE_HIGH_BYTES
+        return self._held.is_congested or self.bytes_unsent > CONGESTED_BYTES
 
     @property
     def bytes_unsent(self) -> int:
@@ -234,7 +234,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         deadline = self._loop.time() + timeout
         await self._held.end(timeout)
         if self._transport is not None and not self.closed.done():
-            self._outgoing.uncork()
+            self._outgoing.write_all()
             self._transport.close()
             await asyncio.wait([self.closed], timeout=max(0.0, deadline - self._loop.time()))
             if not self.closed.done():
@@ -270,7 +270,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._outgoing.start(self._transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_HIGH_BYTES // 4)
+        self._transport.set_write_buffer_limits(high=BLOCKED_BYTES, low=0)
         if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
         if self._on_connected is not None:
@@ -314,6 +314,8 @@ class StreamConnection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 else:
                     self._take_request(frame)
+                if len(frame.payload) >= LARGE_BYTES:
+                    self._rest()
         except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
             self._break_off(error)
         if not was_corked:
@@ -346,20 +348,33 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        self._asked.is_congested = self._held.is_congested = True
+        self._outgoing.paused()
 
     def resume_writing(self) -> None:
-        self._asked.is_congested = self._held.is_congested = False
-        self._loop.call_soon(self._go_on)  # the transport is in the middle of a write
+        self._outgoing.resumed()
 
-    def _go_on(self) -> None:
-        self._asked.send_waiting()
-        self._held.handle_queued()
+    def _congested(self, yes: bool) -> None:
+        self._asked.is_congested = self._held.is_congested = yes
+        if not yes:
+            self._asked.send_waiting()
+            self._held.handle_queued()
 
     def _read_on(self, yes: bool) -> None:
         self._is_reading = yes
-        if self._transport is not None and self.state is not State.CLOSED:
+        if self._transport is not None and self.state is not State.CLOSED and not self._rests:
             (self._transport.resume_reading if yes else self._transport.pause_reading)()
+
+    def _rest(self) -> None:
+        """Let other streams have their turn after something large, of which more may have come (rule 35)."""
+        if self._is_reading and not self._rests and self._transport is not None:
+            self._rests = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rests = False
+        if self._is_reading and self._transport is not None and self.state is not State.CLOSED:
+            self._transport.resume_reading()
 
     def _watch_for_stall(self) -> None:
         self._stall_timer = self._loop.call_later(self._limits.stall_seconds, self._check_stall, self._received)

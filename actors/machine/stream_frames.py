@@ -6,17 +6,23 @@ still to come, its body gets memory of its own, and the rest is read straight in
 
 Writing: the first frame in a turn of the event loop is sent at once, since the peer may wait for it. What follows in
 the same turn is sent together, and so are the answers to a burst of requests. Only small payloads are ever copied.
+While the kernel takes no more, large frames wait here, and small ones overtake them: many partitions share a stream,
+and a flood of one of them must not hold up the others (rule 35).
 
-What must stay true: the bytes of a payload that arrives are copied at most once between socket and taker, and the
-payload is the taker's own, writable, so that a leader stamps its batches in place. `message` of a frame lies in memory
-that the next read overwrites: it has to be unpacked before. No memory is set aside for a frame before its header has
-passed every check of `read_header`. That memory is not cleared, and nobody sees it before it has been filled.
+What must stay true: requests of one partition, and those of none, go out in the order in which they were written. An
+answer may overtake whatever is large.
+
+Also: the bytes of a payload that arrives are copied at most once between socket and taker, and the payload is the
+taker's own, writable, so that a leader stamps its batches in place. `message` of a frame lies in memory that the next
+read overwrites: it has to be unpacked before. No memory is set aside for a frame before its header has passed every
+check of `read_header`. That memory is not cleared, and nobody sees it before it has been filled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from raylog.actors.machine.kept_memory import raw_memory
@@ -32,9 +38,10 @@ from raylog.actors.protocol.messages import (
     Message,
     check_outgoing,
     encode_header,
+    lane_of,
     read_header,
 )
-from raylog.config import KIB
+from raylog.config import KIB, MIB
 from raylog.storage.format.record_batch import Bytes
 
 # Less than this still missing: it is waited for in the receive buffer, where the next frames come along with it.
@@ -44,6 +51,10 @@ _WORTH_OWN_MEMORY: Final = 4096
 _AFTER_LARGE: Final = 4096
 _JOIN_BYTES: Final = 4 * KIB  # a payload up to here is copied into one piece with its header: three pieces cost more
 _FLUSH_BYTES: Final = 128 * KIB  # collected so much: no reason to wait for the end of the turn
+LARGE_BYTES: Final = 128 * KIB  # a payload from here on is overtaken by small frames
+BLOCKED_BYTES: Final = 64 * KIB  # so much in the transport that the kernel has not taken: large frames wait
+CONGESTED_BYTES: Final = 4 * MIB  # unsent: the other side does not read
+_FREE_BYTES: Final = MIB
 
 
 class FrameReader:
@@ -143,16 +154,28 @@ class FrameReader:
 
 
 class OutgoingFrames:
-    """Writes nothing before `start` and after `end`."""
+    """Writes nothing before `start` and after `end`. `when_congested` hears when too much waits, and when no more."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_bytes: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        max_frame_bytes: int,
+        when_congested: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         self.is_corked = False  # what is written now waits for what follows
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self._max_frame_bytes = max_frame_bytes
+        self._when_congested = when_congested
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._waiting: list[Bytes] = []
         self._bytes_waiting = 0
+        self._is_blocked = False  # the kernel has not taken all that was written
+        self._is_congested = False
+        # Large frames, and what must not overtake them.
+        self._held_back: deque[tuple[bytes | None, Sequence[Bytes]]] = deque()
+        self._lanes: dict[bytes | None, int] = {}  # of those: how many each has
+        self._bytes_held_back = 0
 
     def start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -162,11 +185,15 @@ class OutgoingFrames:
         self._transport = None
         self._waiting.clear()
         self._bytes_waiting = 0
+        self._held_back.clear()
+        self._lanes.clear()
+        self._bytes_held_back = 0
 
     @property
     def bytes_unsent(self) -> int:
         """Return how many bytes wait here and in the transport."""
-        return self._bytes_waiting + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        in_transport = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._bytes_waiting + self._bytes_held_back + in_transport
 
     def encode(
         self,
@@ -193,8 +220,10 @@ class OutgoingFrames:
         return [b"".join((header, packed, payload))], size
 
     def write(self, parts: Sequence[Bytes]) -> None:
-        """Write the parts of a frame, at the latest when this turn of the loop ends."""
+        """Write the parts of a frame: a small one at the latest when this turn of the loop ends."""
         if self._transport is None:
+            return
+        if (self._is_blocked or len(parts[-1]) >= LARGE_BYTES) and self._is_held_back(parts):
             return
         if not self.is_corked:
             self.is_corked = True
@@ -211,6 +240,62 @@ class OutgoingFrames:
         self.is_corked = False
         if self._waiting:
             self._flush()
+
+    def write_all(self) -> None:
+        """Write everything: the stream is about to be closed."""
+        self.uncork()
+        while self._held_back:
+            self._write_next_large()
+
+    # --- large frames ---
+
+    def paused(self) -> None:
+        """Note that the kernel has not taken all that was written."""
+        self._is_blocked = True
+        self._look_whether_congested()
+
+    def resumed(self) -> None:
+        """Note that the kernel has taken all. What waits for that goes out in the next turn, behind this write."""
+        self._is_blocked = False
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        while self._held_back and not self._is_blocked:
+            self._write_next_large()
+        if self._is_congested and self.bytes_unsent <= _FREE_BYTES:
+            self._is_congested = False
+            self._when_congested(False)
+
+    def _is_held_back(self, parts: Sequence[Bytes]) -> bool:
+        """Hold back a large frame while there is no room for it, and whatever must not overtake one that waits."""
+        lane = lane_of(parts[0])
+        is_large = len(parts[-1]) >= LARGE_BYTES
+        held_back = (is_large and self._is_blocked) or (lane in self._lanes and lane is not None)
+        if held_back:
+            self._held_back.append((lane, parts))
+            self._lanes[lane] = self._lanes.get(lane, 0) + 1
+            self._bytes_held_back += sum(map(len, parts))
+        if self._is_blocked:
+            self._look_whether_congested()
+        return held_back
+
+    def _write_next_large(self) -> None:
+        if self._waiting:  # it may be of the same partition
+            self._flush()
+        lane, parts = self._held_back.popleft()
+        self._bytes_held_back -= sum(map(len, parts))
+        left = self._lanes[lane] - 1
+        if left:
+            self._lanes[lane] = left
+        else:
+            del self._lanes[lane]
+        if self._transport is not None:
+            self._transport.writelines(parts)
+
+    def _look_whether_congested(self) -> None:
+        if not self._is_congested and self.bytes_unsent > CONGESTED_BYTES:
+            self._is_congested = True
+            self._when_congested(True)
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []

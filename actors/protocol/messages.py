@@ -69,6 +69,8 @@ _FLAGS: Final = _WITH_ID | {ONE_WAY}
 
 HEADER: Final = struct.Struct(">IBBBBQ16siI")
 HEADER_BYTES: Final = HEADER.size
+_FLAGS_AT: Final = 7
+_LANE: Final = slice(16, 36)  # topic id and partition
 LENGTH_BYTES: Final = 4  # frame_length, which it does not count itself
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 # What a client asks is smaller: reading a message of this size takes some 15 ms of the other side's loop (rule 34).
@@ -137,6 +139,11 @@ def encode_header(
         partition,
         message_length,
     )
+
+
+def lane_of(header: Bytes) -> bytes | None:
+    """Return what names the partition of an encoded request: such requests keep their order. None: it is an answer."""
+    return None if header[_FLAGS_AT] & RESPONSE else bytes(header[_LANE])
 
 
 def check_outgoing(

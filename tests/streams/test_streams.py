@@ -899,3 +899,27 @@ def test_over_tls(run: Run, folder: Path) -> None:
         await server.close()
 
     run(test())
+
+
+def test_a_large_request_is_followed_by_those_of_other_streams(run: Run, place: Endpoint) -> None:
+    """However many of them have arrived, there is one in a turn of the loop (rule 35)."""
+    begun: list[int] = []
+
+    def note(request: Request) -> Answer:
+        begun.append(request.partition)
+        return Response(Done())
+
+    async def test() -> None:
+        server = await serve(place, note)
+        flood, small = await dial(server), await dial(server)
+        asked = [flood.request(Number(1), bytes(200 * KIB), partition=0) for _ in range(8)]
+        await asyncio.sleep(0)
+        asked.append(small.request(Number(2), b"", partition=1))
+        await asyncio.gather(*asked)
+        assert sorted(begun) == [0] * 8 + [1]
+        assert begun.index(1) < 6
+        await flood.close()
+        await small.close()
+        await server.close()
+
+    run(test())
