@@ -265,12 +265,16 @@ class Push(Message):
     log_start_offset: int
 
 
-@message(kind=33)
+@message(kind=33, version=2)
 @dataclass(frozen=True, slots=True)
 class Pushed(Message):
-    """The answer to Push: the follower's log end. Not accepted: the batches did not join on, and it will pull."""
+    """The answer to Push: the follower's log end, and its log start, which is on disk.
+
+    Not accepted: the batches did not join on, and it will pull.
+    """
 
     log_end_offset: int
+    log_start_offset: int
     accepted: bool
 
 

@@ -5,6 +5,8 @@
     PUSHED TO    taken where they join on                a refused push, PullInstead, silence: PULLING
     DIALLING     none                                    a stream: PULLING
 
+Of what is pushed, the first batches of an epoch wait until its beginning is on disk.
+
 What must stay true:
 - Nothing is taken but from the leader of the present epoch (rules 11, 12), and nothing is cut but where the leader's
   history leaves this log's (rules 9, 10).
@@ -98,6 +100,9 @@ class FollowerRole:
         self._quiet_seconds = _SILENCE_SECONDS
         self._stream: Stream | None = None
         self._ended = False
+        self._start = hosted.log.log_start_offset  # where the leader's log begins
+        self._moving_start: asyncio.Task[None] | None = None
+        self._beginning: asyncio.Task[None] | None = None  # writes down the epoch of what is pushed (rule 8)
         # An epoch in which this replica led and wrote nothing is not part of its leader's history.
         self._log.truncate_to(self._log.log_end_offset, hosted.env.wall_ms())
         self._task = hosted.start(self._follow())
@@ -133,7 +138,8 @@ class FollowerRole:
                 await self._throttle(len(response.payload))
             if pushing:
                 self._is_pulling = False
-                self._take_early()
+                if self._beginning is None:
+                    self._take_early()
                 await self._until_it_has_to_pull(stream)
 
     async def _throttle(self, size: int) -> None:
@@ -182,6 +188,7 @@ class FollowerRole:
             await self._truncate(truncation_offset(log.epochs, log.log_end_offset, answer.diverged))
             return False
         if response.payload:
+            await self._write_epoch(response.payload)
             try:
                 self._append(response.payload)
             except BatchError:
@@ -264,8 +271,24 @@ class FollowerRole:
         if high_watermark > log.high_watermark or log_start_offset > log.log_start_offset:
             self._hosted.changed()
         log.advance_high_watermark(high_watermark)
-        if log_start_offset > log.log_start_offset:
-            log.delete_records(min(log_start_offset, log.high_watermark))
+        self._start = max(self._start, log_start_offset)
+        if self._lacks_start and self._moving_start is None:
+            self._moving_start = self._hosted.start(self._move_start())
+
+    @property
+    def _lacks_start(self) -> bool:
+        return min(self._start, self._log.high_watermark) > self._log.log_start_offset
+
+    async def _move_start(self) -> None:
+        """Let the log begin where the leader's does. Only this waits for the disk: pushes are taken meanwhile."""
+        try:
+            while self._lacks_start:
+                await self._hosted.begin_at(min(self._start, self._log.high_watermark))
+        except RaylogError as error:  # what comes next from the leader begins it anew
+            _log.warning("%s: broker %d keeps its log start: %s", self._hosted.name, self._hosted.me[0], error)
+            self._hosted.check_offline()
+        finally:
+            self._moving_start = None
 
     async def _counted(self) -> None:
         counted = self._hosted.counted(self._log.log_end_offset)
@@ -290,15 +313,33 @@ class FollowerRole:
 
     def push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
         if self._ended or message.session != self._hosted.pull_session or request.stream is not self._stream:
-            return Response(Pushed(self._hosted.counted_end, accepted=False))
+            return Response(self._pushed(accepted=False))
         self._heard = True
         if self._quiet_seconds > _SILENCE_SECONDS and not self._heard_again.done():
             self._heard_again.set_result(None)
-        if self._is_pulling:
+        if request.payload and self._beginning is None and self._log.epochs.latest != self.epoch:
+            self._beginning = self._hosted.start(self._begin_epoch(request.payload))
+        if self._is_pulling or self._beginning is not None:
             future: asyncio.Future[Answer] = self._loop.create_future()
             self._early.append((request, message, future))
             return future
         return self._take_push(request, message)
+
+    async def _begin_epoch(self, batches: Bytes) -> None:
+        """Let the first pushes of an epoch wait until its beginning is on disk: other replicas of the host go on."""
+        try:
+            await self._write_epoch(batches)
+        finally:
+            self._beginning = None
+        if not self._is_pulling:
+            self._take_early()
+
+    async def _write_epoch(self, batches: Bytes) -> None:
+        """Write down that an epoch begins with these batches. Where that fails, their append tries it and says so."""
+        try:
+            await self._hosted.carry_out(self._log.plan_followed_epoch(batches))
+        except RaylogError as error:
+            _log.debug("%s: its epoch is written with its first batch: %s", self._hosted.name, error)
 
     def pull_instead(self, message: PullInstead) -> None:
         """Pull again, as the leader asks, even if this overtook the answer to the pull that it belongs to."""
@@ -324,17 +365,21 @@ class FollowerRole:
                 return self._refuse()
         self._take_marks(message.high_watermark, message.log_start_offset)
         counted = self._hosted.counted(log.log_end_offset)
-        if counted is not None:
-            return self._answer_once(counted)
-        return Response(Pushed(log.log_end_offset, accepted=True))
+        moving = None if payload else self._moving_start  # a push without batches asks for the marks
+        if counted is not None or moving is not None:
+            return self._answer_once([each for each in (counted, moving) if each is not None])
+        return Response(self._pushed(accepted=True))
 
-    async def _answer_once(self, counted: asyncio.Future[None]) -> Answer:
-        await asyncio.wait([counted])
-        return Response(Pushed(self._hosted.counted_end, accepted=True))
+    async def _answer_once(self, waits: list[asyncio.Future[None]]) -> Answer:
+        await asyncio.wait(waits)
+        return Response(self._pushed(accepted=True))
+
+    def _pushed(self, *, accepted: bool) -> Pushed:
+        return Pushed(self._hosted.counted_end, self._log.log_start_offset, accepted)
 
     def _refuse(self) -> Response:
         self._pull_soon()
-        return Response(Pushed(self._hosted.counted_end, accepted=False))
+        return Response(self._pushed(accepted=False))
 
     def _pull_soon(self) -> None:
         if not self._pull_again.done():
@@ -345,7 +390,8 @@ class FollowerRole:
         for request, message, future in early:
             if future.done():
                 continue
-            answer = self._take_push(request, message)
+            is_of_session = message.session == self._hosted.pull_session
+            answer = self._take_push(request, message) if is_of_session else Response(self._pushed(accepted=False))
             if answer is None or isinstance(answer, Response):
                 future.set_result(answer)
             else:
@@ -355,7 +401,7 @@ class FollowerRole:
         early, self._early = self._early, []
         for _, _, future in early:
             if not future.done():
-                future.set_result(Response(Pushed(self._hosted.counted_end, accepted=False)))
+                future.set_result(Response(self._pushed(accepted=False)))
 
     # --- ending ---
 
@@ -375,6 +421,9 @@ class FollowerRole:
         """Take nothing more."""
         self._ended = True
         self._task.cancel()
+        for task in self._moving_start, self._beginning:
+            if task is not None:
+                task.cancel()
         self._refuse_early()
         self._hosted.start_last(self._close_stream())
 

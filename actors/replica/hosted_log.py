@@ -22,7 +22,7 @@ from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.full_disk import FullDisk
 from raylog.config import MIB
-from raylog.errors import DiskError, DiskFailed, LogDamaged, RaylogError, ReplicaCrashed
+from raylog.errors import DiskError, DiskFailed, DiskFull, LogDamaged, RaylogError, ReplicaCrashed
 from raylog.storage.log.flushing import Flush
 from raylog.storage.log.job import Job
 from raylog.storage.log.partition_log import PartitionLog
@@ -164,6 +164,18 @@ class HostedLog:
                 job.abandon()
                 raise
         return job.apply()
+
+    async def begin_at(self, offset: int) -> None:
+        """Let the log begin at `offset`, durably, with the waiting for the disk off the event loop.
+
+        On a full disk segments make room for that, and then it is done at once.
+        """
+        while self.log.log_start_offset < offset:
+            try:
+                await self.carry_out(self.log.plan_log_start(offset))
+            except DiskFull:
+                self.log.delete_records(offset)
+        self.changed()
 
     # --- reading ---
 

@@ -411,8 +411,10 @@ class LeaderRole:
         before = self._log.high_watermark if message.before_offset == -1 else message.before_offset
         if self._log.high_watermark < min(before, self._leadership.epoch_start):  # it may be there all the same
             raise OffsetNotAvailable(name.topic, name.partition)
-        start = self._log.delete_records(before)
-        self._hosted.changed()
+        await self._hosted.begin_at(before)
+        if self._ended:
+            raise LeadershipLost(name.topic, name.partition, self.epoch)
+        start = self._log.log_start_offset
         while untold := self._leadership.may_bring_back(start):
             left = deadline - loop.time()
             if left <= 0:

@@ -21,7 +21,7 @@ from raylog.actors.kernel.stream_interface import Request, Response, Stream
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaId
 from raylog.actors.protocol.replication_messages import Pull, Pulled, PullInstead, Push, Pushed, StopFollowing
 from raylog.actors.replica.hosted_log import HostedLog
-from raylog.actors.replica.rules.replication import FollowerCursor, check_epoch, divergence, epoch_before
+from raylog.actors.replica.rules.replication import NOTHING_TOLD, FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.errors import (
     AnswerUnexpected,
     DiskFull,
@@ -211,7 +211,7 @@ class FollowerPushes:
         cursor.pushed(size, run.next_offset)
         name = self._hosted.name
         following.stream.request_then(
-            partial(self._answered, following, size, marks.log_start_offset), marks, run.data,
+            partial(self._answered, following, size), marks, run.data,
             topic_id=name.topic_id, partition=name.partition, timeout=_PUSH_SECONDS,
         )  # fmt: skip
 
@@ -222,10 +222,10 @@ class FollowerPushes:
             high_watermark, log_start_offset,
         )  # fmt: skip
 
-    def _answered(self, following: _Following, size: int, told_start: int, reply: Response | Exception) -> None:
+    def _answered(self, following: _Following, size: int, reply: Response | Exception) -> None:
         """Called as the answer arrives, so that an append which waits for it goes out in the same turn of the loop.
 
-        A follower that has taken a push has taken its log start offset too, unless its own log ends before that.
+        A follower answers a push with batches before its log begins where the push said: it is told once more.
         """
         cursor = following.cursor
         cursor.answered(size)
@@ -239,8 +239,10 @@ class FollowerPushes:
             broker = f"broker {cursor.follower[0]}"
             self._failed(following, AnswerUnexpected(broker, Pushed.__name__, type(answer).__name__))
         elif answer.accepted:
-            end = answer.log_end_offset
-            self._holds(cursor.follower, cursor.holds(end), told_start if end >= told_start else 0)
+            self._holds(cursor.follower, cursor.holds(answer.log_end_offset), answer.log_start_offset)
+            if size and answer.log_start_offset < self._log.log_start_offset:
+                cursor.told_marks = NOTHING_TOLD
+                self.marks_moved()
         else:
             cursor.is_pushing = False  # it did not join on there; the follower pulls by itself
 
@@ -311,7 +313,7 @@ class FollowerPushes:
         over: asyncio.Future[None] = self._loop.create_future()
 
         def answered(reply: Response | Exception) -> None:
-            self._answered(following, 0, marks.log_start_offset, reply)
+            self._answered(following, 0, reply)
             if not over.done():
                 over.set_result(None)
 

@@ -152,6 +152,8 @@ def _append_checked(log: LogState, arrived: Sequence[tuple[BatchHeader, memoryvi
             waiting = _NOTHING_WAITS
         if new_epoch:
             log.epochs.assign(header.leader_epoch, header.base_offset)
+        else:
+            log.epochs.take_back()
         if must_roll:
             _roll(log)
         group.append((header, batch))

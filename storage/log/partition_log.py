@@ -73,6 +73,7 @@ class PartitionLog(LogState):
     # --- roles ---
 
     plan_role_start = while_open(role_start.RoleStart)
+    plan_followed_epoch = while_open(role_start.FollowedEpoch)
     begin_epoch = while_open(role_start.begin_epoch)
 
     # --- appending ---
@@ -103,6 +104,7 @@ class PartitionLog(LogState):
     # --- getting rid of old records ---
 
     delete_records = while_open(retention.delete_records)
+    plan_log_start = while_open(retention.LogStart)
     may_have_old_segments = while_open(retention.may_have_old_segments)
     old_segments_due_in_ms = while_open(retention.old_segments_due_in_ms)
     delete_old_segments = while_open(retention.delete_old_segments)

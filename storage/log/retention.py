@@ -171,6 +171,32 @@ def delete_old_segments(
     return expired
 
 
+class LogStart(Job[None]):
+    """Lets the log begin at an offset, which `work` writes ahead, so that the owner need not wait for the disk.
+
+    Where something else was written meanwhile, nothing has moved: it is to be planned anew.
+    """
+
+    def __init__(self, log: LogState, offset: int) -> None:
+        super().__init__(log)
+        if offset > log.high_watermark:
+            raise OffsetOutOfRange(offset, log.log_start_offset, log.high_watermark)
+        self._write = log.marks.write_ahead(offset) if offset > log.log_start_offset else None
+
+    @property
+    def has_work(self) -> bool:
+        return self._write is not None
+
+    def work(self) -> None:
+        if self._write is not None:
+            self._write.carry_out()
+
+    def _take_in(self) -> None:
+        write, log = self._write, self._log
+        if write is not None and log.directory.is_newest(write):
+            advance_log_start(log, write.checkpoint.log_start_offset)
+
+
 class Deletion(Job[list[Expired]]):
     """Deletes old segments. The log start is written ahead, so that the owner need not wait for the disk.
 
@@ -188,11 +214,11 @@ class Deletion(Job[list[Expired]]):
     ) -> None:
         super().__init__(log)
         self._now_ms = now_ms
-        self._at_most = at_most
         self._decides = decides
         self._spared_ms = spared_ms
         log.settle()
         old = _find_old_segments(log, now_ms, at_most, decides(), spared_ms)
+        self._at_most = len(old)  # what has become too old or too much since was not written ahead
         start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
         self._write = log.marks.write_ahead(start) if start > log.log_start_offset else None
 
@@ -226,10 +252,7 @@ def advance_log_start(log: LogState, offset: int) -> None:
     """Let the log start at `offset`, if that is further on."""
     if offset > log.log_start_offset:
         _begin_at(log, offset)
-        try:
-            log.epochs.cut_start(offset)
-        except DiskFull as error:
-            _log.warning("%s keeps leader epochs from before its start for now: %s", log.directory.path, error)
+        log.epochs.cut_start(offset)
 
 
 def remove_deleted_files(log: LogState, now_ms: int) -> int:

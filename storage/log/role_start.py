@@ -1,12 +1,14 @@
 """Words on disk that a role waits for: that the replica is registered, and the epoch of a leader (rules 7, 8).
 
+A follower's first append in an epoch waits for the same words.
+
 What must stay true: neither counts before it is on disk. A write that something else has overtaken is made again.
 """
 
 from __future__ import annotations
 
 from raylog.errors import InvalidLeaderEpoch
-from raylog.storage.format.record_batch import MAX_LEADER_EPOCH
+from raylog.storage.format.record_batch import HEADER_BYTES, MAX_LEADER_EPOCH, Bytes, read_header
 from raylog.storage.log.job import Job
 from raylog.storage.log.state import LogState
 
@@ -38,7 +40,30 @@ class RoleStart(Job[None]):
         if self._marks is not None:
             log.marks.registered(self._marks)
         if self._epoch is not None and self._epochs is not None:
-            log.epochs.assign_written(self._epochs, self._epoch, log.log_end_offset)
+            log.epochs.assign(self._epoch, log.log_end_offset)
+
+
+class FollowedEpoch(Job[None]):
+    """Writes down ahead that the epoch of a leader's batches begins with them: their append need not wait for it."""
+
+    def __init__(self, log: LogState, batches: Bytes) -> None:
+        super().__init__(log)
+        self._write = None
+        if len(batches) >= HEADER_BYTES:
+            first = read_header(batches)
+            if first.leader_epoch > log.epochs.latest and first.base_offset == log.log_end_offset:
+                self._write = log.epochs.write_ahead(first.leader_epoch, first.base_offset)
+
+    @property
+    def has_work(self) -> bool:
+        return self._write is not None
+
+    def work(self) -> None:
+        if self._write is not None:
+            self._write.carry_out()
+
+    def _take_in(self) -> None:
+        """Leave the rest to the append."""
 
 
 def begin_epoch(log: LogState, epoch: int) -> None:

@@ -36,6 +36,7 @@ class LeaderEpochs:
         self._history = history or []
         self._writing = threading.Lock()
         self._writes = 0
+        self._ahead: EpochWrite | None = None  # of an epoch that has not come yet
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
@@ -71,24 +72,33 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`. An epoch that wrote nothing gives way to its successor."""
-        if epoch != self.latest:
-            self._replace(self._with(epoch, start_offset))
+        if epoch == self.latest:
+            return
+        history, ahead = self._with(epoch, start_offset), self._ahead
+        if ahead is not None and self._is_on_disk(ahead) and history == list(ahead.history):
+            self._history = history
+        else:
+            self._replace(history)
+        self._ahead = None
 
     def write_ahead(self, epoch: int, start_offset: int) -> EpochWrite:
         """Return a job for another thread: it writes that `epoch` begins there, before it does.
 
-        `assign_written` need not wait for the disk then. Whatever is written behind this takes it back.
+        `assign` need not wait for the disk then. Whatever is written behind this takes it back.
         """
+        history = tuple(self._with(epoch, start_offset))
         self._writes += 1
-        return EpochWrite(self, tuple(self._with(epoch, start_offset)), self._writes)
+        self._ahead = EpochWrite(self, history, self._writes)
+        return self._ahead
 
-    def assign_written(self, write: EpochWrite, epoch: int, start_offset: int) -> None:
-        """Do what `assign` does. The disk is waited for only if `write` was not carried out, or was overtaken."""
-        history = self._with(epoch, start_offset) if epoch != self.latest else self._history
-        if write.is_carried_out and write.number == self._writes and history == list(write.history):
-            self._history = history
-        else:
-            self.assign(epoch, start_offset)
+    def take_back(self) -> None:
+        """Write the history as it is where something was written ahead that has not come: other batches come first."""
+        if self._ahead is not None:
+            self.save()
+            self._ahead = None
+
+    def _is_on_disk(self, write: EpochWrite) -> bool:
+        return write.is_carried_out and write.number == self._writes
 
     def carry_out(self, write: EpochWrite) -> bool:
         """Write it, unless something was written behind it."""
@@ -130,11 +140,12 @@ class LeaderEpochs:
     def cut_start(self, log_start_offset: int) -> None:
         """Forget epochs that lie wholly before the log's start.
 
-        The one across it keeps its beginning: the first batch that is still served may begin before the start.
+        The one across it keeps its beginning: the first batch that is still served may begin before the start. On disk
+        they stay until something else is written: an opening forgets them again.
         """
         at = bisect_right(self._history, log_start_offset, key=_start_offset)
         if at > 1:
-            self._replace(self._history[at - 1 :])
+            self._history = self._history[at - 1 :]
 
     def clear(self) -> None:
         self._replace([])

@@ -34,6 +34,7 @@ from raylog.actors.protocol.replication_messages import NO_EPOCH, EpochEnd
 from raylog.errors import StaleLeaderEpoch, UnknownLeaderEpoch
 from raylog.storage.segment.leader_epochs import EpochStart
 
+NOTHING_TOLD: Final = -1, -1
 MAX_PUSHED_BYTES: Final = 32 * 1024 * 1024  # to one follower and not answered (rule 31)
 UNKNOWN_OFFSET: Final = -1
 
@@ -131,7 +132,7 @@ class FollowerCursor:
         self.held = next_offset  # as far as it has answered
         self.is_pushing = False
         self.pushed_bytes = 0
-        self.told_marks = -1, -1  # high watermark and log start, with the last push
+        self.told_marks = NOTHING_TOLD  # high watermark and log start, with the last push
 
     def may_push(self, size: int) -> bool:
         """One push alone may be larger than the bound."""

@@ -378,7 +378,7 @@ def refused_push_acknowledged(patches: Patches) -> None:
         answer = take(self, request, message)
         told = answer.message if isinstance(answer, Response) else None
         if isinstance(told, Pushed) and not told.accepted and request.payload:
-            return Response(Pushed(next_offset_of(request.payload), accepted=True))
+            return Response(Pushed(next_offset_of(request.payload), 0, accepted=True))
         return answer
 
     patches.attribute(FollowerRole, "_take_push", taken)

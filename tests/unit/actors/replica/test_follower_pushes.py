@@ -88,8 +88,8 @@ def test_answers_that_come_in_one_turn_count_in_their_order(one: OneProcess) -> 
     leader = _with_marks_and_a_batch_under_way(one)
 
     def arrive() -> None:
-        leader.stream.answer(Pushed(0, True), 0)
-        leader.stream.answer(Pushed(1, True), 1)
+        leader.stream.answer(Pushed(0, 0, True), 0)
+        leader.stream.answer(Pushed(1, 0, True), 1)
 
     one.make(arrive)
     one.world.run_for(0.01)
@@ -99,8 +99,8 @@ def test_answers_that_come_in_one_turn_count_in_their_order(one: OneProcess) -> 
 def test_an_answer_that_was_overtaken_takes_nothing_back(one: OneProcess) -> None:
     """Else nobody hears of the last batch until the follower pulls, which it does after a second of silence."""
     leader = _with_marks_and_a_batch_under_way(one)
-    one.make(lambda: leader.stream.answer(Pushed(1, True), 1))
-    one.make(lambda: leader.stream.answer(Pushed(0, True), 0))
+    one.make(lambda: leader.stream.answer(Pushed(1, 0, True), 1))
+    one.make(lambda: leader.stream.answer(Pushed(0, 0, True), 0))
     one.world.run_for(0.01)
     assert leader.held[-1] == 1
 
@@ -110,5 +110,19 @@ def test_telling_where_the_log_begins_ends_with_the_answer(one: OneProcess) -> N
     telling = one.begin(leader.pushes.tell_log_start({_FOLLOWER}, 5.0))
     one.until(lambda: len(leader.stream.asked) == 1)
     assert not telling.done()
-    one.make(lambda: leader.stream.answer(Pushed(0, True), 0))
+    one.make(lambda: leader.stream.answer(Pushed(0, 0, True), 0))
     one.until(telling.done, 1.0)
+
+
+def test_who_takes_batches_before_its_log_begins_there_is_told_once_more(one: OneProcess) -> None:
+    """It writes its start beside the loop. A push without batches is answered when that is on disk."""
+    leader = one.make(_Leader)
+    leader.log.log_start_offset = 1
+    one.make(leader.append)
+    one.until(lambda: len(leader.stream.asked) == 1)
+    one.make(lambda: leader.stream.answer(Pushed(1, 0, True), 0))
+    one.until(lambda: len(leader.stream.asked) == 2)
+    assert leader.stream.asked[1][0].log_start_offset == 1
+    one.make(lambda: leader.stream.answer(Pushed(1, 0, True), 1))
+    one.world.run_for(1.0)
+    assert len(leader.stream.asked) == 2  # it cannot, as it seems: the next push tells it again

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raylog.errors import DiskBusy, DiskFull, LogOffline
+from raylog.errors import DiskBusy, DiskFull, LogOffline, OffsetOutOfRange
 from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
 from raylog.storage.log import retention
 from raylog.storage.log.flushing import Checkpoint
@@ -445,3 +445,48 @@ def test_an_idle_replica_has_no_task_and_writes_nothing(trio: TidyTrio) -> None:
     trio.world.run_for(600.0)
     assert not replica._hosted._tasks
     assert trio.log(1).directory._checkpoints == written
+
+
+def test_what_has_become_too_much_meanwhile_waits_for_the_next_deletion() -> None:
+    """Its start was not written ahead, and the owner must not wait for the disk."""
+    log, _, start = old_log()
+    deletion = log.plan_deletion(NOW_MS)
+    deletion.work()
+    number = log.directory._checkpoints
+    for _ in range(4):
+        append(log, b"v" * 100)
+    log.advance_high_watermark(log.log_end_offset)
+    assert deletion.apply()
+    assert log.log_start_offset == start
+    assert log.directory._checkpoints == number
+    assert log.plan_deletion(NOW_MS).run()
+    assert log.log_start_offset > start
+
+
+def test_a_start_is_moved_by_a_job_and_only_once_it_is_on_disk() -> None:
+    log, disk, _ = old_log()
+    job = log.plan_log_start(4)
+    assert job.has_work
+    job.apply()
+    assert log.log_start_offset == 0  # nothing was written
+    job.work()
+    job.apply()
+    assert log.log_start_offset == 4
+    assert not log.plan_log_start(3).has_work
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk).log_start_offset == 4
+
+
+def test_a_start_that_something_else_has_overtaken_does_not_move() -> None:
+    log, _, _ = old_log()
+    job = log.plan_log_start(4)
+    job.work()
+    log.checkpoint()
+    job.apply()
+    assert log.log_start_offset == log.directory.read_checkpoint().log_start_offset == 0
+
+
+def test_no_job_moves_a_start_past_what_is_replicated() -> None:
+    log, _, _ = old_log()
+    with pytest.raises(OffsetOutOfRange):
+        log.plan_log_start(log.high_watermark + 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from raylog.actors.protocol.replication_messages import (
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.errors import RemoteFailed
 from raylog.storage.log import truncation
+from raylog.storage.segment.leader_epochs import LeaderEpochs
 from tests.simulator.clients.clients import records_of
 from tests.simulator.world.world import World
 from tests.unit.actors.replica_trio import Trio
@@ -41,6 +44,20 @@ def led_by_one(trio: Trio) -> Trio:
     trio.elect(1, (1, 2, 3))
     trio.world.run_for(1.0)
     return trio
+
+
+def with_a_slow_disk(trio: Trio, follower: int) -> Callable[[], None]:
+    """Hold what this follower does beside its loop, until the answer is called."""
+    hosted, is_slow = trio.follower(follower)._hosted, [True]
+    off_loop = hosted.off_loop
+
+    async def slow(work: Callable[[], Any]) -> Any:
+        while is_slow:
+            await asyncio.sleep(0.01)
+        return await off_loop(work)
+
+    hosted.off_loop = slow  # type: ignore[method-assign]
+    return is_slow.clear
 
 
 def failure(trio: Trio, task: object) -> str:
@@ -674,3 +691,38 @@ def test_an_idle_follower_asks_ever_more_rarely_and_is_pushed_to_all_the_same(tr
     before = trio.follower(2)._hosted.pull_session
     trio.world.run_for(3.0)
     assert trio.follower(2)._hosted.pull_session == before + 1  # a silence after traffic is asked about soon
+
+
+def test_a_follower_takes_pushes_while_its_new_start_waits_for_the_disk(trio: Trio) -> None:
+    """Its host has other replicas, whose appends must not wait for that (rule 35). The deletion itself waits."""
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    let_it_write = with_a_slow_disk(trio, 2)
+    deleting = trio.ask(1, DeleteRecords(1, 30_000))
+    trio.world.run_for(0.5)
+    assert trio.log(3).log_start_offset == 1
+    assert trio.offset_of(trio.append(1, b"b")) == 1
+    assert trio.log(2).log_start_offset == 0
+    assert not deleting.done()
+    let_it_write()
+    assert trio.answer(deleting).message == RecordsDeleted(1)
+    assert trio.log(2).directory.read_checkpoint().log_start_offset == 1
+
+
+def test_the_first_pushes_of_an_epoch_wait_for_the_disk_in_their_order(trio: Trio) -> None:
+    """The loop does not: a thousand followers of new leaders each write an epoch down (rules 8, 35)."""
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"a"))
+    trio.elect(1, (1, 2, 3))
+    trio.world.run_for(1.0)
+    let_it_write = with_a_slow_disk(trio, 2)
+    appends = [trio.append(1, value) for value in (b"b", b"c", b"d")]
+    trio.world.run_for(0.3)
+    assert trio.values(3) == [b"a", b"b", b"c", b"d"]
+    assert trio.values(2) == [b"a"]
+    assert not any(each.done() for each in appends)
+    let_it_write()
+    assert [trio.offset_of(each) for each in appends] == [1, 2, 3]
+    assert trio.values(2) == [b"a", b"b", b"c", b"d"]
+    log = trio.log(2)
+    assert LeaderEpochs.load(log.disk, log.directory.path).history == log.epochs.history

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from raylog.errors import DiskFull, LogDamaged, StaleLeaderEpoch
@@ -53,6 +55,45 @@ def test_an_epoch_that_wrote_nothing_gives_way_to_its_successor() -> None:
 def test_no_epoch_is_before_the_first() -> None:
     assert epochs().latest == NO_LEADER_EPOCH
     assert epochs((0, 0)).latest == 0
+
+
+def test_what_was_written_ahead_is_not_written_again() -> None:
+    history = epochs((1, 0))
+    write = history.write_ahead(2, 10)
+    assert history.latest == 1
+    write.carry_out()
+    writes = history._writes
+    history.assign(2, 10)
+    assert history.history == ((1, 0), (2, 10))
+    assert history._writes == writes
+
+
+@pytest.mark.parametrize("came_instead", ["nothing yet", "another offset", "another epoch", "a cut"])
+def test_what_was_written_ahead_and_is_not_so_is_written_anew(came_instead: str) -> None:
+    disk = new_disk()
+    history = LeaderEpochs(disk, FOLDER)
+    history.assign(1, 0)
+    write = history.write_ahead(2, 10)
+    if came_instead == "a cut":
+        history.assign(2, 5)
+        history.cut_end(5)
+    if came_instead != "nothing yet":
+        write.carry_out()
+    history.assign(3 if came_instead == "another epoch" else 2, 8 if came_instead == "another offset" else 10)
+    assert LeaderEpochs.load(disk, FOLDER).history == history.history
+
+
+def test_an_epoch_that_did_not_come_is_taken_back_before_other_batches_are_appended() -> None:
+    disk = new_disk()
+    history = LeaderEpochs(disk, FOLDER)
+    history.assign(1, 0)
+    history.write_ahead(2, 10).carry_out()
+    assert LeaderEpochs.load(disk, FOLDER).latest == 2
+    history.take_back()
+    assert LeaderEpochs.load(disk, FOLDER).history == ((1, 0),)
+    writes = history._writes
+    history.take_back()
+    assert history._writes == writes
 
 
 def test_a_pair_is_on_disk_when_it_is_assigned() -> None:
@@ -276,3 +317,47 @@ def test_deleting_records_inside_a_segment_keeps_the_batches_before_readable_for
             disk.crash_process()
         log = open_log(disk)
         assert log.epochs.history == ((5, 1), (6, 11))
+
+
+# --- of what a leader sends -------------------------------------------------------------------------------------------
+
+
+def sent(offset: int, epoch: int) -> bytearray:
+    data = bytearray(batch(b"v"))
+    stamp(data, offset, epoch)
+    return data
+
+
+def test_a_followed_epoch_is_on_disk_before_its_first_batch_comes() -> None:
+    log, disk = new_log()
+    append(log, b"v")
+    epoch = log.epochs.latest + 1
+    job = log.plan_followed_epoch(sent(1, epoch))
+    assert job.has_work
+    job.run()
+    assert log.epochs.latest < epoch
+    writes = log.epochs._writes
+    log.append_as_follower(sent(1, epoch), NOW_MS)
+    assert log.epochs.latest == epoch
+    assert log.epochs._writes == writes
+    assert LeaderEpochs.load(disk, DIRECTORY).history == log.epochs.history
+    assert not log.plan_followed_epoch(sent(2, epoch)).has_work
+
+
+def test_batches_of_the_epoch_before_take_back_what_was_written_ahead() -> None:
+    """A leader may be chosen that lacks the epoch in between."""
+    log, disk = new_log()
+    append(log, b"v")
+    epoch = log.epochs.latest
+    log.plan_followed_epoch(sent(1, epoch + 1)).run()
+    log.append_as_follower(sent(1, epoch), NOW_MS)
+    log.append_as_follower(sent(2, epoch), NOW_MS)
+    disk.crash_machine(random.Random(1))
+    assert [start.epoch for start in LeaderEpochs.load(disk, DIRECTORY).history] == [epoch]
+
+
+@pytest.mark.parametrize("data", [b"", b"short", bytes(61)])
+def test_what_is_no_batch_of_a_new_epoch_is_left_to_the_append(data: bytes) -> None:
+    log, _ = new_log()
+    append(log, b"v")
+    assert not log.plan_followed_epoch(data).has_work
