@@ -8,6 +8,8 @@ They are opened in processes that stand ready (`coordinator_hosts.py`). What mus
 - Nothing is placed before its partition has a leader and there is a process to open it in: neither costs an epoch.
 - A new controller gives those that are placed already a full lease before it replaces any.
 - A coordinator that keeps ending is opened ever more slowly.
+- One that was opened elsewhere, as its leader or the process beside it was away, comes back beside the leader: one at a
+  time, while all serve, and only to a leader that stays. Its groups wait for a moment each time.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from raylog.actors.cluster.coordinator_state import CoordinatorState
 from raylog.actors.cluster.descriptions import CoordinatorDescription
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.placement.coordinator_placement import (
+    away_from_leaders,
     coordinated_partitions,
     coordinator_reported,
     place_coordinator,
@@ -52,6 +55,8 @@ _ADOPTED_SECONDS: Final = 3.0  # for one that an earlier controller placed, and 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
+_RETURN_LOOK_SECONDS: Final = 1.0
+_RETURN_SECONDS: Final = 15.0  # a leader that came back from a lost host leads its partitions before that
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +115,7 @@ class CoordinatorSupervisor:
             self.hosts.want()
         for partition in coordinated_partitions(self._changes.state):
             self._keep(partition)
+        self._tasks.start(self._keep_beside_leaders())
 
     def stop(self) -> None:
         """Start nothing any more."""
@@ -291,6 +297,26 @@ class CoordinatorSupervisor:
         if not await watched.came_up(_ADOPTED_SECONDS):
             return
         await asyncio.wait([watched.lost])
+
+    async def _keep_beside_leaders(self) -> None:
+        """Move each coordinator to the broker that has led its partition for a while, one after the other."""
+        since: dict[tuple[PartitionId, int], float] = {}
+        while not self._is_stopped:
+            await asyncio.sleep(_RETURN_LOOK_SECONDS)
+            now = self._loop.time()
+            away = away_from_leaders(self._changes.state, self._changes.live, self.hosts.running())
+            since = {each: since.get(each, now) for each in sorted(away.items())}
+            due = [each for each, began in since.items() if now - began >= _RETURN_SECONDS]
+            if due and all(map(self._lives, self._changes.state.coordinators)):
+                self._move(*due[0])
+
+    def _lives(self, key: PartitionId) -> bool:
+        return key in self._watched and self._watched[key].lives
+
+    def _move(self, key: PartitionId, broker_id: int) -> None:
+        watched = self._watched[key]
+        _log.info("The coordinator of %s moves to broker %d, which leads its partition.", self._name(key), broker_id)
+        watched.lost.set_result(f"broker {broker_id} leads its partition")
 
     def _lost(self, key: PartitionId, why: str) -> None:
         watched = self._watched[key]

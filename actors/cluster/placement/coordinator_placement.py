@@ -42,6 +42,19 @@ def place_coordinator(
     return [*allocated.records, CoordinatorPlaced(*partition, broker_id, allocated.first, 0, retired, term)]
 
 
+def away_from_leaders(state: ClusterState, live: Liveness, hosts: Container[int]) -> dict[PartitionId, int]:
+    """Return the coordinators that would be placed beside the leader of their partition now, and are not; with where.
+
+    There each append of a coordinator stays on its machine.
+    """
+    return {
+        partition: state.partitions[partition].leader
+        for partition, placed in state.coordinators.items()
+        if partition in state.partitions
+        and placed.broker_id != state.partitions[partition].leader == _site(state, live, partition, hosts)
+    }
+
+
 def coordinator_reported(
     state: ClusterState, sign: CoordinatorSign, endpoints: tuple[str, ...], pid: int
 ) -> list[Message]:

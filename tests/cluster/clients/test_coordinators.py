@@ -38,7 +38,8 @@ def test_a_cluster_that_nobody_has_used_becomes_healthy_with_all_coordinators(cl
     until(lambda: not problems(cluster.describe_cluster()))
     assert all_serve(cluster)
     assert len(hosts()) == 3
-    assert {each.broker for each in cluster.describe_cluster().coordinators} == {0, 1, 2}
+    # Where a busy machine starts one process long after the others, its coordinators serve elsewhere until it is there.
+    until(lambda: {each.broker for each in cluster.describe_cluster().coordinators} == {0, 1, 2}, 90.0)
 
 
 def test_the_first_poll_of_a_group_waits_for_no_process(cluster: raylog.Cluster) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
-from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, unknown
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
@@ -61,7 +61,8 @@ class KeptNumbers:
         asked = request.message
         if isinstance(asked, Look):
             return Response(Looked(self._numbers.get(asked.name, -1)))
-        assert isinstance(asked, Put)
+        if not isinstance(asked, Put):  # a follower, say, at the address that a replica's host had before
+            raise unknown(asked)
         return self._put(asked)
 
     async def _put(self, asked: Put) -> Answer:

@@ -125,6 +125,26 @@ def test_the_shell_may_notice_its_end_earlier_and_another_process_serves_at_once
     assert coordinator(cluster).broker_id != before.host.spec.broker_id
 
 
+def test_one_that_serves_elsewhere_comes_back_beside_its_leader_in_the_end(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    home = before.host.spec.broker_id
+    cluster.coordinators.refuses = True
+    kill(before)
+    cluster.controller.coordinators_ended(before.host.spec)
+    cluster.until(lambda: is_replaced(cluster))
+    cluster.coordinators.refuses = False
+    cluster.until(lambda: home in cluster.controller.reign.coordinators.hosts.running())
+    cluster.world.run_for(10.0)
+    assert is_replaced(cluster, 1), "a leader may have to move once more"
+    assert coordinator(cluster).broker_id != home
+    cluster.until(lambda: is_replaced(cluster, 2))
+    assert coordinator(cluster).broker_id == home == cluster.brokers[1].state.partitions[coordinator(cluster).id].leader
+    cluster.world.run_for(30.0)
+    assert is_replaced(cluster, 2)
+    assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
+
+
 def test_one_that_ends_by_itself_is_opened_again_in_the_same_process(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)
