@@ -1,4 +1,4 @@
-"""What Kafka's tools delete beside topics, in every version: records, groups, committed offsets."""
+"""Deletions by Kafka's tools beside topics, in every version: records, groups, committed offsets."""
 
 from __future__ import annotations
 
