@@ -2,7 +2,7 @@
 
 What must stay true:
 - A client costs itself only. What is no request, or is not served in this version, ends its connection with one line in
-  the log; so does a request that fails, because there is no answer to say it in.
+  the log; so does a request that fails, because there is no answer to say it in. Many such clients do not fill the log.
 - A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
 - A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
 """
@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, cast
 
+from raylog.actors.kernel.rare_log import RareLog
 from raylog.api.kafka.protocol.api_versions import has_flexible_header
 from raylog.api.kafka.protocol.codecs import RequestHeader, read_request_header
 from raylog.api.kafka.request_frames import RequestFrames
@@ -22,7 +23,7 @@ from raylog.errors import KafkaProtocolError
 from raylog.storage.format.record_batch import Bytes
 
 _PRODUCE: Final = 0
-_log = logging.getLogger(__name__)
+_of_clients: Final = RareLog(logging.getLogger(__name__))
 
 # A request with its frame: the message begins at `header.end`. The parts of the answer's frame; None if there is none.
 Serve: TypeAlias = Callable[[RequestHeader, bytearray], Awaitable[Sequence[Bytes] | None]]
@@ -104,7 +105,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         if reason is not None:
             peer = transport.get_extra_info("peername")
-            _log.warning("The connection of Kafka client %r at %s is closed: %s", self._client_id, peer, reason)
+            _of_clients.warning("The connection of Kafka client %r at %s is closed: %s", self._client_id, peer, reason)
         transport.abort()
         self._finish()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -10,10 +11,17 @@ import pytest
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
+from raylog.actors.kernel.rare_log import RareLog
+from raylog.api.kafka import kafka_connection
 from raylog.api.kafka.kafka_connection import KafkaConnection
 from raylog.api.kafka.protocol.codecs import RequestHeader, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.errors import NotLeader
+
+
+@pytest.fixture(autouse=True)
+def _no_line_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_connection, "_of_clients", RareLog(logging.getLogger("clients")))
 
 
 class Wire(asyncio.Transport):
@@ -175,6 +183,17 @@ def test_nonsense_ends_a_connection_with_one_line(data: bytes, caplog: pytest.Lo
     asyncio.run(send())
     (line,) = caplog.messages
     assert "10.0.0.7" in line
+
+
+def test_many_clients_that_send_nonsense_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def send() -> None:
+        for _ in range(100):
+            gateway = Gateway()
+            await gateway.arrive(b"\xff" * 100)
+            assert gateway.wire.is_aborted
+
+    asyncio.run(send())
+    assert len(caplog.messages) < 5
 
 
 def test_a_request_that_fails_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
