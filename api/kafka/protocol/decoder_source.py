@@ -5,7 +5,8 @@ It is one straight line of code. Fields of fixed size that follow each other, an
 
 What must stay true: nothing is allocated on the word of a length or a count. A length is compared with the bytes that
 are left, a count with those that its items need at least, and all items of a message together are bounded. What reads
-past the frame is refused, and so are bytes behind the message.
+past the frame is refused, and so are bytes behind the message. But a request may have up to three zero bytes behind it:
+librdkafka leaves them there when it asks for all topics, and Kafka looks at nothing behind a request.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from raylog.errors import MalformedRequest
 
 MOST_ITEMS: Final = 500_000  # of all arrays of a message; each costs some hundred bytes of memory
 
+_SPARE_BYTES: Final = 3  # of four that librdkafka has kept for a length, one of which was enough
+
 
 def decoder(schema: Schema, version: int) -> Callable[..., Any]:
     """Return `decode(data, position)`: the message that fills `data` from there to its end. MalformedRequest."""
@@ -35,6 +38,7 @@ class _DecoderSource:
         self._schema = schema
         self._version = version
         self._is_flexible = version in schema.flexible
+        self._is_request = schema.name.endswith("Request")
         self._lines = SourceLines(
             make=tuple.__new__,
             Refused=Refused,
@@ -53,7 +57,8 @@ class _DecoderSource:
             lines.add(f"room = {MOST_ITEMS}")
             message = self._struct(self._schema.body)
             self._read_run()
-            self._check("pos != size", '"it ends before its frame does"')
+            spare = f"size - pos > {_SPARE_BYTES} or any(view[pos:])" if self._is_request else "pos != size"
+            self._check(spare, '"it ends before its frame does"')
             lines.add(f"return {message}")
         lines.add("    except failures as error:")
         lines.add("        raise malformed(error) from None")

@@ -304,6 +304,7 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.SetAsideUnknown,
     errors.FamilyFenced,
     errors.FamilyTooLarge,
+    errors.TooManyWatches,
     # Between raylog's own processes.
     errors.OffsetsNotContiguous,
     errors.ReplicaNotFree,
