@@ -25,11 +25,11 @@ from raylog.actors.cluster.broker_membership import (
     register_broker,
     replicas_not_running,
 )
-from raylog.actors.cluster.election.isr_changes import propose_isr
 from raylog.actors.cluster.election.replica_registration import is_wanted, replica_lost, replica_registered
 from raylog.actors.cluster.election.standing_down import stand_down
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges
+from raylog.actors.controller.isr_proposals import MOST_AT_ONCE, IsrProposals
 from raylog.actors.kernel.background import SILENCE_SECONDS, SilenceWatch, Timers
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.metadata_log.writer import MetadataWriter
@@ -49,7 +49,6 @@ from raylog.errors import IneligibleReplica, StaleBrokerEpoch, StaleIncarnation,
 _LEASE_OVER: Final = f"no heartbeat for {SILENCE_SECONDS} s"
 _FENCE_AGAIN_MS: Final = 100
 _NO_BROKER: Final = -1
-_MOST_AT_ONCE: Final = 500  # replicas in one change, some 100 KiB
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +98,7 @@ class BrokerSessions:
         self._writer = writer
         self._timers = timers
         self._events = events
+        self._proposals = IsrProposals(changes)
         self._sessions: dict[int, BrokerSession] = {}
         self._by_stream: dict[Stream, BrokerSession] = {}
         self.marks_heard = 0  # heartbeats that told of changes
@@ -178,7 +178,7 @@ class BrokerSessions:
             raise StaleBrokerEpoch(proposal.leader, _NO_BROKER, _NO_BROKER)
         state = self._changes.state
         check_broker_epoch(state, session.broker_id, state.broker(session.broker_id).epoch)
-        await self._changes.commit(propose_isr(state, self._changes.live, proposal))
+        await self._proposals.carry(proposal)
         return None
 
     async def stand_down(self, asked: StandDown, stream: Stream) -> Response | None:
@@ -299,7 +299,7 @@ def _portions(told: Iterable[_Told]) -> Iterator[list[_Told]]:
     """Yield what is recorded as one change each, in its order. No partition is twice in one."""
     portion: dict[tuple[bytes, int], _Told] = {}
     for each in told:
-        if (each.topic_id, each.partition) in portion or len(portion) == _MOST_AT_ONCE:
+        if (each.topic_id, each.partition) in portion or len(portion) == MOST_AT_ONCE:
             yield list(portion.values())
             portion = {}
         portion[each.topic_id, each.partition] = each
