@@ -16,7 +16,8 @@ What must stay true of requests that were made:
 
 What must stay true of requests that have arrived:
 - Their bytes have a bound; past it the socket is not read until half of them are gone (rule 31).
-- A client that sends many requests at once begins some of them in each turn of the loop (rule 34).
+- Of many requests that come at once some begin in each turn of the loop: a client's (rule 34), and also those of a
+  thousand replicas that have a new leader (rule 35).
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run.
 - A request that only processes of the cluster may send is refused here on a client's stream (rule 33).
@@ -51,7 +52,7 @@ from raylog.errors import (
 from raylog.storage.format.record_batch import Bytes
 
 _CANCEL_SECONDS: Final = 1.0
-_PER_TURN: Final = 64  # requests of a client that begin; then others have their turn of the loop (rule 34)
+_PER_TURN: Final = 64  # requests of a stream that begin; then others have their turn of the loop (rules 34, 35)
 _CLOCK_SECONDS: Final = 0.001  # what the loop's timers are rounded to
 # What a request costs beside its bytes, on either side; so many tiny ones are bounded too.
 OVERHEAD_BYTES: Final = 512
@@ -350,8 +351,8 @@ class RequestsHeld:
                     self._given(owed, None, self._cancelled())
 
     def _is_turn_over(self) -> bool:
-        """Return whether a client has used up its share of this turn of the loop. It goes on in the next one."""
-        if self.begun_in_turn < _PER_TURN or self.is_internal:
+        """Return whether the stream has used up its share of this turn of the loop. It goes on in the next one."""
+        if self.begun_in_turn < _PER_TURN:
             return False
         if not self._goes_on:
             self._goes_on = True

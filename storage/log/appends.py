@@ -91,6 +91,8 @@ def append_as_leader(
     """
     if leader_epoch != log.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
         raise StaleLeaderEpoch(leader_epoch, log.epochs.latest)
+    if log.epochs.is_stale:
+        log.epochs.take_back()
     header = checked or check_new_batch(batch, log.config, now_ms, control=control)
     if control:
         marker = decode_marker(header, batch)
@@ -152,7 +154,7 @@ def _append_checked(log: LogState, arrived: Sequence[tuple[BatchHeader, memoryvi
             waiting = _NOTHING_WAITS
         if new_epoch:
             log.epochs.assign(header.leader_epoch, header.base_offset)
-        else:
+        elif log.epochs.is_stale:
             log.epochs.take_back()
         if must_roll:
             _roll(log)

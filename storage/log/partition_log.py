@@ -169,6 +169,7 @@ class PartitionLog(LogState):
     @while_open
     def _close_cleanly(self) -> None:
         self.settle()
+        self.epochs.take_back()
         self.segments.active.save_indexes()
         end = self.log_end_offset
         snapshot = self.directory.file(file_name(end, SNAPSHOT_SUFFIX))

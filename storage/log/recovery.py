@@ -363,6 +363,7 @@ class LogRecovery:
             end = start
         self._epochs.cut_end(end)
         self._epochs.cut_start(start)
+        self._epochs.take_back()
         before = self._checkpoint
         self._checkpoint = LogCheckpoint(
             boot_id=self._disk.boot_id(),

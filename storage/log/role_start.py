@@ -44,7 +44,9 @@ class RoleStart(Job[None]):
 
 
 class FollowedEpoch(Job[None]):
-    """Writes down ahead that the epoch of a leader's batches begins with them: their append need not wait for it."""
+    """Writes down ahead what the append of a leader's batches would have to wait for: that their epoch begins with
+    them, or that epochs which were cut off are gone.
+    """
 
     def __init__(self, log: LogState, batches: Bytes) -> None:
         super().__init__(log)
@@ -53,6 +55,8 @@ class FollowedEpoch(Job[None]):
             first = read_header(batches)
             if first.leader_epoch > log.epochs.latest and first.base_offset == log.log_end_offset:
                 self._write = log.epochs.write_ahead(first.leader_epoch, first.base_offset)
+            elif log.epochs.is_stale:
+                self._write = log.epochs.write_as_it_is()
 
     @property
     def has_work(self) -> bool:

@@ -226,6 +226,7 @@ def _forget_after_end(log: LogState, now_ms: int, producers: ProducerStates | No
     """Forget whatever speaks of offsets that are gone: epochs, snapshots, producers' state, compaction progress."""
     end = log.log_end_offset
     log.epochs.cut_end(end)
+    log.epochs.take_back()
     log.directory.remove_snapshots(keep=log.segments.bases())
     log.disk.sync_directory(log.directory.path)
     if producers is None:

@@ -2,7 +2,8 @@
 
 What must stay true (rule 8): epochs and their starts strictly increase, and a pair is on disk before the first batch of
 its epoch is in the log. Truncation on rejoining the leader goes by this history, never by a high watermark (rules 9 and
-10).
+10). What is on disk may name epochs that would begin at the log's end and have not come, or were led in by this replica
+without a record. They are gone before anything else is appended (`take_back`), and an opening forgets them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class LeaderEpochs:
         self._history = history or []
         self._writing = threading.Lock()
         self._writes = 0
-        self._ahead: EpochWrite | None = None  # of an epoch that has not come yet
+        self._ahead: EpochWrite | None = None  # of what `assign` is to find on disk
+        self.is_stale = False  # on disk there are, or may soon be, epochs that are no part of the log
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
@@ -53,6 +55,7 @@ class LeaderEpochs:
         with self._writing:
             self._writes += 1
             self._write(self._history)
+        self._is_on_disk()
 
     @property
     def history(self) -> tuple[EpochStart, ...]:
@@ -75,30 +78,42 @@ class LeaderEpochs:
         if epoch == self.latest:
             return
         history, ahead = self._with(epoch, start_offset), self._ahead
-        if ahead is not None and self._is_on_disk(ahead) and history == list(ahead.history):
+        if ahead is not None and self._was_carried_out(ahead) and history == list(ahead.history):
             self._history = history
+            self._is_on_disk()
         else:
             self._replace(history)
-        self._ahead = None
 
     def write_ahead(self, epoch: int, start_offset: int) -> EpochWrite:
         """Return a job for another thread: it writes that `epoch` begins there, before it does.
 
         `assign` need not wait for the disk then. Whatever is written behind this takes it back.
         """
-        history = tuple(self._with(epoch, start_offset))
+        return self._begin_write(self._with(epoch, start_offset))
+
+    def write_as_it_is(self) -> EpochWrite:
+        """Return a job for another thread that does what `take_back` does, which then need not wait for the disk."""
+        return self._begin_write(self._history)
+
+    def _begin_write(self, history: list[EpochStart]) -> EpochWrite:
         self._writes += 1
-        self._ahead = EpochWrite(self, history, self._writes)
+        self._ahead = EpochWrite(self, tuple(history), self._writes)
+        self.is_stale = True
         return self._ahead
 
     def take_back(self) -> None:
-        """Write the history as it is where something was written ahead that has not come: other batches come first."""
-        if self._ahead is not None:
+        """Let nothing be on disk that is no part of the history, before a batch of its last epoch is appended."""
+        ahead = self._ahead
+        if ahead is not None and self._was_carried_out(ahead) and list(ahead.history) == self._history:
+            self._is_on_disk()
+        elif self.is_stale:
             self.save()
-            self._ahead = None
 
-    def _is_on_disk(self, write: EpochWrite) -> bool:
+    def _was_carried_out(self, write: EpochWrite) -> bool:
         return write.is_carried_out and write.number == self._writes
+
+    def _is_on_disk(self) -> None:
+        self.is_stale, self._ahead = False, None
 
     def carry_out(self, write: EpochWrite) -> bool:
         """Write it, unless something was written behind it."""
@@ -132,10 +147,11 @@ class LeaderEpochs:
         return epoch, self._history[at].start_offset if at < len(self._history) else MAX_OFFSET
 
     def cut_end(self, log_end_offset: int) -> None:
-        """Forget epochs that begin at or after the end of a truncated log."""
+        """Forget epochs that begin at or after the end of a truncated log. On disk they go before the next append."""
         kept = [entry for entry in self._history if entry.start_offset < log_end_offset]
         if len(kept) != len(self._history):
-            self._replace(kept)
+            self._history = kept
+            self.is_stale = True
 
     def cut_start(self, log_start_offset: int) -> None:
         """Forget epochs that lie wholly before the log's start.

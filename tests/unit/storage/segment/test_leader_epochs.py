@@ -96,6 +96,36 @@ def test_an_epoch_that_did_not_come_is_taken_back_before_other_batches_are_appen
     assert history._writes == writes
 
 
+def test_an_epoch_without_a_record_goes_from_the_disk_with_the_next_append() -> None:
+    """A thousand replicas that led, and follow another one now, wait for no disk (rule 35)."""
+    log, disk = new_log()
+    append(log, b"v")
+    epoch = log.epochs.latest
+    log.begin_epoch(epoch + 1)
+    writes = log.epochs._writes
+    log.truncate_to(log.log_end_offset, NOW_MS)
+    assert (log.epochs.latest, log.epochs._writes) == (epoch, writes)
+    job = log.plan_followed_epoch(sent(1, epoch))
+    assert job.has_work
+    job.run()
+    writes = log.epochs._writes
+    log.append_as_follower(sent(1, epoch), NOW_MS)
+    assert log.epochs._writes == writes  # it was written beside the loop
+    assert LeaderEpochs.load(disk, DIRECTORY).history == log.epochs.history
+    assert not log.epochs.is_stale
+
+
+def test_a_crash_before_that_finds_the_log_without_the_epoch() -> None:
+    log, disk = new_log()
+    append(log, b"v")
+    epoch = log.epochs.latest
+    log.flush()
+    log.begin_epoch(epoch + 1)
+    log.truncate_to(log.log_end_offset, NOW_MS)
+    disk.crash_machine(random.Random(1))
+    assert open_log(disk).epochs.latest == epoch
+
+
 def test_a_pair_is_on_disk_when_it_is_assigned() -> None:
     disk = new_disk()
     history = LeaderEpochs(disk, FOLDER)
