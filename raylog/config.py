@@ -35,6 +35,8 @@ HOST_AUTO: Final = "auto"
 HOST_OWN: Final = "own"
 HOST_SHARED: Final = "shared"
 FLUSH_POLICIES: Final = ("replicated", "fsync")
+COMPRESSION_TYPES: Final = ("producer", "gzip", "snappy", "lz4", "zstd", "uncompressed")
+_AS_LOCAL: Final = -2  # as the setting without `local.` says
 
 ConfigValue: TypeAlias = str | int | float
 
@@ -151,19 +153,41 @@ def _cleanup_policy(name: str, value: ConfigValue) -> str:
     return joined
 
 
+def _throttled_replicas(name: str, value: ConfigValue) -> str:
+    text = str(value).strip()
+    if not re.fullmatch(r"|\*|\d+:\d+(,\d+:\d+)*", text):
+        raise InvalidConfig(name, value, "partition:broker, with commas between, or *")
+    return text
+
+
+def _kafka_version(name: str, value: ConfigValue) -> str:
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3}){1,3}(-IV\d{1,2})?", str(value)):
+        raise InvalidConfig(name, value, "a version of Kafka, such as 3.0-IV1")
+    return str(value)
+
+
 def _setting(name: str, default: Any, read: Callable[[str, ConfigValue], Any], doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"setting": Setting(name, doc, read)})
 
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """The behaviour of one topic's log. Field names are the Kafka names with underscores."""
+    """The behaviour of one topic's log. Field names are the Kafka names with underscores.
+
+    Some are taken and shown, and have no effect, so that Kafka's tools find what they look for: their texts say so.
+    """
 
     cleanup_policy: str = _setting(
         "cleanup.policy",
         "delete",
         _cleanup_policy,
         "What becomes of old records: delete drops whole segments, compact keeps the newest value per key.",
+    )
+    compression_type: str = _setting(
+        "compression.type",
+        "producer",
+        _one_of(*COMPRESSION_TYPES),
+        "For Kafka's tools only, without effect: records stay as their producer has compressed them.",
     )
     delete_retention_ms: int = _setting(
         "delete.retention.ms",
@@ -189,11 +213,23 @@ class TopicConfig:
         _one_of(*FLUSH_POLICIES),
         "When a write counts: in the page cache of the in-sync replicas (replicated), or synced to disk (fsync).",
     )
+    follower_replication_throttled_replicas: str = _setting(
+        "follower.replication.throttled.replicas",
+        "",
+        _throttled_replicas,
+        "For Kafka's tools only, without effect: moves have a throttle of their own (reassign_partitions).",
+    )
     index_interval_bytes: int = _setting(
         "index.interval.bytes",
         4 * KIB,
         _integer(0, INT32_MAX),
         "Bytes of log between two index entries.",
+    )
+    leader_replication_throttled_replicas: str = _setting(
+        "leader.replication.throttled.replicas",
+        "",
+        _throttled_replicas,
+        "For Kafka's tools only, without effect: moves have a throttle of their own (reassign_partitions).",
     )
     leader_replication_throttled_rate: int = _setting(
         "leader.replication.throttled.rate",
@@ -201,6 +237,18 @@ class TopicConfig:
         _integer(NO_LIMIT, INT64_MAX),
         "Bytes a second with which all followers of a partition that are not in sync catch up together, "
         "in equal shares; -1: no limit. Moves have a throttle of their own besides (reassign_partitions).",
+    )
+    local_retention_bytes: int = _setting(
+        "local.retention.bytes",
+        _AS_LOCAL,
+        _integer(_AS_LOCAL, INT64_MAX),
+        "For Kafka's tools only, without effect: no part of a log is kept elsewhere.",
+    )
+    local_retention_ms: int = _setting(
+        "local.retention.ms",
+        _AS_LOCAL,
+        _integer(_AS_LOCAL, INT64_MAX),
+        "For Kafka's tools only, without effect: no part of a log is kept elsewhere.",
     )
     max_compaction_lag_ms: int = _setting(
         "max.compaction.lag.ms",
@@ -213,6 +261,18 @@ class TopicConfig:
         MIB + 12,
         _integer(0, MAX_BATCH_BYTES),
         "The largest record batch, as it is sent. A compacted topic refuses what unpacks to over 16 times as much.",
+    )
+    message_downconversion_enable: bool = _setting(
+        "message.downconversion.enable",
+        True,
+        _boolean,
+        "For Kafka's tools only, without effect: clients from before Kafka 0.11 are not served.",
+    )
+    message_format_version: str = _setting(
+        "message.format.version",
+        "3.0-IV1",
+        _kafka_version,
+        "For Kafka's tools only, without effect: batches have the form of Kafka 0.11 and later, or columns.",
     )
     message_timestamp_after_max_ms: int = _setting(
         "message.timestamp.after.max.ms",
@@ -250,11 +310,23 @@ class TopicConfig:
         _integer(0, INT32_MAX),
         "With fewer replicas in sync acks=all is refused; 0: one fewer than there are replicas, but at least 1.",
     )
+    preallocate: bool = _setting(
+        "preallocate",
+        False,
+        _boolean,
+        "For Kafka's tools only, without effect: segment files grow as they are written.",
+    )
     producer_id_expiration_ms: int = _setting(
         "producer.id.expiration.ms",
         DAY_MS,
         _integer(1, INT64_MAX),
         "How long an idle idempotent producer is remembered.",
+    )
+    remote_storage_enable: str = _setting(
+        "remote.storage.enable",
+        "false",
+        _one_of("false"),
+        "For Kafka's tools only: no part of a log is kept elsewhere.",
     )
     replica_host: str = _setting(
         "replica.host",
@@ -347,6 +419,11 @@ class TopicConfig:
         changed._check_together()
         return changed
 
+    def value(self, name: str) -> ConfigValue:
+        """Return the value of the setting of this name."""
+        value: ConfigValue = getattr(self, _FIELDS[name].name)
+        return value
+
     def overrides(self) -> dict[str, ConfigValue]:
         """Return what differs from the defaults, under Kafka's names: `parse` makes the same configuration of it."""
         return {
@@ -363,4 +440,7 @@ class TopicConfig:
 
 
 _FIELDS: Final = {field.metadata["setting"].name: field for field in dataclasses.fields(TopicConfig)}
+LIST_SETTINGS: Final = frozenset(
+    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
 TOPIC_SETTINGS: Final = tuple(field.metadata["setting"] for field in _FIELDS.values())

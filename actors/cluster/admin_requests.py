@@ -14,11 +14,14 @@ from typing import ClassVar, Generic, TypeVar
 
 from raylog.actors.cluster.copies import PartitionCopies, SetAsideListing
 from raylog.actors.cluster.descriptions import (
+    BrokerLogs,
     ClusterDescription,
     PartitionDescription,
     ReplicaDescription,
     TopicDescription,
+    TopicSettingsDescription,
 )
+from raylog.actors.cluster.setting_edits import SettingEdit
 from raylog.config import ConfigValue
 from raylog.errors import RaylogError
 
@@ -90,6 +93,26 @@ class DescribeReplicas(AdminRequest[tuple[ReplicaDescription, ...]]):
     is_repeatable = True
 
     topic: str
+
+
+@dataclass(frozen=True)
+class DescribeTopicSettings(AdminRequest[dict[str, TopicSettingsDescription]]):
+    """Settings of topics, by their names. Those that do not exist are left out."""
+
+    call = "describe_topic_settings"
+    is_repeatable = True
+
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True)
+class DescribeBrokerLogs(AdminRequest[BrokerLogs]):
+    """The disk of a broker, and the logs on it."""
+
+    call = "describe_broker_logs"
+    is_repeatable = True
+
+    broker_id: int
 
 
 @dataclass(frozen=True)
@@ -187,6 +210,33 @@ class AlterTopicSettings(AdminRequest[TopicDescription]):
     @property
     def about(self) -> str:
         return self.topic
+
+
+@dataclass(frozen=True)
+class EditTopicSettings(AdminRequest[None]):
+    """Changes of a topic's settings as Kafka's tools make them. `replaces`: all others go back to the default."""
+
+    call = "edit_topic_settings"
+
+    topic: str
+    edits: Sequence[SettingEdit]
+    replaces: bool
+    validate_only: bool
+
+    @property
+    def about(self) -> str:
+        return self.topic
+
+
+@dataclass(frozen=True)
+class EditClusterSettings(AdminRequest[None]):
+    """The same for the settings of the whole cluster."""
+
+    call = "edit_cluster_settings"
+
+    edits: Sequence[SettingEdit]
+    replaces: bool
+    validate_only: bool
 
 
 @dataclass(frozen=True)

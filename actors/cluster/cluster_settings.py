@@ -1,8 +1,10 @@
 """Settings of a whole cluster: which there are, what they take, and how they are changed. They are in its metadata log.
 
-    group.assignors      foreign assignors, as `module.function`, that consumer groups may use, with commas between
-    own.replicas.max     how many replicas of a broker get a process of their own before others share one
-    shared.hosts         how many processes of a broker are shared by many replicas; 0: as its node has cores for
+    auto.create.topics.enable   whether a Kafka client that asks for a topic that is not there makes it by that
+    group.assignors             foreign assignors, as `module.function`, that groups may use, with commas between
+    num.partitions              of a topic that is made without a number
+    own.replicas.max            how many replicas of a broker get a process of their own before others share one
+    shared.hosts                how many processes of a broker are shared by many replicas; 0: as its node has cores for
 """
 
 from __future__ import annotations
@@ -17,16 +19,26 @@ from raylog.actors.protocol.metadata_records import ClusterSettings
 from raylog.config import ConfigValue
 from raylog.errors import InvalidConfig, UnknownConfig
 
+AUTO_CREATE: Final = "auto.create.topics.enable"
 GROUP_ASSIGNORS: Final = "group.assignors"
+NUM_PARTITIONS: Final = "num.partitions"
 OWN_REPLICAS_MAX: Final = "own.replicas.max"
 SHARED_HOSTS: Final = "shared.hosts"
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    AUTO_CREATE: "Whether a Kafka client that asks for a topic that is not there makes it by that: true or false.",
     GROUP_ASSIGNORS: "Foreign assignors that consumer groups may use: `module.function`, with commas between.",
+    NUM_PARTITIONS: "How many partitions a topic gets that is made without a number.",
     OWN_REPLICAS_MAX: "How many replicas of a broker get a process of their own (`replica.host=auto`).",
     SHARED_HOSTS: "How many processes of a broker are shared by many replicas. 0: the cores of its node, divided by "
     "the brokers on it.",
 }
-_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {OWN_REPLICAS_MAX: (4, 1_000), SHARED_HOSTS: (0, 256)}  # default, most
+LIST_SETTINGS: Final = frozenset({GROUP_ASSIGNORS})
+MAX_PARTITIONS: Final = 10_000  # of one topic
+_NUMBERS: Final[Mapping[str, tuple[int, int, int]]] = {  # default, least, most
+    NUM_PARTITIONS: (1, 1, MAX_PARTITIONS),
+    OWN_REPLICAS_MAX: (4, 0, 1_000),
+    SHARED_HOSTS: (0, 0, 256),
+}
 _MOST: Final = 50
 _MAX_NAME: Final = 255
 
@@ -50,6 +62,7 @@ def describe_cluster_settings(state: ClusterState) -> dict[str, ConfigValue]:
     described: dict[str, ConfigValue] = dict.fromkeys(CLUSTER_SETTINGS, "")
     described.update(state.settings)
     described.update({name: number_of(state, name) for name in _NUMBERS})
+    described[AUTO_CREATE] = "true" if described[AUTO_CREATE] else "false"
     return described
 
 
@@ -65,12 +78,16 @@ def allowed_assignors(state: ClusterState) -> tuple[str, ...]:
 
 def _text(name: str, value: ConfigValue) -> str:
     """Return the value as it is recorded; empty: the default."""
+    text = str(value).strip()
+    if name == AUTO_CREATE:
+        if text.lower() not in ("true", "false"):
+            raise InvalidConfig(name, value, "true or false")
+        return "true" if text.lower() == "true" else ""
     if name not in _NUMBERS:
         return ",".join(_assignors(name, value))
-    default, most = _NUMBERS[name]
-    text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or int(text) > most:
-        raise InvalidConfig(name, value, f"a number from 0 to {most}")
+    default, least, most = _NUMBERS[name]
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise InvalidConfig(name, value, f"a number from {least} to {most}")
     return "" if int(text) == default else str(int(text))
 
 

@@ -7,7 +7,7 @@ disks. What is not known is −1, or empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -116,6 +116,15 @@ def _shown(partition: PartitionDescription) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicSettingsDescription:
+    """The settings of a topic that are not the defaults."""
+
+    topic_id: bytes
+    replication_factor: int
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaDescription:
     topic: str
     partition: int
@@ -149,6 +158,26 @@ class BrokerDescription:
     free_bytes: int
     total_bytes: int
     kafka: str = ""  # HOST:PORT, where Kafka clients are served beside it; empty: they are not
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """A replica's log on its broker's disk. `lag` is counted in records, behind the leader's last report."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogs:
+    """The disk of a broker, and the logs on it, by its last reports."""
+
+    directory: str
+    free_bytes: int
+    total_bytes: int
+    logs: tuple[LogDescription, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +257,15 @@ def describe_topic(state: ClusterState, reports: Reports, name: str) -> TopicDes
     )
 
 
+def describe_topic_settings(state: ClusterState, names: Iterable[str]) -> dict[str, TopicSettingsDescription]:
+    """Return the settings of these topics, without those that do not exist."""
+    found = (state.topic(name) for name in names if state.has_topic(name))
+    return {
+        each.name: TopicSettingsDescription(each.id, len(state.partition(each.id, 0).intended), each.settings)
+        for each in found
+    }
+
+
 def planned_topic(records: Sequence[Message], name: str) -> TopicDescription:
     """Return the topic that these records would create, which are decided but not to be written."""
     state = ClusterState()
@@ -252,6 +290,24 @@ def describe_brokers(state: ClusterState, live: Liveness, reports: Reports) -> t
     leaders = Counter(partition.leader for partition in state.partitions.values())
     brokers = sorted(state.brokers.values(), key=lambda broker: broker.id)
     return tuple(_describe_broker(state, live, reports, each, leaders[each.id]) for each in brokers)
+
+
+def describe_broker_logs(state: ClusterState, reports: Reports, broker_id: int) -> BrokerLogs:
+    """UnknownBroker."""
+    broker = state.broker(broker_id)
+    found = [
+        LogDescription(topic.name, key.partition, marks.size_bytes, _lag(state, reports, key, marks))
+        for key, marks in reports.marks.items()
+        if key.broker_id == broker_id and (topic := state.topics.get(key.topic_id)) is not None
+    ]
+    logs = sorted(found, key=lambda each: (each.topic, each.partition))
+    return BrokerLogs(broker.directory, *reports.disks.get(broker_id, (UNKNOWN, UNKNOWN)), tuple(logs))
+
+
+def _lag(state: ClusterState, reports: Reports, key: ReplicaKey, marks: ReplicaMarks) -> int:
+    partition = state.partitions.get((key.topic_id, key.partition))
+    leader = None if partition is None else _marks(state, reports, partition, partition.leader)
+    return 0 if leader is None else max(0, leader.log_end_offset - marks.log_end_offset)
 
 
 def describe_cluster(

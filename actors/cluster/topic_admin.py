@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from raylog.actors.cluster.cluster_settings import MAX_PARTITIONS, NUM_PARTITIONS, number_of
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.placement import Load, place_partitions
 from raylog.actors.cluster.placement.placement_inputs import load_of, usable_sites
@@ -32,7 +33,6 @@ from raylog.errors import (
 )
 
 DEFAULT_REPLICATION_FACTOR: Final = 3
-MAX_PARTITIONS: Final = 10_000  # of one topic: each is a process per replica
 
 Assignment = Sequence[Sequence[int]]
 
@@ -42,7 +42,7 @@ class NewTopic:
     """`assignment`: brokers by partition, the preferred leader first; stands for partitions and replication factor."""
 
     name: str
-    partitions: int | None = None  # 1
+    partitions: int | None = None  # `num.partitions` of the cluster
     replication_factor: int | None = None  # 3, or the number of usable brokers where that is less
     assignment: Assignment | None = None
     settings: Mapping[str, ConfigValue] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def create_topic(
     _check_new_name(state, topic.name, internal)
     config = TopicConfig.parse(topic.settings)
     if topic.assignment is None:
-        partitions = 1 if topic.partitions is None else topic.partitions
+        partitions = number_of(state, NUM_PARTITIONS) if topic.partitions is None else topic.partitions
         _check_count(topic.name, partitions)
         replicas = _place(state, live, partitions, topic.replication_factor)
     else:

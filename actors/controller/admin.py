@@ -12,20 +12,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
+from raylog.actors.cluster.admin_requests import EditClusterSettings, EditTopicSettings
 from raylog.actors.cluster.broker_membership import allocate_broker_ids, check_removable, remove_broker
-from raylog.actors.cluster.cluster_settings import alter_cluster_settings, describe_cluster_settings
+from raylog.actors.cluster.cluster_settings import (
+    LIST_SETTINGS,
+    allowed_assignors,
+    alter_cluster_settings,
+    describe_cluster_settings,
+)
 from raylog.actors.cluster.descriptions import (
     BrokerDescription,
+    BrokerLogs,
     ClusterDescription,
     CoordinatorDescription,
     PartitionDescription,
     ReplicaDescription,
     Reports,
     TopicDescription,
+    TopicSettingsDescription,
+    describe_broker_logs,
     describe_brokers,
     describe_cluster,
     describe_replicas,
     describe_topic,
+    describe_topic_settings,
     planned_topic,
 )
 from raylog.actors.cluster.election.leader_election import elect_leaders
@@ -33,6 +43,7 @@ from raylog.actors.cluster.election.leaderless import Prospects, prospects
 from raylog.actors.cluster.placement.draining import drain_broker, is_drained, undrain_broker
 from raylog.actors.cluster.placement.reassignment import change_replication_factor, reassign_partitions
 from raylog.actors.cluster.producer_ids import BLOCK_SIZE, allocate_producer_ids
+from raylog.actors.cluster.setting_edits import changes_of
 from raylog.actors.cluster.topic_admin import NewTopic, create_partitions, create_topic, delete_topic
 from raylog.actors.cluster.topic_settings import alter_topic_settings
 from raylog.actors.controller.changes import ClusterChanges
@@ -43,6 +54,7 @@ from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.messages import NO_TOPIC, Message
 from raylog.actors.protocol.names import is_internal
+from raylog.config import LIST_SETTINGS as TOPIC_LISTS
 from raylog.config import ConfigValue
 from raylog.errors import AdminTimedOut, RaylogError, TopicStillStarting
 
@@ -149,13 +161,33 @@ class ControllerAdmin(CopyRecovery):
         await self._make(records, timeout, f"changing the settings of topic {topic!r}")
         return self.describe_topic(topic)
 
+    async def edit_topic_settings(self, asked: EditTopicSettings, *, timeout: float = ADMIN_SECONDS) -> None:
+        """Change settings of a topic. UnknownTopic, UnknownConfig, InvalidConfig, InvalidRequest."""
+        config = self._changes.state.topic(asked.topic).config
+        present = {**config.overrides(), **{name: config.value(name) for name in TOPIC_LISTS}}
+        changes = changes_of(asked.edits, present, TOPIC_LISTS, replaces=asked.replaces)
+        if asked.validate_only:
+            alter_topic_settings(self._changes.state, self._changes.live, asked.topic, changes)
+        else:
+            await self.alter_topic_settings(asked.topic, changes, timeout=timeout)
+
+    async def edit_cluster_settings(self, asked: EditClusterSettings, *, timeout: float = ADMIN_SECONDS) -> None:
+        """Change settings of the cluster. UnknownConfig, InvalidConfig, InvalidRequest."""
+        present = describe_cluster_settings(self._changes.state)
+        changes = changes_of(asked.edits, present, LIST_SETTINGS, replaces=asked.replaces)
+        if asked.validate_only:
+            alter_cluster_settings(self._changes.state, changes)
+        else:
+            await self.alter_cluster_settings(changes, timeout=timeout)
+
     async def alter_cluster_settings(
         self, changes: Mapping[str, ConfigValue | None], *, timeout: float = ADMIN_SECONDS
     ) -> None:
         """Set these; None: back to the default. UnknownConfig, InvalidConfig."""
+        before = allowed_assignors(self._changes.state)
         records = alter_cluster_settings(self._changes.state, changes)
         await self._make(records, timeout, "changing the settings of the cluster")
-        if records:
+        if before != allowed_assignors(self._changes.state):
             self._on_settings()
 
     def describe_cluster_settings(self) -> dict[str, ConfigValue]:
@@ -174,6 +206,10 @@ class ControllerAdmin(CopyRecovery):
     def describe_topic(self, topic: str) -> TopicDescription:
         """UnknownTopic."""
         return describe_topic(self._changes.state, self._reports(), topic)
+
+    def describe_topic_settings(self, topics: Iterable[str]) -> dict[str, TopicSettingsDescription]:
+        """Return the settings of those of these topics that exist."""
+        return describe_topic_settings(self._changes.state, topics)
 
     def describe_replicas(self, topic: str) -> tuple[ReplicaDescription, ...]:
         """UnknownTopic."""
@@ -260,6 +296,10 @@ class ControllerAdmin(CopyRecovery):
         if not self._changes.live.brokers <= self._sessions.registered:
             return None
         return prospects(self._changes.state, self._changes.live)
+
+    def describe_broker_logs(self, broker_id: int) -> BrokerLogs:
+        """Describe the disk of a broker, and the logs on it. UnknownBroker."""
+        return describe_broker_logs(self._changes.state, self._reports(), broker_id)
 
     def list_brokers(self) -> tuple[BrokerDescription, ...]:
         return describe_brokers(self._changes.state, self._changes.live, self._reports())

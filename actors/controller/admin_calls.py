@@ -14,13 +14,17 @@ from raylog.actors.cluster.admin_requests import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    DescribeBrokerLogs,
     DescribeCluster,
     DescribeClusterSettings,
     DescribeCopies,
     DescribeReplicas,
     DescribeTopic,
+    DescribeTopicSettings,
     DrainBroker,
     DropSetAsideLog,
+    EditClusterSettings,
+    EditTopicSettings,
     ElectLeaders,
     ListReassignments,
     ListSetAsideLogs,
@@ -31,10 +35,12 @@ from raylog.actors.cluster.admin_requests import (
 )
 from raylog.actors.cluster.copies import PartitionCopies, SetAsideListing
 from raylog.actors.cluster.descriptions import (
+    BrokerLogs,
     ClusterDescription,
     PartitionDescription,
     ReplicaDescription,
     TopicDescription,
+    TopicSettingsDescription,
 )
 from raylog.actors.cluster.topic_admin import NewTopic
 from raylog.actors.controller.admin import ControllerAdmin
@@ -94,6 +100,18 @@ async def _describe_replicas(
     return admin.describe_replicas(request.topic)
 
 
+@_answers(DescribeTopicSettings)
+async def _describe_topic_settings(
+    admin: ControllerAdmin, request: DescribeTopicSettings, _timeout: float
+) -> dict[str, TopicSettingsDescription]:
+    return admin.describe_topic_settings(request.topics)
+
+
+@_answers(DescribeBrokerLogs)
+async def _describe_logs(admin: ControllerAdmin, request: DescribeBrokerLogs, _timeout: float) -> BrokerLogs:
+    return admin.describe_broker_logs(request.broker_id)
+
+
 @_answers(ListReassignments)
 async def _list_reassignments(
     admin: ControllerAdmin, _: ListReassignments, _timeout: float
@@ -139,6 +157,16 @@ async def _create_partitions(admin: ControllerAdmin, request: CreatePartitions, 
 @_answers(AlterTopicSettings)
 async def _alter_topic(admin: ControllerAdmin, request: AlterTopicSettings, timeout: float) -> TopicDescription:
     return await admin.alter_topic_settings(request.topic, request.changes, timeout=timeout)
+
+
+@_answers(EditTopicSettings)
+async def _edit_topic(admin: ControllerAdmin, request: EditTopicSettings, timeout: float) -> None:
+    await admin.edit_topic_settings(request, timeout=timeout)
+
+
+@_answers(EditClusterSettings)
+async def _edit_cluster(admin: ControllerAdmin, request: EditClusterSettings, timeout: float) -> None:
+    await admin.edit_cluster_settings(request, timeout=timeout)
 
 
 @_answers(AlterClusterSettings)

@@ -15,8 +15,11 @@ from typing import Any, Final, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.kafka.administration import Administration
+from raylog.api.kafka.auto_creation import AutoCreation
 from raylog.api.kafka.classic_membership import ClassicMembership
+from raylog.api.kafka.cluster_layout import ClusterLayout
 from raylog.api.kafka.committed_offsets import CommittedOffsets
+from raylog.api.kafka.config_administration import ConfigAdministration
 from raylog.api.kafka.deletions import Deletions
 from raylog.api.kafka.fetching import Fetching
 from raylog.api.kafka.group_descriptions import GroupDescriptions
@@ -31,7 +34,7 @@ from raylog.api.kafka.protocol.codecs import API_VERSIONS_KEY, RequestHeader, an
 from raylog.api.kafka.refusals import Refusals
 from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatches
 from raylog.api.kafka.rules.fetch_sessions import FetchSessions
-from raylog.api.kafka.rules.named_brokers import Gateways
+from raylog.api.kafka.rules.named_brokers import NO_BROKER, Gateways
 from raylog.api.kafka.topic_administration import TopicAdministration
 from raylog.errors import UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
@@ -45,7 +48,8 @@ class Gateway:
     """Serves Kafka clients over a link to the cluster.
 
     `gateways` returns which gateways there are now, this one included. `new_session_id` gives a number that nobody can
-    guess, for fetch sessions and members of groups. `room`: bytes of converted batches that are kept.
+    guess, for fetch sessions and members of groups. `broker_id`: the broker
+    that it is beside. `room`: bytes of converted batches that are kept.
     """
 
     def __init__(
@@ -54,11 +58,14 @@ class Gateway:
         gateways: Callable[[], Gateways],
         new_session_id: Callable[[], int],
         *,
+        broker_id: int = NO_BROKER,
         room: int = DEFAULT_ROOM,
     ) -> None:
         self._link = link
         self._topics = KnownTopics(link)
-        self._metadata = MetadataAnswers(link, self._topics, gateways)
+        administration, refusals = Administration(link), Refusals()
+        self._auto_creation = AutoCreation(administration)
+        self._metadata = MetadataAnswers(link, self._topics, gateways, self._auto_creation)
         self._offsets = OffsetAnswers(link, self._topics)
         self._committed = CommittedOffsets(link, self._topics)
         self._membership = ClassicMembership(link, new_session_id)
@@ -70,12 +77,21 @@ class Gateway:
         self.sessions = FetchSessions(new_session_id)
         self.converted = ConvertedBatches(room)
         self._fetching = Fetching(link, self._topics, gateways, self.sessions, self.converted)
-        topic_administration = TopicAdministration(link, Administration(link), Refusals())
+        topic_administration = TopicAdministration(link, administration, refusals)
+        layout = ClusterLayout(link, administration, gateways, refusals, broker_id)
+        configs = ConfigAdministration(administration, gateways, refusals)
         self._rooms_of_clients: dict[int, _RoomOfClient] = {
             11: lambda header, request: self._membership.join(header.api_version, request, header.client_id),
             19: topic_administration.create_topics,
             20: topic_administration.delete_topics,
+            32: configs.describe,
+            33: configs.alter,
             37: topic_administration.create_partitions,
+            44: configs.alter_incrementally,
+            29: layout.access_rules,
+            35: layout.log_directories,
+            46: layout.reassignments,
+            75: layout.topic_partitions,
         }
         self._rooms: dict[int, _Room] = {
             0: lambda version, request, _: self._producing.serve(version, request),
@@ -106,9 +122,10 @@ class Gateway:
         """Return what serves one more connection."""
         return ClientConnection(self, PartitionPolls(self._link))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Serve nobody any more. The link is its owner's to close."""
         self._topics.close()
+        await self._auto_creation.close()
 
     async def answer(
         self, header: RequestHeader, frame: Bytes, polls: PartitionPolls

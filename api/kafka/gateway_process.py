@@ -66,7 +66,7 @@ class GatewayProcess:
         self._tasks = BackgroundTasks(self._end)
         self._gateways = Gateways()
         self._link = ClusterLink(env, [spec.broker], spec.node_id)
-        self._gateway = Gateway(self._link, lambda: self._gateways, new_session_id)
+        self._gateway = Gateway(self._link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id)
         self._listener = listener(self._gateway.connection)
         self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
             {GatewaysServe: self._name, KeepSecrets: self._keep_secrets, StopGateway: self._stop}
@@ -93,7 +93,7 @@ class GatewayProcess:
         reason = await self._over
         await self._tasks.close()
         await self._listener.close()
-        self._gateway.close()
+        await self._gateway.close()
         await self._link.close()
         if isinstance(reason, BaseException):
             raise reason

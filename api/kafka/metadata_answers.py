@@ -12,6 +12,7 @@ from typing import Any, Final
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.control_messages import Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.names import check_topic_name, is_internal
+from raylog.api.kafka.auto_creation import AutoCreation
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.protocol.error_codes import ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -29,8 +30,11 @@ _COORDINATOR_TYPES: Final = (0, 1)  # groups, transactions
 class MetadataAnswers:
     """Says what there is, and where clients find it."""
 
-    def __init__(self, link: ClusterLink, topics: KnownTopics, gateways: Callable[[], Gateways]) -> None:
+    def __init__(
+        self, link: ClusterLink, topics: KnownTopics, gateways: Callable[[], Gateways], auto_creation: AutoCreation
+    ) -> None:
         self._link = link
+        self._auto_creation = auto_creation
         self._topics = topics
         self._gateways = gateways
         self._cluster_id = ""
@@ -46,7 +50,10 @@ class MetadataAnswers:
             raise MalformedRequest("MetadataRequest", version, "a topic has no name")
         gateways = self._gateways()
         try:
-            topics = await self._all(gateways) if asked is None else await self._named(asked, gateways)
+            if asked is None:
+                topics = await self._all(gateways)
+            else:
+                topics = await self._named(asked, gateways, request.allow_auto_topic_creation)
             cluster_id = await self._find_cluster_id()
         except RaylogError as error:
             code = code_of(error)
@@ -57,12 +64,17 @@ class MetadataAnswers:
         told = await self._describe(())
         return [self._topic(each, gateways) for each in told.topics]
 
-    async def _named(self, asked: Sequence[Any], gateways: Gateways) -> list[Any]:
+    async def _named(self, asked: Sequence[Any], gateways: Gateways, may_create: bool) -> list[Any]:
         names = [self._name_of(each) for each in asked]
         known = tuple(sorted({name for name in names if name}))
         found = {each.name: each for each in (await self._describe(known)).topics} if known else {}
+        missing = [each.name for each in asked if each.name is not None and each.name not in found]
+        coming = await self._auto_creation.begin(missing) if may_create and missing else ()
         return [
-            self._asked_topic(each, found.get(name), gateways) for each, name in zip(asked, names, strict=True)
+            _topic_error(each, ErrorCode.LEADER_NOT_AVAILABLE)
+            if name in coming
+            else self._asked_topic(each, found.get(name), gateways)
+            for each, name in zip(asked, names, strict=True)
         ]
 
     def _name_of(self, asked: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
 from raylog.actors.cluster.admin_requests import CreatePartitions, CreateTopic, DescribeTopic
+from raylog.actors.cluster.descriptions import TopicDescription
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.protocol.codecs import RequestHeader
@@ -19,8 +20,10 @@ from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.refusals import Refusals
 from raylog.api.kafka.rules.administrators import DEFAULT, MOST_PARTITIONS_AT_ONCE, assigned, seconds_for, settings_of
+from raylog.api.kafka.rules.config_entries import topic_entries
 from raylog.errors import InvalidRequest, RaylogError, TooManyPartitionsAtOnce, UnknownTopicId
 
+_WITH_CONFIGS: Final = 5  # the first CreateTopics that is answered with the settings
 _BY_ID: Final = 6  # the first DeleteTopics that may name topics by their ids
 _NO_ID: Final = bytes(16)
 
@@ -55,11 +58,13 @@ class TopicAdministration:
             code = code_of(error, Asked.ASSIGNMENT)
             self._refusals.tell(header, f"topic {topic.name!r}", error)
             return result(name=topic.name, error_code=code, error_message=str(error))
+        configs = _configs(made) if header.api_version >= _WITH_CONFIGS else None
         return result(
             name=topic.name,
             topic_id=_NO_ID if request.validate_only else made.topic_id,
             num_partitions=len(made.partitions),
             replication_factor=made.replication_factor,
+            configs=configs,
         )
 
     # --- DeleteTopics ---------------------------------------------------------------------------------------------
@@ -125,6 +130,12 @@ def _new_topic(topic: Any, validate_only: bool) -> CreateTopic:
         raise InvalidRequest("Replicas are named for each partition, so both numbers have to be -1.")
     settings = settings_of((each.name, each.value) for each in topic.configs)
     return CreateTopic(topic.name, numbers, factor, brokers, settings, validate_only=validate_only)
+
+
+def _configs(made: TopicDescription) -> list[Any]:
+    config = message_type("CreateTopicsResponse", "CreatableTopicConfigs")
+    entries = topic_entries(dict(made.settings), made.replication_factor)
+    return [config(each.name, each.value, each.read_only, each.source, is_sensitive=False) for each in entries]
 
 
 def _twice(names: Iterable[Hashable]) -> set[Hashable]:

@@ -41,7 +41,7 @@ _CLUSTER: Final = """
 ## Cluster
 
 For `Cluster.alter_cluster_config({…})`, or `raylog cluster config -c name=value`.
-Coordinators of groups begin anew with it.
+Coordinators of groups begin anew when `group.assignors` changes.
 """
 _PRODUCERS: Final = """
 ## Producers

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
+from raylog.api.kafka.protocol.api_versions import SERVED
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import as_kafka
@@ -447,6 +448,6 @@ def test_each_gateway_names_the_same_coordinator(stage: Stage) -> None:
 
 def test_only_what_is_served_is_advertised(stage: Stage) -> None:
     answer = stage.ask("ApiVersions", 3, client_software_name="model", client_software_version="1")
-    assert [each.api_key for each in answer.api_keys] == [*range(4), *range(8, 17), *range(18, 24), 37, 42, 47, 60]
+    assert {each.api_key for each in answer.api_keys} == SERVED.keys()
     with pytest.raises(UnsupportedRequestVersion):
-        stage.ask("DescribeConfigs", 3)
+        stage.ask("ListOffsets", 12)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.endpoint import Endpoint
+from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.gateway import ClientConnection, Gateway
 from raylog.api.kafka.protocol.api_versions import SERVED, has_flexible_header
 from raylog.api.kafka.protocol.codecs import decoder, read_answer_header, read_request_header, request_frame
@@ -65,7 +66,7 @@ class GatewayProcess:
 
     async def _main(self, env: Environment) -> None:
         self.link = link = ClusterLink(env, self._cluster.broker_endpoints(), find_brokers=self._find_brokers)
-        gateway = Gateway(link, self.addresses, lambda: env.random.getrandbits(31))
+        gateway = Gateway(link, self.addresses, lambda: env.random.getrandbits(31), broker_id=1)
         await gateway.start()
         self.gateway = gateway
         await asyncio.get_running_loop().create_future()
@@ -76,6 +77,17 @@ class GatewayProcess:
     def client(self) -> KafkaClient:
         assert self.gateway is not None
         return KafkaClient(self.gateway.connection())
+
+    @property
+    def administration(self) -> Administration:
+        """Asks the controller as the gateway does, for what no Kafka client asks yet."""
+        assert self.link is not None
+        link = self.link
+
+        async def made() -> Administration:
+            return Administration(link)
+
+        return self.run(made())
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         done = self.process.run(coroutine)

@@ -17,13 +17,17 @@ from raylog.actors.cluster.admin_requests import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    DescribeBrokerLogs,
     DescribeCluster,
     DescribeClusterSettings,
     DescribeCopies,
     DescribeReplicas,
     DescribeTopic,
+    DescribeTopicSettings,
     DrainBroker,
     DropSetAsideLog,
+    EditClusterSettings,
+    EditTopicSettings,
     ElectLeaders,
     ListReassignments,
     ListSetAsideLogs,
@@ -33,6 +37,7 @@ from raylog.actors.cluster.admin_requests import (
     UndrainBroker,
 )
 from raylog.actors.cluster.election.leader_election import PREFERRED
+from raylog.actors.cluster.setting_edits import SET, SettingEdit
 from raylog.actors.controller.admin_calls import HANDLERS, carry_out
 from raylog.errors import SetAsideUnknown, TopicExists, UnknownTopic
 from tests.simulator.world.world import World
@@ -71,7 +76,7 @@ def test_errors_name_what_a_person_has_asked_for(request_: AdminRequest[Any], ex
 
 
 def test_no_two_requests_have_one_name() -> None:
-    assert len({each.call for each in _ALL}) == len(_ALL) == 21
+    assert len({each.call for each in _ALL}) == len(_ALL) == 25
 
 
 @pytest.mark.parametrize("kind", _ALL, ids=lambda each: each.__name__)
@@ -91,9 +96,14 @@ def test_requests_are_carried_out(cluster: ControlCluster) -> None:
     assert len(ask(CreatePartitions("t", 2, [[2, 3, 1]])).partitions) == 2
     assert ask(AlterTopicSettings("t", {"retention.ms": 6})).settings == (("retention.ms", "6"),)
     assert ask(AlterClusterSettings({})) is None
+    ask(EditTopicSettings("t", [SettingEdit("retention.ms", SET, "7")], True, False))
+    assert ask(DescribeTopicSettings(["t", "gone"]))["t"].settings == (("retention.ms", "7"),)
+    ask(EditClusterSettings([SettingEdit("num.partitions", SET, "3")], False, False))
+    assert ask(CreateTopic("three", None, None, None, {}, b"", True)).replication_factor == 3
     assert "group.assignors" in ask(DescribeClusterSettings())
     assert [each.partition for each in ask(DescribeTopic("t")).partitions] == [0, 1]
     assert len(ask(DescribeReplicas("t"))) == 6
+    cluster.until(lambda: [each.topic for each in ask(DescribeBrokerLogs(1)).logs] == ["t", "t"])
     assert ask(DescribeCopies("t", 0)).leader == 1
     assert ask(ListSetAsideLogs()).logs == ()
     assert ask(ElectLeaders(PREFERRED, None)) == {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.cluster.cluster_settings import MAX_PARTITIONS
 from raylog.actors.cluster.topic_admin import (
-    MAX_PARTITIONS,
     NewTopic,
     create_partitions,
     create_topic,
