@@ -1,4 +1,4 @@
-"""Places of partitions and logs, for Kafka's tools: DescribeTopicPartitions, ListPartitionReassignments, DescribeLogDirs.
+"""Places of partitions and logs: DescribeTopicPartitions, ListPartitionReassignments, DescribeLogDirs.
 
 And DescribeAcls, to say that there are none.
 """
