@@ -49,7 +49,7 @@ from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
-from raylog.errors import DiskError, NotLeader, RaylogError, StaleIncarnation
+from raylog.errors import NotLeader, RaylogError, StaleIncarnation
 from raylog.storage.log.job import Job
 
 _RETRY_MS: Final = 500
@@ -71,6 +71,7 @@ class Replica:
         self._assigned: Assign | None = None
         self._known_epoch = hosted.log.epochs.latest
         self._in_vain = NO_EPOCH, 0  # an epoch that it could not begin to lead, and how often it has tried
+        self._is_writing_settings = False
         self._is_preparing = False  # the disk is being told what has to be on it before a role
         self._early = EarlyRequests(hosted.start)
         self._ended = False
@@ -178,7 +179,7 @@ class Replica:
 
     def assign(self, assigned: Assign) -> None:
         """Obey what the controller has decided, in whatever order that arrives."""
-        if self._ended or self._hosted.failed.done() or not self._is_news(assigned):
+        if self._is_over or not self._is_news(assigned):
             return
         self._hosted.changed()
         self._assigned = assigned
@@ -216,7 +217,7 @@ class Replica:
             failure = error
         self._is_preparing = False
         newest = self._assigned or assigned
-        if newest.leader_epoch >= self._known_epoch and not (self._ended or self._hosted.failed.done()):
+        if newest.leader_epoch >= self._known_epoch and not self._is_over:
             if failure is not None and newest is assigned:
                 self._could_not_obey(assigned, failure)
             else:
@@ -278,16 +279,31 @@ class Replica:
             self._follow(assigned.leader_epoch, leader, rate, assigned.unclean_epoch)
 
     def _take_settings(self, assigned: Assign) -> None:
-        """A disk without room for them is no reason to give up a role, and with it what it has proposed (rule 4)."""
-        log, settings = self._hosted.log, dict(assigned.settings)
-        if TopicConfig.parse(settings) == log.config:
-            return
+        """Write down changed settings beside the role: a disk without room is no reason to give that up (rule 4)."""
+        changed = TopicConfig.parse(dict(assigned.settings)) != self._hosted.log.config
+        if changed and not self._is_writing_settings:
+            self._is_writing_settings = True
+            self._hosted.start(self._write_settings(assigned))
+
+    async def _write_settings(self, assigned: Assign) -> None:
+        """Take them over once they are on disk, and obey again by them: a leader may have to flush now."""
         try:
-            log.update_config(settings)
-        except DiskError as error:
+            await self._hosted.carry_out(self._hosted.log.plan_settings(dict(assigned.settings)))
+        except RaylogError as error:
             self._hosted.check_offline()
             _log.warning("%s: it goes on with the settings that it has: %s", self._hosted.name, error)
             self._hosted.timers.after(_RETRY_MS, lambda: self._try_again(assigned))
+            return
+        finally:
+            self._is_writing_settings = False
+        self._hosted.changed()
+        newest = self._assigned
+        if newest is not None and newest.leader_epoch >= self._known_epoch and not self._is_over:
+            self._settle(newest)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ended or self._hosted.failed.done()
 
     def _lead(self, recorded: RecordedPartition) -> None:
         if isinstance(self._role, LeaderRole) and self._role.epoch == recorded.leader_epoch:

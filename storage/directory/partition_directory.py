@@ -97,7 +97,9 @@ class PartitionDirectory:
         self.identity = identity
         self._lock = lock
         self._writing = threading.Lock()
+        self._writing_config = threading.Lock()
         self._checkpoints = 0
+        self._configs = 0
         self.marks_on_disk: LogCheckpoint | None = None  # None: not known, say after a write that failed
         self._carried_out = 0  # the number of the last that was
         self.is_released = False
@@ -159,10 +161,21 @@ class PartitionDirectory:
 
         What was counted before the change stood in the page cache: a reboot that takes it has to raise doubt (rule 7).
         """
-        written = self._writable(config, all_synced)
-        body = {**asdict(self.identity), "config": written.overrides()}
-        write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
-        self.flush_policy = written.flush_policy
+        self.begin_config(config, all_synced=all_synced).carry_out()
+
+    def begin_config(self, config: TopicConfig, *, all_synced: bool) -> ConfigWrite:
+        """Return the next write of them. From now on those that were begun before it are overtaken."""
+        self._configs += 1
+        return ConfigWrite(self, self._writable(config, all_synced), self._configs)
+
+    def carry_out_config(self, write: ConfigWrite) -> bool:
+        with self._writing_config:
+            if write.number != self._configs:
+                return False
+            body = {**asdict(self.identity), "config": write.config.overrides()}
+            write_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, body)
+            self.flush_policy = write.config.flush_policy
+            return True
 
     def _writable(self, config: TopicConfig, all_synced: bool) -> TopicConfig:
         may_be_written = all_synced or config.flush_policy != "fsync" or self.flush_policy == "fsync"
@@ -170,8 +183,9 @@ class PartitionDirectory:
 
     def release(self) -> None:
         """Give up the lock. What other threads were still to write here stays unwritten."""
-        with self._writing, self.progress_lock:
+        with self._writing, self._writing_config, self.progress_lock:
             self._checkpoints += 1
+            self._configs += 1
             self.is_released = True
             self._lock.release()
 
@@ -290,6 +304,19 @@ class CheckpointWrite:
     def carry_out(self) -> bool:
         """Whether it was written."""
         return self.directory.carry_out(self)
+
+
+@dataclass(frozen=True)
+class ConfigWrite:
+    """Settings on their way to the disk, as `CheckpointWrite` is for marks."""
+
+    directory: PartitionDirectory
+    config: TopicConfig  # as it may be written
+    number: int
+
+    def carry_out(self) -> bool:
+        """Write it. False: it was overtaken."""
+        return self.directory.carry_out_config(self)
 
 
 def _parse_identity(body: Body) -> tuple[PartitionIdentity, Mapping[str, ConfigValue]]:

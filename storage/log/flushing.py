@@ -49,7 +49,7 @@ class Flush(Job[int]):
         flushes.names_synced = max(flushes.names_synced, self._name_changes)
         if self._truncations == log.truncations:
             log.marks.synced_to(self._end_offset)
-            _write_flush_policy(log)
+            write_flush_policy(log)
         else:
             flushes.proved_nothing()
         return log.recovery_point
@@ -85,7 +85,7 @@ class Checkpoint(Job[bool]):
         return self._is_written
 
 
-def _write_flush_policy(log: LogState) -> None:
+def write_flush_policy(log: LogState) -> None:
     """Once all is synced that counted before: see `PartitionDirectory.write_config`."""
     is_held_back = log.directory.flush_policy != log.config.flush_policy
     if is_held_back and log.recovery_point >= min(log.flushes.counted_unsynced, log.log_end_offset):

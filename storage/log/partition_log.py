@@ -2,7 +2,7 @@
 
     state      state.py: segments, epochs, producers, marks; what a call that fails means
     calls      functions over the state, by subject: appends.py, reader.py, truncation.py, retention.py, compaction.py,
-               flushing.py, copying.py
+               flushing.py, settings.py, copying.py
     jobs       job.py: slow calls in steps, made by `plan_…`
     this file  which of them the rest of raylog may make, and what an error in each means for the log
 
@@ -29,7 +29,17 @@ from raylog.storage.directory.partition_directory import (
 from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.local_disk import LocalDisk
 from raylog.storage.disk.sealed_file import sync_sealed
-from raylog.storage.log import appends, compaction, copying, flushing, reader, retention, role_start, truncation
+from raylog.storage.log import (
+    appends,
+    compaction,
+    copying,
+    flushing,
+    reader,
+    retention,
+    role_start,
+    settings,
+    truncation,
+)
 from raylog.storage.log.recovery import LogRecovery
 from raylog.storage.log.state import LogState, quarantine, reading, while_open
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
@@ -130,13 +140,8 @@ class PartitionLog(LogState):
 
     plan_checkpoint = while_open(flushing.Checkpoint)
 
-    @while_open
-    def update_config(self, overrides: Mapping[str, ConfigValue]) -> None:
-        """Take over the topic's changed settings."""
-        config = TopicConfig.parse(overrides)
-        self.directory.write_config(config, all_synced=self.recovery_point >= self.log_end_offset)
-        self.config = config
-        self.flushes.counted_unsynced = self.log_end_offset
+    plan_settings = while_open(settings.LogSettings)
+    update_config = while_open(settings.update_config)
 
     @while_open
     def expire_producers(self, now_ms: int) -> list[int]:

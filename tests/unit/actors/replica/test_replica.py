@@ -726,3 +726,18 @@ def test_the_first_pushes_of_an_epoch_wait_for_the_disk_in_their_order(trio: Tri
     assert trio.values(2) == [b"a", b"b", b"c", b"d"]
     log = trio.log(2)
     assert LeaderEpochs.load(log.disk, log.directory.path).history == log.epochs.history
+
+
+def test_changed_settings_wait_for_the_disk_and_nothing_else_does(trio: Trio) -> None:
+    led_by_one(trio)
+    trio.offset_of(trio.append(1, b"the first of its epoch"))
+    hosted = trio.follower(2)._hosted
+    before = hosted.log.config
+    let_it_write = with_a_slow_disk(trio, 2)
+    trio.settings["retention.ms"] = "12345"
+    trio.tell_settings()
+    assert trio.offset_of(trio.append(1, b"a")) == 1
+    assert hosted.log.config == before
+    assert trio.log(3).config.retention_ms == 12345
+    let_it_write()
+    trio.until(lambda: hosted.log.config.retention_ms == 12345)

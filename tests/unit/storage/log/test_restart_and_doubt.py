@@ -339,3 +339,41 @@ def test_the_lock_goes_even_if_a_file_cannot_be_closed(monkeypatch: pytest.Monke
     with pytest.raises(InvalidBatch):
         log.close()
     open_log(disk)
+
+
+def test_what_is_appended_while_a_policy_is_on_its_way_to_the_disk_is_doubtful_until_it_is_synced() -> None:
+    """It counts at once, by the policy from before: all that was synced when the write began is not all."""
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.plan_role_start(None).run()
+    log.flush()
+    job = log.plan_settings({"segment.bytes": 300, "flush.policy": "fsync"})
+    log.append_as_leader(encode_batch([b"meanwhile"], timestamps=NOW_MS), 1, NOW_MS)
+    job.work()
+    job.apply()
+    assert log.config.flush_policy == "fsync"
+    assert log.directory.flush_policy == "replicated"
+    log.flush()
+    assert log.directory.flush_policy == "fsync"
+
+
+def test_settings_that_newer_ones_have_overtaken_are_not_taken_over() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    job = log.plan_settings({"retention.ms": 5})
+    log.update_config({"retention.ms": 7})
+    job.work()
+    job.apply()
+    assert log.config.retention_ms == 7
+    assert b'"retention.ms":7' in disk.read_file(log.directory.file("partition.json"))
+
+
+def test_settings_that_a_full_disk_refuses_change_nothing() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    before = log.config
+    disk.fail_next("write_at", "partition.json", DiskFull("No space is left."))
+    with pytest.raises(DiskFull):
+        log.plan_settings({"retention.ms": 5}).run()
+    assert log.config == before
+    assert log.offline_because is None
