@@ -106,6 +106,7 @@ def _gauge(name: str, tags: tuple[str, ...], description: str) -> Metric:
 _PROCESS: Final = ("cluster", "broker")
 _REPLICA: Final = (*_PROCESS, "topic", "partition")
 _CLUSTER: Final = ("cluster",)
+_REQUEST: Final = (*_PROCESS, "request")
 
 # --- a replica, while it leads -------------------------------------------------------------------------------------
 
@@ -144,7 +145,15 @@ SCRUB_AGE_SECONDS: Final = _gauge(
 
 KAFKA_CONNECTIONS: Final = _gauge("raylog_kafka_connections", _PROCESS, "Connections of Kafka clients to the gateway")
 KAFKA_REQUESTS: Final = _counter(
-    "raylog_kafka_requests", (*_PROCESS, "request"), "Requests of Kafka clients, by their name in Kafka's protocol"
+    "raylog_kafka_requests", _REQUEST, "Requests of Kafka clients, by their name in Kafka's protocol"
+)
+KAFKA_BYTES_IN: Final = _counter("raylog_kafka_bytes_in", _REQUEST, "Bytes of requests of Kafka clients")
+KAFKA_BYTES_OUT: Final = _counter("raylog_kafka_bytes_out", _REQUEST, "Bytes of answers to Kafka clients")
+KAFKA_ERRORS: Final = _counter(
+    "raylog_kafka_errors", (*_REQUEST, "error"), "Errors that answers to Kafka clients say, by Kafka's names of them"
+)
+KAFKA_REQUEST_SECONDS: Final = LatencyMetric(
+    "raylog_kafka_request_seconds", _REQUEST, "From a request of a Kafka client to its answer, long polls too"
 )
 
 # --- the controller ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ fetch; a client that comes back to another gateway goes on there.
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,7 @@ from raylog.api.kafka.producing import Producing
 from raylog.api.kafka.protocol.api_versions import api_versions_answer, served
 from raylog.api.kafka.protocol.codecs import API_VERSIONS_KEY, RequestHeader, answer_frame, decoder
 from raylog.api.kafka.refusals import Refusals
+from raylog.api.kafka.request_counts import RequestCounts
 from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatches
 from raylog.api.kafka.rules.fetch_sessions import FetchSessions
 from raylog.api.kafka.rules.named_brokers import NO_BROKER, Gateways
@@ -62,6 +63,7 @@ class Gateway:
         room: int = DEFAULT_ROOM,
     ) -> None:
         self._link = link
+        self._loop = asyncio.get_running_loop()
         self._topics = KnownTopics(link)
         administration, refusals = Administration(link), Refusals()
         self._auto_creation = AutoCreation(administration)
@@ -73,7 +75,7 @@ class Gateway:
         self._deletions = Deletions(link, self._topics)
         self._producing = Producing(link, self._topics, gateways)
         self._identities = ProducerIdentities(link)
-        self.requests: Counter[str] = Counter()  # that have arrived, by name
+        self.requests = RequestCounts()
         self.sessions = FetchSessions(new_session_id)
         self.converted = ConvertedBatches(room)
         self._fetching = Fetching(link, self._topics, gateways, self.sessions, self.converted)
@@ -141,13 +143,18 @@ class Gateway:
         room, room_of_clients = self._rooms.get(api.key), self._rooms_of_clients.get(api.key)
         if room is None and room_of_clients is None:
             raise UnsupportedRequestVersion(header.api_key, header.api_version)
-        self.requests[api.name] += 1
+        self.requests.request(api.name, frame)
+        began = self._loop.time()
         request = decoder(f"{api.name}Request", header.api_version)(frame, header.end)
         if room_of_clients is not None:
             answer = await room_of_clients(header, request)
         elif room is not None:
             answer = await room(header.api_version, request, polls)
-        return None if answer is None else answer_frame(api.name, header.api_version, answer, header.correlation_id)
+        if answer is None:
+            return None
+        parts = answer_frame(api.name, header.api_version, answer, header.correlation_id)
+        self.requests.answered(api.name, answer, parts, self._loop.time() - began)
+        return parts
 
     def _versions(self, header: RequestHeader) -> Sequence[Bytes]:
         known = {API_VERSIONS_KEY, *self._rooms, *self._rooms_of_clients}

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.metrics import KAFKA_CONNECTIONS, KAFKA_REQUESTS, Reading
+from raylog.actors.kernel.metrics import KAFKA_CONNECTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.gateway_messages import GatewayHello, GatewaysServe, NamedGateway, StopGateway
@@ -102,8 +102,7 @@ class GatewayProcess:
     def readings(self) -> Iterator[Reading]:
         """Metrics of this process."""
         yield Reading(KAFKA_CONNECTIONS, (), len(self._listener))
-        for name, count in self._gateway.requests.items():
-            yield Reading(KAFKA_REQUESTS, (name,), count)
+        yield from self._gateway.requests.readings()
 
     def _end(self, reason: object) -> None:
         if not self._over.done():

@@ -102,10 +102,12 @@ def test_gateways_tell_their_clients_of_each_other(cluster: SimulatedCluster) ->
     expected = [(number, f"10.0.0.{number}", _PORT) for number in numbers]
     assert [each.brokers() for each in gateways] == [expected, expected]
     assert gateways[0].gateway is not None
-    assert [(each.metric.name, each.tags, each.value) for each in gateways[0].gateway.readings()] == [
-        ("raylog_kafka_connections", (), 7),
-        ("raylog_kafka_requests", ("Metadata",), 1),
-    ]
+    read = {(each.metric.name, each.tags): each.value for each in gateways[0].gateway.readings()}
+    assert read["raylog_kafka_connections", ()] == 7
+    assert read["raylog_kafka_requests", ("Metadata",)] == 1
+    assert 10 < read["raylog_kafka_bytes_in", ("Metadata",)] < read["raylog_kafka_bytes_out", ("Metadata",)]
+    assert read["raylog_kafka_request_seconds_count", ("Metadata",)] == 1
+    assert not any(name == "raylog_kafka_errors" for name, _ in read)
 
 
 def test_a_port_that_is_taken_is_said_as_what_it_is(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
