@@ -33,7 +33,7 @@ _Key: TypeAlias = tuple[bytes, int]  # topic id, partition
 _WAIT_SECONDS: Final = 5.0  # that a process holds a question
 _LOOK_SECONDS: Final = 60.0  # after which a partition is looked at in any case
 _LOOKS: Final = 12  # at most such a part of all is looked at together
-_PAUSE_SECONDS: Final = 0.002  # between two questions
+_PAUSE_SECONDS: Final = 0.005  # between two questions
 _MOST_OF_ONE: Final = 2_000  # partitions that one question adds or removes: 60 bytes each
 _CLOSE_SECONDS: Final = 1.0
 

@@ -106,7 +106,7 @@ class PartitionSender:
             if not self.delivery.ready(key):
                 return
             part = self.delivery.next_again()
-            if part is None and not self._is_batch_ready():
+            if part is None and not self._is_batch_ready(leader):
                 return
             if self.delivery.writer is None:
                 if not self.delivery.in_flight:
@@ -136,7 +136,7 @@ class PartitionSender:
             return TELL_NOTHING
         return TELL_SEALED if self.delivery.in_flight else TELL_ALL
 
-    def _is_batch_ready(self) -> bool:
+    def _is_batch_ready(self, leader: PartitionLeader) -> bool:
         """Whether a sealed batch is there, once the open one is sealed that should not wait any longer."""
         queue = self.queue
         if queue.sealed:
@@ -149,6 +149,8 @@ class PartitionSender:
             return False
         is_wanted = wants_flush or self._sender.accumulator.pool.waiting
         if not is_wanted and (self.delivery.in_flight or self._is_to_grow(batch)):
+            return False
+        if not (is_wanted or batch.is_awaited or self._sender.turns_at(leader).has_turn(self)):
             return False
         if not self._sender.accumulator.seal_open(queue):
             queue.wants_flush = queue.wants_flush or wants_flush
@@ -201,6 +203,7 @@ class PartitionSender:
             if part.sequence == _FIRST_SEQUENCE:  # the others of this turn say so before the first of them is sent
                 self._transaction.begins_in(self._place(leader))
         self._sender.metrics.sent(part.batch, len(payload), self._loop.time(), part.attempts > 1)
+        self._sender.turns_at(leader).began()
         self._sender.start(self._deliver(part, payload, leader))
         return True
 
@@ -236,6 +239,7 @@ class PartitionSender:
             self._failed(part, error, leader)
         else:
             self._delivered(part, response.message, leader, self._loop.time() - began)
+        self._sender.turns_at(leader).ended()
         self.pump()
 
     def _delivered(self, part: BatchPart, answer: Appended, leader: PartitionLeader, seconds: float) -> None:

@@ -8,6 +8,9 @@ What must stay true:
 - Everything that the accumulator has taken gets an outcome, if only when the sender is closed or meets an error
   that nobody expected: then all fails with it, and nothing more is taken.
 - There is no timer and no request while there is nothing to send.
+- Open batches are sent to a process of leaders only while few requests to it are under way. The others grow until it is
+  their turn, in the order in which they came. Else a thousand partitions would send a record or two at a time, and each
+  request costs as much as a thousand records. Full batches, and what somebody waits for, wait for no turn.
 
 It runs on one event loop, without threads and Ray, in the simulator as well.
 
@@ -24,7 +27,8 @@ from typing import Any, Final
 
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.wait_notices import WaitNotices
-from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.cluster_link import ClusterLink, PartitionLeader
+from raylog.actors.protocol.endpoint import Endpoint
 from raylog.api.producer.buffer.record_accumulator import BufferPool, RecordAccumulator
 from raylog.api.producer.rules.producer_batch import ProducerBatch
 from raylog.api.producer.rules.producer_options import ProducerOptions
@@ -35,6 +39,7 @@ from raylog.storage.format.compression import codec_named
 
 _TICK_SECONDS: Final = 0.25
 _REFRESH_SECONDS: Final = 5.0
+_MOST_IN_FLIGHT: Final = 16  # batches at one process; with so many of them open batches are left to grow
 _log = logging.getLogger(__name__)
 
 
@@ -92,6 +97,37 @@ class ProducerMetrics:
         }
 
 
+class LeaderTurns:
+    """The requests to one process of leaders, and the partitions that wait until there are fewer."""
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+        self._waiting: dict[PartitionSender, None] = {}  # the next is first
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self._waiting
+
+    def has_turn(self, partition: PartitionSender) -> bool:
+        """Return whether an open batch may go now. If not, the partition is pumped when it may."""
+        if self._in_flight < _MOST_IN_FLIGHT:
+            return True
+        self._waiting.setdefault(partition)
+        return False
+
+    def began(self) -> None:
+        """Take note that a request is under way."""
+        self._in_flight += 1
+
+    def ended(self) -> None:
+        """Take note that a request is over, and let others have their turn."""
+        self._in_flight -= 1
+        while self._waiting and self._in_flight < _MOST_IN_FLIGHT:
+            partition = next(iter(self._waiting))
+            del self._waiting[partition]
+            partition.pump()
+
+
 class Sender:
     """Made on its loop."""
 
@@ -108,6 +144,7 @@ class Sender:
         self.transaction = None if name is None else ProducerTransaction(name)
         self.is_closed = False
         self._partitions: dict[tuple[str, int], PartitionSender] = {}
+        self._turns: dict[tuple[Endpoint, ...], LeaderTurns] = {}
         self._tasks = BackgroundTasks(self.broke)
         self._unsubscribe = link.on_change(self._pump_all)
         self._tick: asyncio.TimerHandle | None = None
@@ -134,6 +171,10 @@ class Sender:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.start(work)
+
+    def turns_at(self, leader: PartitionLeader) -> LeaderTurns:
+        """Return the turns at the process of this leader. One that does not answer holds up no partition of others."""
+        return self._turns.setdefault(leader.endpoints, LeaderTurns())
 
     async def producer_id(self) -> int:
         return await self.link.producer_id(self.options.request_timeout_ms / 1000)
@@ -189,6 +230,7 @@ class Sender:
             if not each.is_idle:
                 each.expire(now)
                 each.pump()
+        self._turns = {leader: turns for leader, turns in self._turns.items() if not turns.is_idle}
         self._tell_what_waits()
         if self.accumulator.unresolved and not self.is_closed:
             self._tick = self.loop.call_later(self._tick_seconds, self._look_at_clock)

@@ -109,6 +109,62 @@ def test_what_is_not_answered_in_time_fails_and_says_that_it_may_be_written() ->
         assert [error.may_be_written for error in errors] == [True, False, False]  # type: ignore[union-attr]
 
 
+def test_open_batches_of_many_partitions_grow_while_their_leaders_are_busy() -> None:
+    """Each request costs as much as a thousand records: a record in each would keep everybody busy with requests."""
+    partitions, rounds = 60, 40
+    with link_world() as world:
+        world.create_topic(partitions=partitions, replication=1)
+
+        async def main() -> tuple[float, list[int | Exception]]:
+            producer = await make(world)
+            for number in range(partitions):
+                producer.send(TOPIC, number, b"has an identity, and is known to its leader")
+            await producer.flush()
+            before = producer.metrics.read()["request-total"]
+            hosts = {each.process for each in world.cluster.replicas}
+            for host in hosts:
+                host.pause(0.5)
+            futures = []
+            for each in range(rounds):
+                futures += [producer.send(TOPIC, number, b"%d" % each) for number in range(partitions)]
+                await asyncio.sleep(0.01)
+            assert producer.metrics.read()["request-total"] - before <= 16 * len(hosts)
+            await asyncio.sleep(1.0)
+            await producer.flush()
+            return producer.metrics.read()["request-total"] - before, list(outcomes(futures))
+
+        requests, offsets = world.do(main())
+        assert requests <= 2 * partitions
+        assert offsets == [each + 1 for each in range(rounds) for _ in range(partitions)]
+
+
+def test_a_leader_that_does_not_answer_holds_up_nobody_elses_open_batches() -> None:
+    partitions = 60
+    with link_world() as world:
+        world.create_topic(partitions=partitions, replication=1)
+
+        async def main() -> int:
+            producer = await make(world)
+            for number in range(partitions):
+                producer.send(TOPIC, number, b"has an identity")
+            await producer.flush()
+            leaders = [world.link.leader(TOPIC, number) for number in range(partitions)]
+            silent = leaders[0]
+            assert silent is not None
+            replica = next(each for each in world.cluster.replicas if each.spec.partition == 0)
+            replica.process.pause()
+            futures = {}
+            for number in range(partitions):
+                futures[number] = producer.send(TOPIC, number, b"late or not")
+            await asyncio.sleep(0.5)
+            others = [n for n, each in enumerate(leaders) if each is not None and each.endpoints != silent.endpoints]
+            assert not futures[0].done()
+            assert all(futures[number].done() for number in others)
+            return len(others)
+
+        assert world.do(main()) > 20
+
+
 def test_closing_fails_what_is_left() -> None:
     with link_world() as world:
         world.create_topic()
