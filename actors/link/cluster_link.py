@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream, Told
+from raylog.actors.link.offset_questions import OffsetQuestions
 from raylog.actors.link.questions import BrokerQuestions, Brokers, FindBrokers, MetadataWatch
 from raylog.actors.link.rules.topic_cache import CoordinatorAddress, PartitionLeader, TopicCache, TopicView
 from raylog.actors.link.stream_pool import LeaderRequests, StreamPool, replaced
@@ -32,6 +33,7 @@ from raylog.actors.protocol.control_messages import (
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.replication_messages import ListedOffset
 from raylog.errors import (
     AnswerUnexpected,
     ClusterUnreachable,
@@ -89,6 +91,7 @@ class ClusterLink:
             self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version, self._cache.version_of
         )
         self._requests = LeaderRequests()
+        self._offsets = OffsetQuestions(self, self._tasks)
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._is_news: asyncio.Future[None] = self._loop.create_future()
         self._refreshing: asyncio.Task[Metadata] | None = None
@@ -270,6 +273,13 @@ class ClusterLink:
         """
         stream, left = await self._stream_in(leader, timeout)
         return await self._answer(leader, stream, stream.request(message, timeout=left), expect)
+
+    async def offset_at(self, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float) -> ListedOffset:
+        """Return the offset at a timestamp, or EARLIEST, or LATEST. Many that are asked for at once go together.
+
+        Errors are those of `ask`.
+        """
+        return await self._offsets.ask(leader, timestamp, committed, timeout)
 
     async def _stream_in(self, leader: PartitionLeader, timeout: float) -> tuple[Stream, float]:
         """Return a stream to that leader, and the seconds that are left."""

@@ -1,5 +1,5 @@
-"""Requests of clients and followers to replicas, and pushes of a leader to its followers. Kinds 16 to 39, 186
-and 187.
+"""Requests of clients and followers to replicas, and pushes of a leader to its followers. Kinds 16 to 39, and
+186 to 189.
 
 Topic id and partition are in the frame; only record batches are a payload. A refused request is answered with an error
 of `raylog.errors`. So the answers here are those of requests that were carried out.
@@ -129,6 +129,24 @@ class ListedOffset(Message):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+@message(kind=188, for_clients=True)
+@dataclass(frozen=True, slots=True)
+class ListOffsets(Message):
+    """Sent by a client to a process of leaders: the beginnings or ends of several logs, as by ListOffset."""
+
+    timestamp: int  # LATEST or EARLIEST
+    committed: bool
+    partitions: tuple[tuple[bytes, int, int], ...]  # topic id, partition, leader epoch
+
+
+@message(kind=189)
+@dataclass(frozen=True, slots=True)
+class ListedOffsets(Message):
+    """The answer to ListOffsets. It leaves out what a ListOffset would not be told at once: that has to be asked."""
+
+    found: tuple[tuple[bytes, int, int, int, int], ...]  # topic id, partition, then as in ListedOffset
 
 
 @message(kind=22)

@@ -26,7 +26,16 @@ from typing import Any, Final, TypeAlias
 from raylog.actors.kernel.background import BackgroundTasks, Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import ReadingGroup
-from raylog.actors.kernel.stream_interface import Answer, Dispatch, Handler, LaterAnswer, Request, Stream, unknown
+from raylog.actors.kernel.stream_interface import (
+    Answer,
+    Dispatch,
+    Handler,
+    LaterAnswer,
+    Request,
+    Response,
+    Stream,
+    unknown,
+)
 from raylog.actors.protocol.control_messages import NO_LEADER, Assign, ReplicaMarks
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.host_messages import (
@@ -40,11 +49,12 @@ from raylog.actors.protocol.host_messages import (
 )
 from raylog.actors.protocol.messages import CLIENT_MESSAGE_BYTES, NO_TOPIC
 from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
-from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch, WatchRecords
+from raylog.actors.protocol.replication_messages import NO_EPOCH, ListOffsets, SuspectBatch, WatchRecords
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.actors.replica.broker_line import BrokerLine
 from raylog.actors.replica.hosted_replica import HostedReplica
 from raylog.actors.replica.leader_streams import LeaderStreams
+from raylog.actors.replica.offset_lists import listed_offsets
 from raylog.actors.replica.parked_appends import TransactionJoins
 from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.record_watches import RecordWatches
@@ -143,6 +153,8 @@ class ReplicaHost:
         if handler is None:
             if isinstance(request.message, WatchRecords):
                 return self._watches.watch(request, request.message)
+            if isinstance(request.message, ListOffsets):
+                return Response(listed_offsets(request.message, self._leader_of))
             if request.topic_id == NO_TOPIC:
                 raise unknown(request.message)
             raise NotLeader(request.topic_id.hex(), request.partition, NO_LEADER, NO_EPOCH)

@@ -22,7 +22,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.questions import until_answered
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.control_messages import NO_LEADER
-from raylog.actors.protocol.replication_messages import NO_EPOCH, ListedOffset, ListOffset
+from raylog.actors.protocol.replication_messages import NO_EPOCH, ListedOffset
 from raylog.api.connection.records import TopicPartition
 from raylog.errors import (
     ClusterUnreachable,
@@ -163,8 +163,7 @@ async def ask_offset(
     link: ClusterLink, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float
 ) -> ListedOffset:
     """Once."""
-    message = ListOffset(timestamp, leader.epoch, committed)
-    return (await link.ask(leader, message, expect=ListedOffset, timeout=timeout)).message
+    return await link.offset_at(leader, timestamp, committed, timeout)
 
 
 async def look_up(

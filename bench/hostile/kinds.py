@@ -13,6 +13,7 @@ from raylog.actors.protocol.replication_messages import (
     Fetch,
     FindEpochEnd,
     ListOffset,
+    ListOffsets,
     ListOpenTransactions,
     SuspectBatch,
     WatchRecords,
@@ -51,7 +52,7 @@ from raylog.groups.records.messages import (
 BROKERS: Final = (GetMetadata, AllocateProducerIds, EnsureCoordinators, Ping)
 LEADERS: Final = (
     Append, AppendTransactional, Fetch, FindEpochEnd, ListOffset, ListOpenTransactions, SuspectBatch,
-    WatchRecords, Ping,
+    ListOffsets, WatchRecords, Ping,
 )  # fmt: skip
 GROUPS: Final = (
     GroupHeartbeat, CommitOffsets, FetchOffsets, StageOffsets, ListGroups, DescribeGroup, DeleteGroup, DeleteOffsets,

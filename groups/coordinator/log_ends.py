@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset, ListOffset
+from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
 from raylog.errors import RaylogError
 
 Place: TypeAlias = tuple[str, int]  # topic, partition
@@ -73,10 +73,9 @@ class LogEnds:
         if leader is None or leader.broker < 0:
             return
         try:
-            message = ListOffset(timestamp, leader.epoch, False)
-            told = await self._link.ask(leader, message, expect=ListedOffset, timeout=_ANSWER_SECONDS)
+            told = await self._link.offset_at(leader, timestamp, False, _ANSWER_SECONDS)
         except RaylogError as error:  # it is asked again with the next round; until then the last answer stands
             _log.debug("Where %s-%d begins or ends is not known just now: %s", *place, error)
             return
-        if told.message.offset >= 0:
-            known[place] = told.message.offset
+        if told.offset >= 0:
+            known[place] = told.offset

@@ -242,6 +242,12 @@ class FakeLink:
         assert isinstance(message, Fetch)
         return await self._fetch(leader, message)
 
+    async def offset_at(self, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float) -> ListedOffset:
+        question = ListOffset(timestamp, leader.epoch, committed)
+        answer = (await self.ask(leader, question, expect=ListedOffset, timeout=timeout)).message
+        assert isinstance(answer, ListedOffset)
+        return answer
+
     async def ask_process(
         self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float
     ) -> Response:

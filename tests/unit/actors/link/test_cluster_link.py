@@ -24,6 +24,7 @@ from raylog.actors.protocol.replication_messages import (
     Fetched,
     ListedOffset,
     ListOffset,
+    ListOffsets,
 )
 from raylog.errors import (
     ClusterUnreachable,
@@ -172,6 +173,40 @@ def test_who_waits_longer_than_others_for_a_topic_is_not_ended_with_them(world: 
         broker.resume()
     world.until(long.done)
     assert long.result().name == TOPIC
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_ends_of_many_logs_are_asked_together(
+    world: LinkWorld, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    """And one by one where a process does not know such a question, or leads one of them no more."""
+    partitions = 30
+    world.create_topic(partitions=partitions)
+    view = world.do(world.link.find_topic(TOPIC, 5.0))
+    asked: list[type[Message]] = []
+    ask, ask_process = world.link.ask, world.link.ask_process
+
+    async def counted(leader: PartitionLeader, message: Message, **settings: Any) -> Any:
+        asked.append(type(message))
+        return await ask(leader, message, **settings)
+
+    async def counted_process(leader: PartitionLeader, message: Message, **settings: Any) -> Any:
+        asked.append(type(message))
+        if is_old:
+            raise RequestTimedOut("it", 1)
+        return await ask_process(leader, message, **settings)
+
+    monkeypatch.setattr(world.link, "ask", counted)
+    monkeypatch.setattr(world.link, "ask_process", counted_process)
+
+    async def look() -> list[int]:
+        questions = [world.link.offset_at(each, LATEST, False, 5.0) for each in view.partitions]
+        return [found.offset for found in await asyncio.gather(*questions)]
+
+    assert world.do(look()) == [0] * partitions
+    together = asked.count(ListOffsets)
+    assert 0 < together <= len({each.endpoints for each in view.partitions}) < partitions
+    assert (asked.count(ListOffset) == partitions) if is_old else (asked.count(ListOffset) < 4 * 4)
 
 
 def test_a_refresh_is_not_misled_by_the_next_one(world: LinkWorld) -> None:

@@ -29,7 +29,7 @@ _FOR_CLIENTS = {
     "Ping",
     # partitions
     "Append", "AppendTransactional", "Fetch", "FindEpochEnd", "ListOffset", "ListOpenTransactions", "SuspectBatch",
-    "WatchRecords",
+    "ListOffsets", "WatchRecords",
     # brokers
     "AllocateProducerIds", "EnsureCoordinators", "GetMetadata",
     # coordinators of transactions

@@ -9,10 +9,8 @@ from typing import Any, cast
 import pytest
 
 from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET
-from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
-from raylog.actors.protocol.messages import Message
-from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset, ListOffset
+from raylog.actors.protocol.replication_messages import EARLIEST, LATEST, ListedOffset
 from raylog.errors import CoordinatorReplaced, CoordinatorStopped, NotLeader, ProducerFenced
 from raylog.groups.coordinator.core import ClaimedLog, GroupCore, LinkTopics
 from raylog.groups.coordinator.log_ends import LogEnds
@@ -100,15 +98,15 @@ class _Leaders:
     def leader(self, topic: str, partition: int) -> PartitionLeader | None:
         return PartitionLeader(topic, topic.encode(), partition, 1, 3, (), "n") if topic in self.ends else None
 
-    async def ask(self, leader: PartitionLeader, message: Message, *, expect: type[Any], timeout: float) -> Response:
+    async def offset_at(self, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float) -> ListedOffset:
         self.asked += 1
-        assert isinstance(message, ListOffset)
-        if message.timestamp == EARLIEST:
-            return Response(ListedOffset(2, -1, 3))
-        assert message == ListOffset(LATEST, 3, False)
+        assert not committed
+        if timestamp == EARLIEST:
+            return ListedOffset(2, -1, 3)
+        assert timestamp == LATEST
         if self.ends[leader.topic] < 0:
             raise NotLeader(leader.topic, leader.partition, -1, -1)
-        return Response(ListedOffset(self.ends[leader.topic], -1, 3))
+        return ListedOffset(self.ends[leader.topic], -1, 3)
 
 
 def test_ends_of_logs_are_asked_for_when_somebody_reads_them() -> None:
