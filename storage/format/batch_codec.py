@@ -148,9 +148,11 @@ def _timestamp_runs(runs: TimestampRuns, count: int) -> tuple[int, int, bytes]:
     covered = sum(length for length, _ in runs)
     if covered != count:
         raise InvalidBatch(f"Runs of {covered} timestamps were given for {count} values.")
-    base = runs[0][1]
-    column = b"".join([pack_timestamps([timestamp], base) * length for length, timestamp in runs])
-    return base, max(timestamp for _, timestamp in runs), column
+    lengths, timestamps = zip(*runs, strict=True)
+    base = timestamps[0]
+    each = pack_timestamps(timestamps, base)  # all in one call: there may be as many runs as records
+    column = b"".join([each[8 * run : 8 * run + 8] * length for run, length in enumerate(lengths)])
+    return base, max(timestamps), column
 
 
 def decode_batch(batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> DecodedBatch:

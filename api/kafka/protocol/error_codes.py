@@ -299,6 +299,7 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.KafkaAddressTaken,
     errors.KafkaListenersDiffer,
     # Requests that Kafka has not got.
+    errors.TooManyWatches,
     errors.BrokerInUse,
     errors.NeverLed,
     errors.LossNotAccepted,

@@ -39,7 +39,7 @@ from raylog.storage.format.compression import codec_named
 
 _TICK_SECONDS: Final = 0.25
 _REFRESH_SECONDS: Final = 5.0
-_MOST_IN_FLIGHT: Final = 16  # batches at one process; with so many of them open batches are left to grow
+_MOST_IN_FLIGHT: Final = 5  # batches at one process, as Kafka has requests at a broker; with more, open ones grow
 _log = logging.getLogger(__name__)
 
 
