@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-spark test-spark-system-java test-spark-wheel test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-kafka test-kafka-java test-spark test-spark-system-java test-spark-wheel test-packaging
 .PHONY: simulate simulate-groups simulate-transactions mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
@@ -76,9 +76,16 @@ test-streams: $(STAMP) ## the streams between processes, over real sockets: seco
 	$(PYTEST) -n $(WORKERS) tests/streams
 
 # One process a file: Ray remembers for the life of a process how it was first told to authenticate. Those of
-# tests/cluster/clients/ share a process, and a cluster.
+# tests/cluster/clients/ and tests/kafka/ share a process, and a cluster.
 test-cluster: $(STAMP) ## tests that start a real Ray on this machine
-	@set -e; for tests in tests/cluster/test_*.py tests/cluster/clients; do $(PYTEST) $$tests; done
+	@set -e; for tests in tests/cluster/test_*.py; do $(PYTEST) $$tests; done
+	$(PYTEST) tests/cluster/clients tests/kafka --ignore=tests/kafka/java
+
+test-kafka: $(STAMP) ## clients of Kafka on a real cluster: a minute
+	$(PYTEST) tests/kafka --ignore=tests/kafka/java
+
+test-kafka-java: $(STAMP) ## Kafka's own tools, Connect and Spark's connector, with a Java 17: three minutes
+	$(PYTEST) tests/kafka/java
 
 # All in one process, since Spark takes long to start; what starts and stops it is by itself.
 test-spark: $(STAMP) ## Spark reads and writes topics on a real Ray: three minutes

@@ -4,6 +4,8 @@ python -m bench                all of them
 python -m bench codec          those of one group
 python -m bench partitions --kafka HOST:PORT --subject creation
                                some of that group, and Apache Kafka beside them
+python -m bench kafka --against HOST:PORT
+                               Kafka's clients on raylog's gateway, and on Apache Kafka in the same run
 python -m bench --json FILE    the figures for a program as well
 python -m bench --write        the figures into docs/performance.md as well
 """
@@ -41,6 +43,7 @@ from bench import (
     timer_bench,
     transaction_bench,
 )
+from bench.gateway import subjects as gateway_subjects
 from bench.measuring import Figure
 from bench.partitions import first_use
 from bench.partitions import subjects as partition_subjects
@@ -60,6 +63,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "hostile": hostile_bench.run,
     "first-use": first_use.run,
     "groups": group_bench.run,
+    "kafka": gateway_subjects.run,
     "heartbeats": heartbeat_bench.run,
     "rebalance": rebalance_bench.run,
     "partitions": partition_subjects.run,
@@ -68,6 +72,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "spark": spark_bench.run,
     "transactions": transaction_bench.run,
 }
+_SUBJECTS = {"kafka": gateway_subjects.SUBJECTS, "partitions": partition_subjects.SUBJECTS}
 _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 
 
@@ -75,10 +80,13 @@ _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 @click.argument("groups", nargs=-1, type=click.Choice(list(GROUPS)))
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures to this file too.")
 @click.option("--write", "writes", is_flag=True, help="Write the figures into docs/performance.md too.")
-@click.option("--kafka", metavar="HOST:PORT", help="Measure Apache Kafka there too (partitions).")
 @click.option(
-    "--subject", "subjects", multiple=True, type=click.Choice(list(partition_subjects.SUBJECTS)),
-    help="Of partitions, only this; may be given several times.",
+    "--against", "--kafka", "kafka", metavar="HOST:PORT", help="Measure Apache Kafka there too (kafka, partitions)."
+)
+@click.option(
+    "--subject", "subjects", multiple=True,
+    type=click.Choice([*partition_subjects.SUBJECTS, *gateway_subjects.SUBJECTS]),
+    help="Of kafka or partitions, only this; may be given several times.",
 )  # fmt: skip
 def main(
     groups: tuple[str, ...], json_path: Path | None, writes: bool, kafka: str | None, subjects: tuple[str, ...]
@@ -86,8 +94,13 @@ def main(
     """Measure raylog on this machine."""
     if writes and subjects:
         raise click.UsageError("--write replaces a whole table: leave --subject out.")
+    if subjects and len(groups) != 1:
+        raise click.UsageError("--subject is of one group: kafka, or partitions.")
+    if subjects and not set(subjects) <= set(_SUBJECTS.get(groups[0], ())):
+        raise click.UsageError(f"{groups[0]} has no such subject: {', '.join(subjects)}.")
     measures: dict[str, Callable[[], Iterator[Figure]]] = {
         **GROUPS,
+        "kafka": partial(gateway_subjects.run, kafka, subjects),
         "partitions": partial(partition_subjects.run, kafka, subjects),
     }
     console = Console(highlight=False, width=None if os.isatty(1) else 140)

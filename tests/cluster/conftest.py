@@ -1,41 +1,27 @@
-"""A Ray of its own for each process of tests, in a folder of its own, and processes that end with their test."""
+"""A folder for a Ray that a test starts, and processes that end with their test."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
-from raylog.actors.on_ray.runtime.join_ray import join_or_start_ray
+from tests.conftest import folder_for_ray
 
 StartProgram = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture(scope="session")
-def process_ray() -> Iterator[Path]:
-    """Ray in this process, once for all its tests. Returns its folder."""
-    with _folder() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_TMPDIR", str(folder))
-        patch.delenv("RAY_ADDRESS", raising=False)
-        join_or_start_ray(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield folder
-        ray.shutdown()
 
 
 @pytest.fixture
 def ray_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for a Ray that the test starts in processes of its own."""
-    with _folder() as folder:
+    with folder_for_ray() as folder:
         monkeypatch.setenv("RAY_TMPDIR", str(folder))
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         yield folder
@@ -85,13 +71,3 @@ def _descendants(pid: int) -> list[int]:
     for known in found:
         found.extend(child for child, parent in parents.items() if parent == known)
     return found[1:]
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """The names of the sockets that Ray puts into it have to be short."""
-    folder = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

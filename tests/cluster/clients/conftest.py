@@ -1,25 +1,11 @@
-"""One cluster for all tests of this folder, found under the default name: each test has topics of its own."""
+"""What tests of clients do to the cluster that they share."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 
-import pytest
 import ray
-
-import raylog
-
-
-@pytest.fixture(scope="session")
-def cluster(process_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[raylog.Cluster]:
-    kafka = "127.0.0.1:0" if find_spec("kafka") is not None else None  # the extra `kafka`
-    running = raylog.start(tmp_path_factory.mktemp("cluster"), brokers=3, kafka=kafka)
-    yield running
-    running.shutdown()
 
 
 def kill_coordinators() -> None:

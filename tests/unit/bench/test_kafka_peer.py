@@ -30,8 +30,13 @@ def test_internal_topics_have_no_more_copies_than_there_are_brokers(brokers: int
 
 def test_maven_is_asked_for_one_version_of_kafka() -> None:
     names = {"": "http://maven.apache.org/POM/4.0.0"}
-    (wanted,) = ElementTree.fromstring(jars.POM).findall("./dependencies/dependency", names)
-    assert [each.text for each in wanted] == ["org.apache.kafka", "kafka_2.13", jars.VERSION]
+    wanted = ElementTree.fromstring(jars.pom_of(jars.KAFKA)).findall("./dependencies/dependency", names)
+    found = [tuple(each.text for each in one) for one in wanted]
+    assert found[:2] == [
+        ("org.apache.kafka", "kafka_2.13", jars.VERSION),
+        ("org.apache.kafka", "kafka-tools", jars.VERSION),
+    ]
+    assert {version for group, _, version in found if group == "org.apache.kafka"} == {jars.VERSION}
 
 
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

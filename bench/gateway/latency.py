@@ -1,0 +1,72 @@
+"""From the call of `produce` to the record in a consumer's hands: 1,000 a second through librdkafka, acks=all, RF 3."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from bench.gateway.comparing import ROUNDS, Server, compared
+from bench.measuring import Figure
+
+_PER_SECOND: Final = 1_000
+_SECONDS: Final = 5
+_WARM: Final = 500  # of the first records, which are not counted
+_WAIT_SECONDS: Final = 30.0
+_NAME: Final = "latency"
+_TOPIC: Final = "raylog-bench-latency"
+_GOAL: Final = 0.5
+
+
+def run(found: Sequence[Server]) -> Iterator[Figure]:
+    for server in found:
+        server.admin.create(_NAME, 1, 3)
+    rounds = [[_latencies(server) for server in found] for _ in range(ROUNDS)]
+    for place, name in ((49, "p50"), (98, "p99")):
+        taken = [[statistics.quantiles(each, n=100)[place] for each in of] for of in zip(*rounds, strict=True)]
+        title = f"librdkafka, end to end, {name}"
+        yield from compared(title, "ms", list(zip(found, taken, strict=True)), _GOAL, smaller=True)
+    for server in found:
+        server.admin.delete(_NAME)
+
+
+def _latencies(server: Server) -> list[float]:
+    """Return milliseconds."""
+    from confluent_kafka import Producer
+
+    count = _PER_SECOND * _SECONDS
+    ready, seen = threading.Event(), list[float]()
+    reader = threading.Thread(target=_read, args=(server.address, count, ready, seen))
+    reader.start()
+    if not ready.wait(_WAIT_SECONDS):
+        raise TimeoutError(f"{server.name}: the consumer has no position after {_WAIT_SECONDS:.0f} s")
+    producer = Producer({"bootstrap.servers": server.address, "acks": "all", "linger.ms": 0})
+    began = time.perf_counter()
+    for number in range(count):
+        while (left := began + number / _PER_SECOND - time.perf_counter()) > 0:
+            producer.poll(min(left, 0.001))
+        producer.produce(_TOPIC, b"%d" % time.perf_counter_ns())
+    producer.flush(_WAIT_SECONDS)
+    reader.join(_WAIT_SECONDS)
+    if len(seen) != count:
+        raise TimeoutError(f"{server.name}: {len(seen)} of {count} records were read")
+    return seen[_WARM:]
+
+
+def _read(address: str, count: int, ready: threading.Event, seen: list[float]) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"group.id": _NAME, "enable.auto.commit": False, "fetch.wait.max.ms": 100}
+    consumer = Consumer({"bootstrap.servers": address, **settings})
+    _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), timeout=_WAIT_SECONDS)
+    consumer.assign([TopicPartition(_TOPIC, 0, end)])
+    consumer.poll(1.0)
+    ready.set()
+    deadline = time.monotonic() + _SECONDS + _WAIT_SECONDS
+    while len(seen) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            seen.append((time.perf_counter_ns() - int(message.value() or b"0")) / 1e6)
+    consumer.close()
