@@ -68,7 +68,7 @@ def main(name: str, tree: Path, only: str | None) -> None:
         report = Path(told) / "report.xml"
         command = [
             str(python), "-m", "pytest", *suite.folders, f"--junitxml={report}", "-q", "-p", "no:cacheprovider",
-            "--tb=native", f"--timeout={_SECONDS_A_TEST}", *(("-k", only) if only else ()),
+            "--tb=native", f"--timeout={_SECONDS_A_TEST}", "--timeout-method=signal", *(("-k", only) if only else ()),
         ]  # fmt: skip
         environment = {"PATH": f"{python.parent}:/usr/bin:/bin", **suite.environment(cluster.kafka_addresses(), tree)}
         subprocess.run(command, cwd=tree, env=environment, check=False, stdout=sys.stderr)

@@ -52,14 +52,20 @@ def dial(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=_SECONDS)
 
 
-def check_others(cluster: raylog.Cluster, address: str, topic: str) -> None:
+@pytest.fixture(scope="module")
+def topic(cluster: raylog.Cluster) -> str:
+    """A topic with a partition for each of these tests."""
+    cluster.create_topic("beside-others", partitions=3)
+    return "beside-others"
+
+
+def check_others(address: str, topic: str, partition: int) -> None:
     """Write and read through the same gateway."""
-    cluster.create_topic(topic, partitions=1)
-    confluent.write(address, topic, 0, _RECORDS)
-    assert confluent.read(address, topic, 0, len(_RECORDS)) == _RECORDS
+    confluent.write(address, topic, partition, _RECORDS)
+    assert confluent.read(address, topic, partition, len(_RECORDS)) == _RECORDS
 
 
-def test_garbage_ends_its_own_connection_only(cluster: raylog.Cluster) -> None:
+def test_garbage_ends_its_own_connection_only(cluster: raylog.Cluster, topic: str) -> None:
     address = cluster.kafka_addresses()[0]
     random = Random(6)
     with dial(address) as quiet:
@@ -70,7 +76,7 @@ def test_garbage_ends_its_own_connection_only(cluster: raylog.Cluster) -> None:
                     assert _is_closed(client), (length, body[:20])
         quiet.sendall(frame(_API_VERSIONS, 0))
         assert quiet.recv(4096)
-    check_others(cluster, address, "beside-garbage")
+    check_others(address, topic, 0)
 
 
 def _is_closed(client: socket.socket) -> bool:
@@ -80,7 +86,7 @@ def _is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_a_client_that_reads_nothing_is_asked_for_nothing_more(cluster: raylog.Cluster) -> None:
+def test_a_client_that_reads_nothing_is_asked_for_nothing_more(cluster: raylog.Cluster, topic: str) -> None:
     address = cluster.kafka_addresses()[0]
     pid = listener_at(int(address.rpartition(":")[2]))
     asked = frame(_METADATA, 1, struct.pack(">i", -1)) * 1_000
@@ -98,7 +104,7 @@ def test_a_client_that_reads_nothing_is_asked_for_nothing_more(cluster: raylog.C
 
     before = private_mib([pid])
     with at_work(read_nothing):
-        check_others(cluster, address, "beside-a-deaf-client")
+        check_others(address, topic, 1)
         until(lambda: _stands_still(lambda: sent), _SECONDS)
         grown = private_mib([pid]) - before
     assert grown < _MOST_MIB
@@ -111,7 +117,7 @@ def _stands_still(count: Callable[[], int]) -> bool:
     return count() == before
 
 
-def test_idle_clients_cost_little(cluster: raylog.Cluster) -> None:
+def test_idle_clients_cost_little(cluster: raylog.Cluster, topic: str) -> None:
     address = cluster.kafka_addresses()[1]
     pid = listener_at(int(address.rpartition(":")[2]))
     before = private_mib([pid])
@@ -121,5 +127,5 @@ def test_idle_clients_cost_little(cluster: raylog.Cluster) -> None:
             client.sendall(frame(_API_VERSIONS, 0))
             assert client.recv(65536)
         assert private_mib([pid]) - before < _IDLE * 16 / 1024  # MiB, of 16 KiB each
-        check_others(cluster, address, "beside-idle-ones")
+        check_others(address, topic, 2)
     assert os.path.exists(f"/proc/{pid}")

@@ -56,7 +56,7 @@ SERVED: Final = {
         _api(3, "Metadata", 0, 13),
         _api(8, "OffsetCommit", 2, 10),
         _api(9, "OffsetFetch", 1, 10),
-        _api(10, "FindCoordinator", 0, 5),  # 6 is for share groups
+        _api(10, "FindCoordinator", 0, 6),
         _api(11, "JoinGroup", 0, 9),
         _api(12, "Heartbeat", 0, 4),
         _api(13, "LeaveGroup", 0, 5),

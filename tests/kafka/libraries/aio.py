@@ -120,6 +120,5 @@ async def _stay(bootstrap: str, group: str, instance: str | None, topic: str, st
         if shared.found:
             with contextlib.suppress(CommitFailedError, IllegalStateError):  # it is joining again
                 await consumer.commit()
-    await consumer.commit()
     await consumer.stop()
     return shared

@@ -94,6 +94,5 @@ def stay(bootstrap: str, group: str, instance: str | None, topic: str, stop: thr
                 shared.add(each.partition(), each.offset(), each.value())
         if consumer.assignment() and shared.found:
             consumer.commit(asynchronous=True)
-    consumer.commit(asynchronous=False)
     consumer.close()
     return shared

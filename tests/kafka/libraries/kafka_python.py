@@ -96,6 +96,5 @@ def stay(bootstrap: str, group: str, instance: str | None, topic: str, stop: thr
                 shared.add(each.partition, each.offset, each.value)
         if shared.found:
             consumer.commit_async()
-    consumer.commit()
     consumer.close()
     return shared
