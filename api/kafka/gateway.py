@@ -2,9 +2,9 @@
 
     KafkaConnection ──header, frame──► ClientConnection.serve ──► producing, fetching, … ──► parts of the answer
 
-A connection has a `ClientConnection` of its own, which keeps the fetches that are open for it. All else belongs to the
-gateway. Nothing of a request is kept once it has been answered, but fetch sessions and what the connection may still
-fetch; a client that comes back to another gateway goes on there.
+A connection has a `ClientConnection` of its own, which keeps the fetches that are open for it, and the order of its
+batches. All else belongs to the gateway. Nothing of a request is kept once it has been answered, but that order, fetch
+sessions and what the connection may still fetch; a client that comes back to another gateway goes on there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.auto_creation import AutoCreation
+from raylog.api.kafka.batch_turns import BatchTurns
 from raylog.api.kafka.classic_membership import ClassicMembership
 from raylog.api.kafka.cluster_layout import ClusterLayout
 from raylog.api.kafka.committed_offsets import CommittedOffsets
@@ -41,7 +42,7 @@ from raylog.errors import UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
 
 _FIND_SECONDS: Final = 30.0
-_Room: TypeAlias = Callable[[int, Any, PartitionPolls], Awaitable[Any]]
+_Room: TypeAlias = Callable[[int, Any, "ClientConnection"], Awaitable[Any]]
 _RoomOfClient: TypeAlias = Callable[[RequestHeader, Any], Awaitable[Any]]  # one that has to know who asks
 
 
@@ -96,8 +97,8 @@ class Gateway:
             75: layout.topic_partitions,
         }
         self._rooms: dict[int, _Room] = {
-            0: lambda version, request, _: self._producing.serve(version, request),
-            1: self._fetching.serve,
+            0: lambda version, request, client: self._producing.serve(version, request, client.turns),
+            1: lambda version, request, client: self._fetching.serve(version, request, client.polls),
             2: lambda version, request, _: self._offsets.list_offsets(version, request),
             3: lambda version, request, _: self._metadata.metadata(version, request),
             8: lambda version, request, _: self._committed.commit(version, request),
@@ -130,9 +131,9 @@ class Gateway:
         await self._auto_creation.close()
 
     async def answer(
-        self, header: RequestHeader, frame: Bytes, polls: PartitionPolls
+        self, header: RequestHeader, frame: Bytes, client: ClientConnection
     ) -> Sequence[Bytes] | None:
-        """Return the parts of the answer's frame; None if there is none.
+        """Return the parts of the frame that answers a request of this client; None if there is none.
 
         KafkaProtocolError: this is no request, or is not served. An error of raylog's: a request without an answer
         has failed. Both end the connection.
@@ -149,7 +150,7 @@ class Gateway:
         if room_of_clients is not None:
             answer = await room_of_clients(header, request)
         elif room is not None:
-            answer = await room(header.api_version, request, polls)
+            answer = await room(header.api_version, request, client)
         if answer is None:
             return None
         parts = answer_frame(api.name, header.api_version, answer, header.correlation_id)
@@ -167,12 +168,13 @@ class ClientConnection:
 
     def __init__(self, gateway: Gateway, polls: PartitionPolls) -> None:
         self._gateway = gateway
-        self._polls = polls
+        self.polls = polls
+        self.turns = BatchTurns()
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
         """Serve one request, as `KafkaConnection` wants it."""
-        return await self._gateway.answer(header, frame, self._polls)
+        return await self._gateway.answer(header, frame, self)
 
     def close(self) -> None:
         """Give up what is open for it."""
-        self._polls.close()
+        self.polls.close()

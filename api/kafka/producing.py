@@ -3,8 +3,8 @@
 What must stay true:
 - Batches of one connection for one partition reach its leader in the order in which they came. So nothing is awaited
   between the beginning of a request and the sending of its batches, but what the link itself keeps in order.
-- A batch is for the leadership that is known when it comes. One that is late is refused by the next leadership, which
-  may not know its producer yet and would take it ahead of those before it.
+- A batch is for the leadership that is known when it comes. One that is late is refused by the next leadership.
+- No batch of an idempotent producer passes one before it that failed (rule 18, `rules/producer_order.py`).
 - A batch is sent once. Whether it is repeated is the client's decision: it alone knows whether the batch has a sequence
   (rules 18 and 27).
 - A partition's failure is that partition's. With acks=0 there is no answer to say it in, so the connection is closed,
@@ -20,14 +20,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import Append, Appended
+from raylog.api.kafka.batch_turns import BatchTurns
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.leader_hints import LeaderHints
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.api.kafka.rules.produced_batch import check_produced
-from raylog.errors import RaylogError
-from raylog.storage.format.record_batch import Bytes
+from raylog.api.kafka.rules.producer_order import Ending, Partition, numbered
+from raylog.errors import BatchTooLarge, EarlierBatchFailed, RaylogError
+from raylog.storage.format.record_batch import BatchHeader, Bytes, read_header
 
 _ANSWER: Final = "ProduceResponse"
 _VERSION_WITH_IDS: Final = 13
@@ -40,6 +42,26 @@ _DIAL_SECONDS: Final = 5.0
 
 _Outcome: TypeAlias = Appended | RaylogError | ErrorCode
 
+# After which Kafka's producers send the same batch again.
+_REPEATED: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
 
 class _Batch(NamedTuple):
     """The part of a request that is about one partition."""
@@ -50,6 +72,10 @@ class _Batch(NamedTuple):
     partition: int
     records: Bytes | None
 
+    @property
+    def key(self) -> Partition:
+        return (self.topic_id if self.by_id else self.name), self.partition
+
 
 class Producing:
     """Serves Produce requests."""
@@ -59,8 +85,11 @@ class Producing:
         self._topics = topics
         self._gateways = gateways
 
-    async def serve(self, version: int, request: Any) -> Any:
-        """Append what was sent. None: the client wants no answer. With acks=0 the first error is raised."""
+    async def serve(self, version: int, request: Any, turns: BatchTurns) -> Any:
+        """Append what was sent. None: the client wants no answer. With acks=0 the first error is raised.
+
+        `turns` are those of the connection.
+        """
         batches = [
             _Batch(topic.name, topic.topic_id, version >= _VERSION_WITH_IDS, part.index, part.records)
             for topic in request.topic_data
@@ -70,7 +99,7 @@ class Producing:
             for batch in batches:
                 await self._say(batch, version)
             return None
-        outcomes = await asyncio.gather(*(self._append(batch, version, request) for batch in batches))
+        outcomes = await asyncio.gather(*(self._append(batch, version, request, turns) for batch in batches))
         return self._answer(request, outcomes)
 
     def _leader(self, batch: _Batch) -> PartitionLeader:
@@ -82,18 +111,43 @@ class Producing:
         leader = self._leader(batch)
         await self._link.tell(leader, Append(leader.epoch, _NO_ANSWER, 0), payload, timeout=_DIAL_SECONDS)
 
-    async def _append(self, batch: _Batch, version: int, request: Any) -> _Outcome:
+    async def _append(self, batch: _Batch, version: int, request: Any, turns: BatchTurns) -> _Outcome:
         if request.acks not in _ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        timeout_ms = min(max(request.timeout_ms, 0), _MOST_TIMEOUT_MS)
         try:
             payload = check_produced(batch.records, version)
-            leader = self._leader(batch)
-            append, seconds = Append(leader.epoch, request.acks, timeout_ms), timeout_ms / 1000 + _GRACE_SECONDS
-            told = await self._link.ask(leader, append, payload, expect=Appended, timeout=seconds)
+            header = read_header(payload)
+            return await self._in_turn(batch, header, payload, request, turns)
         except RaylogError as error:
             return error
-        return told.message
+
+    async def _in_turn(
+        self, batch: _Batch, header: BatchHeader, payload: Bytes, request: Any, turns: BatchTurns
+    ) -> _Outcome:
+        numbers = numbered(header)
+        if numbers is None:
+            return await self._ask(self._leader(batch), payload, request)
+        try:
+            leader = self._leader(batch)
+        except RaylogError as error:
+            if _ending(error, header) is Ending.REPEATED:
+                turns.not_sent(batch.key, numbers)
+            raise
+        turn = turns.arrived(batch.key, numbers, (leader.topic_id, leader.epoch))
+        if not await turns.may_send(turn):
+            raise EarlierBatchFailed(leader.topic, leader.partition, numbers.producer_id, numbers.first)
+        outcome: _Outcome
+        try:
+            outcome = await self._ask(leader, payload, request)
+        except RaylogError as error:
+            outcome = error
+        turns.ended(turn, _ending(outcome, header))
+        return outcome
+
+    async def _ask(self, leader: PartitionLeader, payload: Bytes, request: Any) -> Appended:
+        timeout_ms = min(max(request.timeout_ms, 0), _MOST_TIMEOUT_MS)
+        append, seconds = Append(leader.epoch, request.acks, timeout_ms), timeout_ms / 1000 + _GRACE_SECONDS
+        return (await self._link.ask(leader, append, payload, expect=Appended, timeout=seconds)).message
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
@@ -132,3 +186,13 @@ class Producing:
     def _known_leader(self, topic: Any, partition: int) -> PartitionLeader | None:
         view = None if topic.name else self._topics.of_id(topic.topic_id)
         return self._link.leader(topic.name if view is None else view.name, partition)
+
+
+def _ending(outcome: _Outcome, header: BatchHeader) -> Ending:
+    """Return what the client does after this outcome."""
+    if isinstance(outcome, Appended):
+        return Ending.TAKEN
+    if isinstance(outcome, BatchTooLarge):  # Java's producer splits it, and its parts have the same sequences
+        return Ending.REPEATED if header.record_count > 1 else Ending.GIVEN_UP
+    code = outcome if isinstance(outcome, ErrorCode) else code_of(outcome, Asked.PRODUCE)
+    return Ending.REPEATED if code in _REPEATED else Ending.GIVEN_UP

@@ -45,6 +45,7 @@ What stays true here:
     │                             ConcurrentTransaction, InvalidTransactionTimeout, InvalidTransactionalId,
     │                             UnknownTransactionalId, TransactionAborted, TransactionTimedOut, TransactionTooLarge,
     │                             OffsetsRefused, FamilyFenced, FamilyTooLarge
+    │   ├── EarlierBatchFailed                                                         nothing was done
     │   └── TransactionPending                                                         outcome unknown; ask again
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly

@@ -22,6 +22,24 @@ class OutOfOrderSequence(ProducerError):
         return f"Producer {self.producer_id} sent sequence {self.sequence}, but {self.expected} comes next."
 
 
+class EarlierBatchFailed(ProducerError):
+    """A batch came behind one of its producer that has to be sent again first. Nothing was done."""
+
+    retriable = True
+    advice = "Send the earlier batch again, then this one."
+
+    topic: str
+    partition: int
+    producer_id: int
+    sequence: int
+
+    def describe(self) -> str:
+        return (
+            f"Sequence {self.sequence} of producer {self.producer_id} was not sent to {self.topic}-{self.partition}: "
+            f"an earlier batch failed there, and this one would pass it."
+        )
+
+
 class ProducerFenced(ProducerError):
     """A newer instance of the same producer has taken over."""
 

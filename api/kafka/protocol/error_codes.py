@@ -204,6 +204,7 @@ _CODES: Final[dict[type[errors.RaylogError], ErrorCode]] = {
     errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     errors.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     # producers and transactions
+    errors.EarlierBatchFailed: ErrorCode.NOT_LEADER_OR_FOLLOWER,  # after which a client repeats it, in order
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,

@@ -5,5 +5,6 @@
     fetch_sessions.py      what a client fetches, and what it has been told of it
     named_brokers.py       which gateway is named for a partition or a key
     produced_batch.py      checks of what a client sends for a partition
+    producer_order.py      which batch of an idempotent producer is sent, waits, or is refused
     request_order.py       which request of a connection begins, and which answer goes out
 """

@@ -90,7 +90,6 @@ class _Lane:
     partition: int
     history: PartitionHistory
     sequence: int = 0
-    is_known: bool = False  # something of this producer has been acknowledged
     batches: deque[_Sent] = field(default_factory=deque)
 
 
@@ -125,9 +124,7 @@ class KafkaProducer:
 
     def _send(self, client: KafkaClient, lane: _Lane) -> None:
         random = self._env.random
-        # A leader takes the first batch of a producer that it does not know at any sequence (KIP-360), so nothing may
-        # be in flight behind it.
-        most = random.choice(_IN_FLIGHT) if lane.is_known else 1
+        most = random.choice(_IN_FLIGHT)  # from the first batch on, as Kafka's producers do it
         while not self.is_stopped and len(lane.batches) < most:
             lane.batches.append(self._next(lane))
         for each in lane.batches:
@@ -165,7 +162,6 @@ class KafkaProducer:
                 return
             values = lane.batches.popleft().values
             lane.history.was_acknowledged(values, offset)
-            lane.is_known = True
             self.acknowledged += len(values)
 
 
