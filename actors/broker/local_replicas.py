@@ -151,12 +151,16 @@ class LocalReplicas:
         return session
 
     def heartbeat(self, beat: HostHeartbeat, stream: Stream) -> None:
-        if self.hosts.heard(stream) is None:
+        host = self.hosts.heard(stream)
+        if host is None:
             return
+        grown = 0
         for marks in beat.marks:
             session = self._running.get((marks.topic_id, marks.partition))
             if session is not None and session.incarnation == marks.incarnation:
-                self.marks.changed(marks)
+                grown += self.marks.changed(marks)
+        if grown:
+            host.written.add(grown, asyncio.get_running_loop().time())
 
     def failed(self, failure: ReplicaFailed, stream: Stream) -> None:
         """Take note that a replica says it is over. One that could not open its log has not said hello."""

@@ -18,7 +18,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster.partition import PartitionId
-from raylog.actors.cluster.placement.hosts import HostLimits, room_for, wanted_hosts
+from raylog.actors.cluster.placement.hosts import (
+    HostLimits,
+    HostLoad,
+    WrittenBytes,
+    least_loaded,
+    room_for,
+    wanted_hosts,
+)
 from raylog.actors.kernel.background import SILENCE_SECONDS, BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream
@@ -61,7 +68,7 @@ class HostSession:
     `is_ending`: it has been told to close the only replica that it had, and then ends by itself.
     """
 
-    __slots__ = ("hello", "is_ending", "replicas", "room", "stream")
+    __slots__ = ("hello", "is_ending", "replicas", "room", "stream", "written")
 
     def __init__(self, hello: HostHello, stream: Stream) -> None:
         self.hello = hello
@@ -69,6 +76,7 @@ class HostSession:
         self.room = hello.room
         self.replicas: dict[PartitionId, int] = {}
         self.is_ending = False
+        self.written = WrittenBytes()
 
     @property
     def incarnation(self) -> int:
@@ -150,6 +158,7 @@ class ReplicaHosts:
         if before is not None:
             self._by_stream.pop(before.stream, None)
             session.replicas, session.room = before.replicas, before.room  # an order may be under way
+            session.written = before.written
         self._hosts[hello.incarnation] = self._by_stream[stream] = session
         self._watch.watch(hello.incarnation)
         stream.closed.add_done_callback(lambda _: self._stream_ended(session))
@@ -197,7 +206,9 @@ class ReplicaHosts:
         shared = [each for each in self._hosts.values() if each.room == SHARED]
         if room == OWN or (spare is not None and len(shared) < self._limits().shared):
             return spare
-        return min(shared, key=lambda each: len(each.replicas), default=None)
+        now = asyncio.get_running_loop().time()
+        loads = [HostLoad(len(each.replicas), each.written.at(now)) for each in shared]
+        return shared[least_loaded(loads)] if loads else None
 
     async def _have_opened(self, host: HostSession, order: ReplicaOrder) -> None:
         try:

@@ -43,16 +43,18 @@ class MarkChanges:
         self._owes_all = True
         self._untold = dict(self._newest)
 
-    def changed(self, marks: ReplicaMarks) -> None:
-        """Take over what a host has told."""
+    def changed(self, marks: ReplicaMarks) -> int:
+        """Take over what a host has told. Return by how many bytes the log has grown; the first word says nothing."""
         partition = marks.topic_id, marks.partition
-        if self._newest.get(partition) == marks:
-            return
+        before = self._newest.get(partition)
+        if before == marks:
+            return 0
         self._newest[partition] = self._untold[partition] = marks
         if marks.has_full_disk:
             self._full.add(partition)
         else:
             self._full.discard(partition)
+        return 0 if before is None else max(0, marks.size_bytes - before.size_bytes)
 
     def gone(self, partition: PartitionId) -> None:
         """Forget a replica."""

@@ -6,17 +6,54 @@
     auto            a host of its own while its broker has fewer than `own.replicas.max` of these; else a place
 
 Internal topics always share: they are many, and small. A place is decided when a replica is opened, and kept until it
-is opened again.
+is opened again. Of the shared hosts it is the one that carries least: counted in replicas, and where that is much the
+same, in bytes that its logs grow by.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from raylog.actors.cluster.cluster_settings import OWN_REPLICAS_MAX, SHARED_HOSTS, number_of
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.protocol.host_messages import OWN, SHARED
 from raylog.config import HOST_OWN, HOST_SHARED
+
+HALF_LIFE_SECONDS: Final = 30.0  # of what was written: a host that is quiet again counts as such within minutes
+_MUCH_THE_SAME: Final = 1.1
+
+
+class WrittenBytes:
+    """Bytes that the logs of a host have grown by, of which the older ones count ever less."""
+
+    def __init__(self) -> None:
+        self._bytes = 0.0
+        self._at = 0.0
+
+    def add(self, count: int, now: float) -> None:
+        self._bytes, self._at = self.at(now) + count, now
+
+    def at(self, now: float) -> float:
+        """Return how many count now."""
+        return float(self._bytes * 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS))
+
+
+class HostLoad(NamedTuple):
+    """What a shared host carries."""
+
+    replicas: int
+    written: float
+
+
+def least_loaded(loads: Sequence[HostLoad]) -> int:
+    """Return the place of the host that is to take the next replica. There is at least one."""
+    fewest = min(load.replicas for load in loads)
+    about = max(fewest * _MUCH_THE_SAME, fewest + 1)
+    return min(
+        (at for at, load in enumerate(loads) if load.replicas < about or load.replicas == fewest),
+        key=lambda at: (loads[at].written, loads[at].replicas, at),
+    )
 
 
 class HostLimits(NamedTuple):

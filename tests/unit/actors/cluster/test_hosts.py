@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.actors.cluster.cluster_settings import OWN_REPLICAS_MAX, SHARED_HOSTS, alter_cluster_settings
-from raylog.actors.cluster.placement.hosts import HostLimits, host_limits, room_for, wanted_hosts
+from raylog.actors.cluster.placement.hosts import (
+    HALF_LIFE_SECONDS,
+    HostLimits,
+    HostLoad,
+    WrittenBytes,
+    host_limits,
+    least_loaded,
+    room_for,
+    wanted_hosts,
+)
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.protocol.host_messages import OWN, SHARED
 from tests.unit.actors.small_cluster import SmallCluster
@@ -65,3 +74,34 @@ def test_asking_ends_when_all_are_there(own: int, most: int) -> None:
     waiting = [OWN] * own + [SHARED]
     assert wanted_hosts(own + most + 1, 0, waiting, limits) == 0
     assert wanted_hosts(1, most, [], limits) == 0
+
+
+# --- which of the shared ones -----------------------------------------------------------------------------------------
+
+
+def test_the_host_with_fewest_replicas_takes_the_next_whatever_is_written() -> None:
+    assert least_loaded([HostLoad(50, 0.0), HostLoad(40, 9e9), HostLoad(60, 0.0)]) == 1
+    assert least_loaded([HostLoad(3, 0.0), HostLoad(2, 9e9)]) == 1
+    assert least_loaded([HostLoad(0, 9e9)]) == 0
+
+
+def test_where_they_have_much_the_same_the_one_that_is_written_to_least_does() -> None:
+    assert least_loaded([HostLoad(100, 9e9), HostLoad(109, 1e6), HostLoad(111, 0.0)]) == 1
+    assert least_loaded([HostLoad(5, 2.0), HostLoad(5, 1.0)]) == 1
+
+
+def test_as_many_at_once_are_spread_evenly() -> None:
+    replicas = [0, 0, 0]
+    for _ in range(300):
+        replicas[least_loaded([HostLoad(count, 0.0) for count in replicas])] += 1
+    assert replicas == [100, 100, 100]
+
+
+def test_what_was_written_counts_ever_less() -> None:
+    written = WrittenBytes()
+    written.add(1000, 10.0)
+    assert written.at(10.0) == 1000
+    assert written.at(10.0 + HALF_LIFE_SECONDS) == pytest.approx(500)
+    written.add(500, 10.0 + HALF_LIFE_SECONDS)
+    assert written.at(10.0 + HALF_LIFE_SECONDS) == pytest.approx(1000)
+    assert written.at(10.0 + 40 * HALF_LIFE_SECONDS) < 1

@@ -136,3 +136,13 @@ def test_whatever_is_lost_the_controller_ends_with_what_is_so(seed: int) -> None
     assert controller.known == truth
     changes.told(told, are_all=are_all)
     assert changes.to_tell() == ((), False)
+
+
+def test_how_much_a_log_has_grown_is_told_once() -> None:
+    changes = MarkChanges()
+    assert changes.changed(marks(0, 5)) == 0  # it may have had that for long
+    assert changes.changed(marks(0, 7)) == 200
+    assert changes.changed(marks(0, 7)) == 0
+    assert changes.changed(marks(0, 6)) == 0  # retention, or a cut
+    changes.gone((TOPIC_ID, 0))
+    assert changes.changed(marks(0, 9)) == 0
