@@ -15,6 +15,7 @@ import errno
 from typing import Final, Protocol
 
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly
+from raylog.storage.disk.open_files import OpenFiles
 from raylog.storage.format.record_batch import Bytes
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -54,7 +55,9 @@ class DirectoryLock(Protocol):
 
 
 class Disk(Protocol):
-    """A file system."""
+    """A file system, as one process sees it."""
+
+    open_files: OpenFiles
 
     def open(self, path: str, *, create: bool = False) -> DiskFile: ...
     def read_file(self, path: str) -> bytes: ...

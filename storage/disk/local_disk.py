@@ -20,6 +20,7 @@ from typing import Final
 
 from raylog.errors import DirectoryLocked, DiskFailed
 from raylog.storage.disk.disk import disk_error
+from raylog.storage.disk.open_files import OpenFiles
 from raylog.storage.format.record_batch import Bytes
 
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS))
@@ -132,6 +133,9 @@ class LocalLock:
 
 class LocalDisk:
     """The machine's own file system."""
+
+    def __init__(self) -> None:
+        self.open_files = OpenFiles()
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         try:

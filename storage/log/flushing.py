@@ -49,6 +49,7 @@ class Flush(Job[int]):
         flushes.names_synced = max(flushes.names_synced, self._name_changes)
         if self._truncations == log.truncations:
             log.marks.synced_to(self._end_offset)
+            log.let_files_rest()
             write_flush_policy(log)
         else:
             flushes.proved_nothing()

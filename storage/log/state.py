@@ -58,6 +58,7 @@ class LogState:
         self.finish_swap: Callable[[], None] | None = None  # set while compacted segments are put in place
         self._opening = secrets.token_hex(8)
         self.producers.settle(self.high_watermark)
+        self.let_files_rest()
 
     @property
     def log_end_offset(self) -> int:
@@ -100,6 +101,16 @@ class LogState:
     def shape(self) -> tuple[str, int]:
         """Changes with every opening and every cut: segments at the same offsets may be others afterwards."""
         return self._opening, self.truncations
+
+    def let_files_rest(self) -> None:
+        """Let the files of sealed segments be closed while nobody reads them, newest first, as far as they are new.
+
+        Not while a flush is at them on another thread.
+        """
+        if self.flushes.is_idle:
+            for segment in reversed(self.segments.sealed):
+                if segment.next_offset <= self.recovery_point and not segment.let_file_rest():
+                    break
 
     def advance_high_watermark(self, offset: int) -> None:
         """Move the high watermark forward; never past the end of the log."""
@@ -349,6 +360,11 @@ class LogFlushes:
     def is_over(self) -> None:
         self._under_way -= 1
         self._close_if_idle()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no flush is at the files on another thread."""
+        return not self._under_way
 
     def let_go(self, segment: Segment) -> None:
         """Close a segment that has left the log, as soon as no flush can be at it."""

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.disk.disk import Disk, DiskFile, copy_file
+from raylog.storage.disk.open_files import ReopenedFile
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
 from raylog.storage.segment import transaction_index
@@ -115,6 +116,20 @@ class Segment:
         segment.is_sealed = True
         return segment
 
+    def let_file_rest(self) -> bool:
+        """Keep the file open only while it is used. Nothing is written to it, all of it is synced, and no other thread
+        has it. False: so it was already.
+        """
+        if isinstance(self.file, ReopenedFile) or self._suffix:
+            return False
+        self.file = self._disk.open_files.keep(self.file, self._disk.open)
+        return True
+
+    def _wake_file(self) -> None:
+        """Keep the file open from now on: it is about to be written to."""
+        if isinstance(self.file, ReopenedFile):
+            self.file = self.file.taken_out()
+
     def path(self, kind: str) -> str:
         return f"{self._directory}/{file_name(self.base_offset, kind)}{self._suffix}"
 
@@ -165,6 +180,7 @@ class Segment:
 
     def resume(self) -> None:
         """Turn a sealed segment into a growing one again: the last one, after a clean stop."""
+        self._wake_file()
         offsets, times = self._keep_indexes()
         offsets.thaw()
         times.thaw()
@@ -180,6 +196,7 @@ class Segment:
         A file that has a second name keeps what it has, for a copy of the log: `replacement` is, or becomes, what takes
         its place.
         """
+        self._wake_file()
         offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
         offsets.cut(place.position)
         times.cut(place.base_offset)
@@ -473,6 +490,8 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.rename(path, path + suffix)
                 retired.append(path + suffix)
+                if kind == LOG_SUFFIX and isinstance(self.file, ReopenedFile):
+                    self.file.moved_to(path + suffix)
         return retired
 
     def close(self) -> None:

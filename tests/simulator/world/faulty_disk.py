@@ -28,6 +28,7 @@ from random import Random
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from raylog.errors import DirectoryLocked, DiskFailed, DiskFull
+from raylog.storage.disk.open_files import OpenFiles
 from raylog.storage.format.record_batch import Bytes
 from tests.simulator.world.crash_model import FileImage, NameTree
 from tests.simulator.world.file_system import FileSystem
@@ -36,6 +37,7 @@ Moment: TypeAlias = Literal["before", "midway", "after"]
 MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 
 _LOCK_NAME: Final = ".lock"
+_MOST_IDLE: Final = 2  # so that files are closed and opened again all the time
 
 
 class SimulatedCrash(BaseException):
@@ -158,6 +160,7 @@ class FaultyDisk:
         self.on_operation: Callable[[str, str], None] | None = None
         self._faults: list[_Fault] = []
         self._open: set[FaultyFile] = set()
+        self.open_files = OpenFiles(_MOST_IDLE)
         self._locks: list[FaultyLock] = []
         self._crash_at: int | None = None
         self._crash_moment: Moment = "before"
@@ -187,6 +190,7 @@ class FaultyDisk:
         for lock in self._locks:
             lock.release()
         self._open = set()
+        self.open_files = OpenFiles(_MOST_IDLE)
         self._locks = []
         self._crash_at = None
         self._dying = False
