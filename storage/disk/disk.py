@@ -12,10 +12,10 @@ forgets what was not synced. What both promise:
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly
-from raylog.storage.disk.open_files import OpenFiles
 from raylog.storage.format.record_batch import Bytes
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -50,6 +50,23 @@ class DiskFile(Protocol):
     def close(self) -> None: ...
 
 
+class KeptFile(DiskFile, Protocol):
+    """A file that is open only while it is used, or was lately."""
+
+    def moved_to(self, path: str) -> None:
+        """Note that it has been renamed."""
+
+    def taken_out(self) -> DiskFile:
+        """Return the file, open, which from now on is the caller's alone. Nobody else may use it just now."""
+
+
+class FileKeeper(Protocol):
+    """What keeps them: `open_files.OpenFiles`."""
+
+    def keep(self, file: DiskFile, reopen: Callable[[str], DiskFile]) -> KeptFile:
+        """Take over an open file, which from now on is closed and opened again as needed."""
+
+
 class DirectoryLock(Protocol):
     def release(self) -> None: ...
 
@@ -57,7 +74,9 @@ class DirectoryLock(Protocol):
 class Disk(Protocol):
     """A file system, as one process sees it."""
 
-    open_files: OpenFiles
+    @property
+    def open_files(self) -> FileKeeper:
+        """Return what keeps files that are seldom used. Each process has its own."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile: ...
     def read_file(self, path: str) -> bytes: ...

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
-from raylog.storage.disk.disk import Disk, DiskFile, copy_file
-from raylog.storage.disk.open_files import ReopenedFile
+from raylog.storage.disk.disk import Disk, DiskFile, KeptFile, copy_file
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
 from raylog.storage.segment import transaction_index
@@ -75,6 +74,7 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.file: DiskFile
+        self._kept: KeptFile | None = None  # the same, while the file rests
         self.is_sealed = False
         self.written_ms = NO_TIMESTAMP  # when this process appended to it last
         self.transactions_known = False  # the transaction index is in memory and complete
@@ -120,15 +120,15 @@ class Segment:
         """Keep the file open only while it is used. Nothing is written to it, all of it is synced, and no other thread
         has it. False: so it was already.
         """
-        if isinstance(self.file, ReopenedFile) or self._suffix:
+        if self._kept is not None or self._suffix:
             return False
-        self.file = self._disk.open_files.keep(self.file, self._disk.open)
+        self.file = self._kept = self._disk.open_files.keep(self.file, self._disk.open)
         return True
 
     def _wake_file(self) -> None:
         """Keep the file open from now on: it is about to be written to."""
-        if isinstance(self.file, ReopenedFile):
-            self.file = self.file.taken_out()
+        if self._kept is not None:
+            self.file, self._kept = self._kept.taken_out(), None
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{file_name(self.base_offset, kind)}{self._suffix}"
@@ -490,8 +490,8 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.rename(path, path + suffix)
                 retired.append(path + suffix)
-                if kind == LOG_SUFFIX and isinstance(self.file, ReopenedFile):
-                    self.file.moved_to(path + suffix)
+                if kind == LOG_SUFFIX and self._kept is not None:
+                    self._kept.moved_to(path + suffix)
         return retired
 
     def close(self) -> None:
