@@ -323,14 +323,6 @@ class ClusterLink:
             raise StreamNotOpen(f"the leader of {leader.topic}-{leader.partition}", "there is none")
         stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
 
-    async def tell(self, leader: PartitionLeader, message: Message, payload: Bytes = b"", *, timeout: float) -> None:
-        """Send without an answer, as `say`, once there is a stream. In order with what is asked of that leader.
-
-        PeerUnreachable, StreamNotOpen, TooManyBytesInFlight: nothing was sent.
-        """
-        stream = self._pool.open(leader.endpoints) or await self._stream(leader, timeout)
-        stream.send(message, payload, topic_id=leader.topic_id, partition=leader.partition)
-
     async def producer_id(self, timeout: float) -> int:
         """Return a producer id that was never given out before (rule 18).
 

@@ -8,7 +8,8 @@ What must stay true:
 - A batch is sent once. Whether it is repeated is the client's decision: it alone knows whether the batch has a sequence
   (rules 18 and 27).
 - A partition's failure is that partition's. With acks=0 there is no answer to say it in, so the connection is closed,
-  as Kafka does it.
+  as Kafka does it. Leaders are asked for an answer all the same: a client that is faster than a leader waits for room
+  (rule 31), and what a leader refuses is known.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ _NO_OFFSET: Final = -1
 _ACKS: Final = (-1, 0, 1)
 _MOST_TIMEOUT_MS: Final = 600_000
 _GRACE_SECONDS: Final = 5.0  # beyond the time in which the leader itself answers
-_DIAL_SECONDS: Final = 5.0
 
 _Outcome: TypeAlias = Appended | RaylogError | ErrorCode
 
@@ -95,21 +95,17 @@ class Producing:
             for topic in request.topic_data
             for part in topic.partition_data
         ]
-        if request.acks == _NO_ANSWER:
-            for batch in batches:
-                await self._say(batch, version)
-            return None
         outcomes = await asyncio.gather(*(self._append(batch, version, request, turns) for batch in batches))
+        if request.acks == _NO_ANSWER:
+            for error in outcomes:
+                if isinstance(error, RaylogError):
+                    raise error
+            return None
         return self._answer(request, outcomes)
 
     def _leader(self, batch: _Batch) -> PartitionLeader:
         view = self._topics.find(batch.name, batch.topic_id, by_id=batch.by_id)
         return self._topics.leader(view, batch.partition)
-
-    async def _say(self, batch: _Batch, version: int) -> None:
-        payload = check_produced(batch.records, version)
-        leader = self._leader(batch)
-        await self._link.tell(leader, Append(leader.epoch, _NO_ANSWER, 0), payload, timeout=_DIAL_SECONDS)
 
     async def _append(self, batch: _Batch, version: int, request: Any, turns: BatchTurns) -> _Outcome:
         if request.acks not in _ACKS:

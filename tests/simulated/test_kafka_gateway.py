@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
-from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
+from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, ListedOffset, ListOffset
 from raylog.api.kafka.protocol.api_versions import SERVED
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
@@ -277,6 +277,34 @@ def test_acks_0_gets_no_answer_and_a_failure_closes_the_connection(stage: Stage)
     assert values_of(stage.read(0)) == [b"a"]
     with pytest.raises(UnknownTopic):
         stage.ask("Produce", 9, **produced({0: batch_of([b"a"])}, acks=0, topic="nowhere"))
+
+
+def _no_answers(stage: Stage, batches: list[dict[int, bytes]]) -> list[Any]:
+    """Send these requests at once with acks=0, and return what becomes of each."""
+
+    async def send() -> list[Any]:
+        asked = [stage.client.ask("Produce", 9, **produced(dict(each), acks=0)) for each in batches]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return stage.gateway.run(send())
+
+
+def test_acks_0_keeps_the_order_of_a_partition_while_another_ones_leader_is_dialled(stage: Stage) -> None:
+    assert outcome(stage.ask("Produce", 9, **produced({1: batch_of([b"0"])}))) == [(0, 0)]
+    batches = [{0: batch_of([b"a"]), 1: batch_of([b"1"])}, {1: batch_of([b"2"])}]
+    assert _no_answers(stage, batches) == [None, None]
+    assert values_of(stage.read(1)) == [b"0", b"1", b"2"]
+
+
+def test_acks_0_waits_for_room_instead_of_ending_the_connection(stage: Stage) -> None:
+    values = [b"%04d" % number + bytes(9_000) for number in range(2_500)]
+    assert set(_no_answers(stage, [{0: batch_of([each])} for each in values])) == {None}
+    link = stage.gateway.link
+    assert link is not None
+    leader = link.leader(TOPIC, 0)
+    assert leader is not None
+    asked = link.ask(leader, ListOffset(-1, -1, False), expect=ListedOffset, timeout=10.0)
+    assert stage.gateway.run(asked).message.offset == len(values)
 
 
 # --- fetching -----------------------------------------------------------------------------------------------------

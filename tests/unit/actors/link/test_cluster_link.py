@@ -496,21 +496,6 @@ def test_acks_0_needs_a_stream(world: LinkWorld) -> None:
     assert answer.offset == 1
 
 
-def test_what_needs_no_answer_is_sent_once_there_is_a_stream_and_in_order(world: LinkWorld) -> None:
-    world.create_topic()
-    world.do(world.link.find_topic(TOPIC, 5.0))
-    leader = leader_of(world)
-
-    async def tell(value: bytes) -> None:
-        batch = encode_batch([value], timestamps=1)
-        await world.link.tell(leader, Append(leader.epoch, 0, 1_000), batch, timeout=5.0)
-
-    told = [world.begin(tell(b"%d" % number)) for number in range(5)]
-    last = world.do(append(world.link, leader, b"last"))
-    assert all(each.done() for each in told)
-    assert last == 5
-
-
 def test_who_does_not_lead_says_so(world: LinkWorld) -> None:
     world.create_topic(partitions=2)
     view = world.do(world.link.find_topic(TOPIC, 5.0))
