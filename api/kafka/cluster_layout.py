@@ -87,6 +87,8 @@ class ClusterLayout:
             leader_epoch=told.leader_epoch,
             replica_nodes=told.replicas,
             isr_nodes=told.isr,
+            eligible_leader_replicas=(),  # null is allowed, and more than Java's client bears
+            last_known_elr=(),
         )
 
     # --- ListPartitionReassignments -------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ def test_partitions_are_told_in_pages(stage: AdministeredCluster) -> None:
     (part, *_), *_ = (each.partitions for each in answer.topics)
     told = stage.described("a").partitions[0]
     assert (part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes)) == (told.leader, told.replicas, told.isr)
+    assert (part.eligible_leader_replicas, part.last_known_elr) == ([], [])  # Java's client cannot bear a null
     with pytest.raises(MalformedRequest):
         stage.ask("DescribeTopicPartitions", 0, topics=[], cursor=of_cursor("a", -1))
 
