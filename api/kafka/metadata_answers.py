@@ -1,15 +1,19 @@
 """Answers about the cluster: Metadata, DescribeCluster, FindCoordinator.
 
-What is told of topics is at least as new as what this gateway has seen. Clients are named gateways, not brokers: a
+What is told of topics is at least as new as what this gateway has seen. While no broker answers, all topics are told as
+this gateway last saw them: clients take a topic that is left out for one that was deleted. Clients are named gateways, not brokers: a
 partition whose leader has no gateway beside it is named another one (`rules/named_brokers.py`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.rules.topic_cache import TopicView
 from raylog.actors.protocol.control_messages import Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.names import check_topic_name, is_internal
 from raylog.api.kafka.auto_creation import AutoCreation
@@ -25,6 +29,8 @@ _VERSION_WITH_IDS: Final = 12  # the first Metadata that names topics by their i
 _BROKERS: Final = 1  # the endpoint type of DescribeCluster
 _MANY_KEYS: Final = 4  # the FindCoordinator that asks for several at once
 _COORDINATOR_TYPES: Final = (0, 1)  # groups, transactions
+
+_rare: Final = RareLog(logging.getLogger(__name__))
 
 
 class MetadataAnswers:
@@ -49,20 +55,24 @@ class MetadataAnswers:
         elif version < _VERSION_WITH_IDS and any(each.name is None for each in asked):
             raise MalformedRequest("MetadataRequest", version, "a topic has no name")
         gateways = self._gateways()
+        if asked is None:
+            return self._answer(await self._all(gateways), gateways, self._cluster_id or None)
         try:
-            if asked is None:
-                topics = await self._all(gateways)
-            else:
-                topics = await self._named(asked, gateways, request.allow_auto_topic_creation)
+            topics = await self._named(asked, gateways, request.allow_auto_topic_creation)
             cluster_id = await self._find_cluster_id()
         except RaylogError as error:
-            code = code_of(error)
-            return self._answer([_topic_error(each, code) for each in asked or ()], gateways, None, code)
-        return self._answer(topics, gateways, cluster_id)
+            _rare.warning("Kafka clients hear of no leaders: %s", error)
+            topics = [_topic_error(each, ErrorCode.LEADER_NOT_AVAILABLE) for each in asked]  # they ask again
+            cluster_id = self._cluster_id
+        return self._answer(topics, gateways, cluster_id or None)
 
     async def _all(self, gateways: Gateways) -> list[Any]:
-        told = await self._describe(())
-        return [self._topic(each, gateways) for each in told.topics]
+        try:
+            found = (await self._describe(())).topics
+        except RaylogError as error:
+            _rare.warning("Kafka clients are told of all topics as they were last seen here: %s", error)
+            found = tuple(map(_as_seen, self._link.topics()[1]))
+        return [self._topic(each, gateways) for each in found]
 
     async def _named(self, asked: Sequence[Any], gateways: Gateways, may_create: bool) -> list[Any]:
         names = [self._name_of(each) for each in asked]
@@ -105,16 +115,13 @@ class MetadataAnswers:
             name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name), partitions=partitions
         )
 
-    def _answer(
-        self, topics: list[Any], gateways: Gateways, cluster_id: str | None, code: ErrorCode = ErrorCode.NONE
-    ) -> Any:
+    def _answer(self, topics: list[Any], gateways: Gateways, cluster_id: str | None) -> Any:
         broker = message_type("MetadataResponse", "MetadataResponseBroker")
         return message_type("MetadataResponse")(
             brokers=[broker(each.broker_id, each.host, each.port, each.rack or None) for each in gateways],
             cluster_id=cluster_id,
             controller_id=_any_of(gateways),
             topics=topics,
-            error_code=code,
         )
 
     # --- the cluster and its coordinators -------------------------------------------------------------------------
@@ -165,6 +172,19 @@ class MetadataAnswers:
             missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return coordinator(key, NO_BROKER, "", NO_BROKER, missing, "No gateway is known just now.")
         return coordinator(key, named.broker_id, named.host, named.port, ErrorCode.NONE, None)
+
+
+def _as_seen(view: TopicView) -> TopicMetadata:
+    """Return what is known of a topic without asking. Nobody but the leader is known to be in sync."""
+    partitions = tuple(
+        PartitionMetadata(each.partition, each.broker, each.epoch, each.replicas, _some(each.broker), (), each.node_id)
+        for each in view.partitions
+    )
+    return TopicMetadata(view.name, view.topic_id, partitions)
+
+
+def _some(broker: int) -> tuple[int, ...]:
+    return () if broker < 0 else (broker,)
 
 
 def _any_of(gateways: Gateways) -> int:

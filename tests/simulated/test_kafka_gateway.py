@@ -464,6 +464,24 @@ def test_metadata_names_gateways(stage: Stage) -> None:
     assert stage.ask("DescribeCluster", 1, endpoint_type=2).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
+@pytest.mark.parametrize("version", [0, 1, 12, 13])
+def test_topics_do_not_vanish_while_no_broker_answers(stage: Stage, version: int) -> None:
+    named = message_type("MetadataRequest", "MetadataRequestTopic")
+    before = stage.ask("Metadata", version, topics=[] if version == 0 else None)
+    for process in [home.process for home in stage.cluster.homes.values()]:
+        assert process is not None
+        process.pause(30.0)
+    answer = stage.ask("Metadata", version, topics=[] if version == 0 else None)
+    assert (answer.error_code, answer.cluster_id, answer.brokers) == (0, before.cluster_id, before.brokers)
+    (found,), (known,) = answer.topics, before.topics
+    assert [each._replace(isr_nodes=()) for each in found.partitions] == [
+        each._replace(isr_nodes=()) for each in known.partitions
+    ]
+    assert found.topic_id == known.topic_id
+    (one,) = stage.ask("Metadata", version, topics=[named(name=TOPIC)]).topics
+    assert one.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
 def test_each_gateway_names_the_same_coordinator(stage: Stage) -> None:
     one = stage.ask("FindCoordinator", 2, key="group", key_type=0)
     other = GatewayProcess(stage.world, stage.cluster, "clients of another")
