@@ -1,8 +1,8 @@
 """Answers about the cluster: Metadata, DescribeCluster, FindCoordinator.
 
 What is told of topics is at least as new as what this gateway has seen. While no broker answers, all topics are told as
-this gateway last saw them: clients take a topic that is left out for one that was deleted. Clients are named gateways, not brokers: a
-partition whose leader has no gateway beside it is named another one (`rules/named_brokers.py`).
+this gateway last saw them: clients take a topic that is left out for one that was deleted. Clients are named gateways,
+not brokers: a partition whose leader has no gateway beside it is named another one (`rules/named_brokers.py`).
 """
 
 from __future__ import annotations
