@@ -16,6 +16,7 @@ from raylog.actors.kernel.background import TimerHandle, Timers
 from raylog.actors.replica.rules.sweep import SweepSchedule
 
 _AT_ONCE: Final = 32
+_CHECKPOINTS_AT_ONCE: Final = 2  # of the threads for the disk, which have more urgent work
 
 
 class Swept(Hashable, Protocol):
@@ -32,6 +33,7 @@ class HostSweep(Generic[_S]):
     """Looks at the replicas of one host, each when it is due."""
 
     def __init__(self, timers: Timers) -> None:
+        self.checkpoints = asyncio.Semaphore(_CHECKPOINTS_AT_ONCE)
         self._timers = timers
         self._loop = asyncio.get_running_loop()
         self._schedule: SweepSchedule[_S] = SweepSchedule()

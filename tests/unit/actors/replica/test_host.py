@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,12 @@ from raylog.actors.protocol.messages import NO_PARTITION, NO_TOPIC, Message
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.replica.host import ReplicaHost
+from raylog.actors.replica.hosted_log import HostedLog
 from raylog.errors import MessageUnknown, NotLeader, RaylogError, RemoteFailed
 from raylog.storage.directory.partition_directory import CLEAN_SHUTDOWN_FILE
 from raylog.storage.format.batch_codec import encode_batch
+from raylog.storage.log.flushing import Checkpoint
+from raylog.storage.log.job import Job
 from tests.simulator.clients.clients import refuse
 from tests.simulator.world.machines import Machine, Process
 from tests.simulator.world.world import World
@@ -308,3 +312,37 @@ def test_the_lock_goes_after_the_last_work_on_the_files(it: HostWorld) -> None:
     it.until(stopping.done, 300.0)
     assert replica.over.done()
     it.open(0, incarnation=2)
+
+
+def test_few_checkpoints_of_a_host_are_written_at_once_and_all_in_the_end(it: HostWorld) -> None:
+    """A thousand of them stood before the epochs of new leaders in the queue for the disk's threads."""
+    partitions = range(8)
+    it.open(*partitions)
+    it.lead(*partitions)
+    assert it.core is not None
+    under_way, most, written = 0, 0, set()
+
+    def watch(hosted: HostedLog) -> None:
+        carry_out = hosted.carry_out
+
+        async def counted(job: Job[Any]) -> Any:
+            nonlocal under_way, most
+            if not isinstance(job, Checkpoint):
+                return await carry_out(job)
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.5)  # as a busy disk does
+            done = await carry_out(job)
+            under_way -= 1
+            written.add(hosted.name.partition)
+            return done
+
+        hosted.carry_out = counted  # type: ignore[method-assign]
+
+    for replica in it.core.hosted():
+        assert replica._hosted is not None
+        watch(replica._hosted)
+    for partition in partitions:
+        assert it.append(partition) == 0
+    it.until(lambda: written == set(partitions), 60.0)
+    assert most == 2
