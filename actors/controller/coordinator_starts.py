@@ -129,7 +129,11 @@ class CoordinatorSupervisor:
                 self._keep(change.partition)
 
     async def heartbeat(self, beat: CoordinatorHeartbeat, stream: Stream) -> CoordinatorsHeard:
-        """Return those that are not placed there, or no longer. What was reported of the others is durable then."""
+        """Return those that are not placed there, or no longer. What was reported of the others is recorded later.
+
+        The process says nothing while it waits for this, and all of its coordinators would pass for silent. One whose
+        record is lost with this controller reports itself to the next one.
+        """
         session = self.hosts.heard(stream)
         if session is None:
             return CoordinatorsHeard(tuple(CoordinatorRefused(*each[:3]) for each in beat.coordinators))
@@ -143,7 +147,7 @@ class CoordinatorSupervisor:
                 refused.append(CoordinatorRefused(*sign[:3]))
         self._look_for_missing(beat, session)
         if records:
-            await asyncio.shield(self._changes.submit(records))
+            self._changes.submit(records)
         return CoordinatorsHeard(tuple(refused))
 
     def _heard(self, sign: CoordinatorSign, session: CoordinatorHostSession) -> list[Message]:

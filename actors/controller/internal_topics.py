@@ -21,7 +21,7 @@ from typing import Final
 
 from raylog.actors.cluster.coordinator_state import COORDINATED_SETTINGS
 from raylog.actors.cluster.placement.placement_inputs import usable_sites
-from raylog.actors.cluster.placement.reassignment import change_replication_factor
+from raylog.actors.cluster.placement.reassignment import add_replicas
 from raylog.actors.cluster.topic_admin import DEFAULT_REPLICATION_FACTOR, NewTopic, create_topic
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.protocol.messages import Message
@@ -71,10 +71,10 @@ class InternalTopics:
         state, live = self._changes.state, self._changes.live
         wanted = min(DEFAULT_REPLICATION_FACTOR, len(usable_sites(state, live)))
         for topic in topics:
-            partitions = [*state.partitions_of(state.topic(topic).id)] if state.has_topic(topic) else []
-            if any(len(each.intended) < wanted for each in partitions):
+            records = add_replicas(state, live, topic, wanted) if state.has_topic(topic) else []
+            if records:
                 _log.info("The topic %s gets copies on %d brokers.", topic, wanted)
-                self._changes.submit(change_replication_factor(state, live, topic, wanted))
+                self._changes.submit(records)
 
     def _missing(self, topics: Collection[str]) -> list[str]:
         return [topic for topic in topics if not self._changes.state.has_topic(topic)]

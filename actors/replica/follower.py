@@ -340,7 +340,7 @@ class FollowerRole:
             self._take_early()
 
     async def _write_epoch(self, batches: Bytes) -> None:
-        """Write down that an epoch begins with these batches. Where that fails, their append tries it and says so."""
+        """Write down that an epoch begins with these batches. If that fails, their append tries again and says so."""
         try:
             await self._hosted.carry_out(self._log.plan_followed_epoch(batches))
         except RaylogError as error:

@@ -372,7 +372,8 @@ class GroupCoordinator:
             self._took_turn(group)
 
     def _topics_changed(self) -> None:
-        self._whole(self._follow_topics)
+        # In a turn of its own: the link that tells of it is shared, and an error in here is not the link's (rule 35).
+        self._loop.call_soon(self._whole, self._follow_topics)
 
     def _follow_topics(self) -> None:
         if self.is_serving:

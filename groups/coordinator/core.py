@@ -80,8 +80,12 @@ class LinkTopics:
     async def begin(self) -> Callable[[], None]:
         """Know them, and follow them from here on. Returns what ends that."""
         stop = self._link.on_change(self._learn)
-        await self._link.follow_all(_TOPICS_SECONDS)
-        self._learn()
+        try:
+            await self._link.follow_all(_TOPICS_SECONDS)
+            self._learn()
+        except BaseException:
+            stop()  # the link outlives a coordinator that does not come to serve
+            raise
         return stop
 
     @property

@@ -38,7 +38,7 @@ QUARANTINE_FILE: Final = "quarantine"
 DISK_FAILED_FILE: Final = "disk-failed"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
-CHECKPOINT_VERSION: Final = 1
+CHECKPOINT_VERSION: Final = 2  # 1: without `created_as`
 _VERSION: Final = 1
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
@@ -134,23 +134,34 @@ class PartitionDirectory:
         try:
             found, config = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, _parse_identity)
         except FileNotFoundError:
+            self._refuse_strange_files()
             self._create(overrides, incarnation)
             return True
         if found.cluster_id != self.identity.cluster_id:
             raise WrongCluster(self.path, f"cluster {found.cluster_id}", f"cluster {self.identity.cluster_id}")
         if found != self.identity:
             raise WrongPartition(self.path, str(found), str(self.identity))
+        if self._is_half_made():
+            self._create(overrides, incarnation)
+            return True
         self.flush_policy = TopicConfig.parse(config).flush_policy
         wanted = TopicConfig.parse(overrides)
         if config != self._writable(wanted, all_synced=False).overrides():
             self.write_config(wanted, all_synced=False)
         return False
 
-    def _create(self, overrides: Mapping[str, ConfigValue], incarnation: int) -> None:
+    def _refuse_strange_files(self) -> None:
         for name in self.disk.list_directory(self.path):
             if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
-        # It is nobody's directory until PARTITION_FILE has its name, and by then the marks have theirs.
+
+    def _is_half_made(self) -> bool:
+        """Return whether the power went as it was created. It is as good as blank, and made anew as that (rule 7)."""
+        names = self.disk.list_directory(self.path)
+        return CHECKPOINT_FILE not in names and not any(map(_OF_A_SEGMENT.match, names))
+
+    def _create(self, overrides: Mapping[str, ConfigValue], incarnation: int) -> None:
+        # One sync makes both names durable. After a power cut there may be either without the other.
         blank = asdict(LogCheckpoint(self.disk.boot_id(), unproven=BLANK, created_as=incarnation))
         write_unnamed(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, blank)
         self.write_config(TopicConfig.parse(overrides), all_synced=True)

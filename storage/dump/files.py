@@ -51,7 +51,7 @@ CHECKPOINTS: Final = {
     leader_epochs.FILE_NAME: "leader epochs and their first offsets",
     progress.FILE_NAME: "how far the log has been compacted",
 }
-_CHECKPOINT_VERSION: Final = 1  # of each of them
+_CHECKPOINT_VERSION: Final = 2  # the highest of any
 
 KINDS: Final = {
     LOG_SUFFIX: "batches from offset {0} on",

@@ -5,7 +5,7 @@ All or nothing: an error leaves every partition as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raylog.actors.cluster.election.isr_and_elr import facts_of
 from raylog.actors.cluster.election.leader_election import keeps_somebody, retarget, settle
@@ -59,12 +59,23 @@ def change_replication_factor(
 
     UnknownTopic, InvalidReplicationFactor, InvalidReplicaAssignment; InvalidConfig: min.insync.replicas asks for more.
     """
-    known = state.topic(topic)
-    sites, load = usable_sites(state, live), load_of(state)
     if replication_factor < 1:
-        raise InvalidReplicationFactor(replication_factor, len(sites))
+        raise InvalidReplicationFactor(replication_factor, len(usable_sites(state, live)))
+    return _with_replicas(state, live, state.partitions_of(state.topic(topic).id), replication_factor)
+
+
+def add_replicas(state: ClusterState, live: Liveness, topic: str, wanted: int) -> list[Message]:
+    """Add replicas to the partitions that have fewer than `wanted`; the others keep theirs. UnknownTopic."""
+    partitions = [each for each in state.partitions_of(state.topic(topic).id) if len(each.intended) < wanted]
+    return _with_replicas(state, live, partitions, wanted)
+
+
+def _with_replicas(
+    state: ClusterState, live: Liveness, partitions: Iterable[PartitionState], replication_factor: int
+) -> list[Message]:
+    sites, load = usable_sites(state, live), load_of(state)
     records: list[Message] = []
-    for partition in state.partitions_of(known.id):
+    for partition in partitions:
         _check_fewer(state, partition, replication_factor)
         target = list(partition.intended)
         while len(target) > replication_factor:

@@ -10,6 +10,7 @@ from raylog.actors.cluster.topic_admin import delete_topic
 from raylog.actors.protocol.control_messages import NOTHING_KNOWN
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted
+from raylog.actors.protocol.metadata_records import GatewayServes
 from tests.unit.actors.small_cluster import SmallCluster
 
 
@@ -44,6 +45,16 @@ def test_an_answer_holds_only_what_has_changed() -> None:
     answer = metadata_answer(cluster.fold, (), known)
     assert (answer.since, answer.gone) == (known, ())
     assert cluster.told(cluster.fold.version) == []
+
+
+def test_a_gateway_that_comes_changes_no_topic() -> None:
+    cluster = Folded()
+    cluster.create("a", (1, 2, 3))
+    known = cluster.fold.version
+    cluster.apply([GatewayServes(1, "10.0.0.1:9092")])
+    assert cluster.fold.version > known
+    assert metadata_answer(cluster.fold, (), known).since == known
+    assert cluster.told(known) == []
 
 
 def test_a_deleted_topic_is_named_and_its_partitions_are_not() -> None:

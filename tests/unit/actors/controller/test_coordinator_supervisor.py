@@ -154,6 +154,24 @@ def test_one_that_ends_by_itself_is_opened_again_in_the_same_process(cluster: Co
     assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
 
 
+def test_a_slow_record_of_one_does_not_make_its_process_pass_for_silent(cluster: ControlCluster) -> None:
+    """The disks are slow while one that was opened anew reports that it serves: its neighbours go on."""
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    hosts = [each for each in cluster.coordinators.hosts if each.is_running]
+    count = len(cluster.coordinators.all)
+    before.end("it was fenced")
+    cluster.until(lambda: len(cluster.coordinators.all) > count)
+    for machine in cluster.machines.values():
+        machine.slow_disk(12_000)
+    cluster.world.run_for(2.2)
+    for machine in cluster.machines.values():
+        machine.slow_disk(1.0)
+    cluster.until(lambda: is_replaced(cluster))
+    assert all(each.is_running for each in hosts)
+    assert [coordinator(cluster, other).epoch for other in (1, 2)] == [0, 0]
+
+
 def test_one_that_its_process_has_lost_is_opened_again(cluster: ControlCluster) -> None:
     started(cluster)
     before = cluster.coordinators.newest(0)

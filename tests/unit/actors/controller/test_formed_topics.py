@@ -30,6 +30,10 @@ def begin(cluster: ControlCluster) -> None:
     cluster.until(cluster.serves)
 
 
+def replicas(cluster: ControlCluster, topic: str) -> list[tuple[int, ...]]:
+    return [each.intended for each in cluster.state.partitions_of(cluster.state.topic(topic).id)]
+
+
 def copies(cluster: ControlCluster) -> set[int]:
     return {cluster.admin.describe_topic(topic).replication_factor for topic in _TOPICS}
 
@@ -105,3 +109,19 @@ def test_a_broker_may_leave_though_no_other_can_take_its_copies_of_them() -> Non
         cluster.until(lambda: all_serve(cluster))
         cluster.ask(cluster.admin.drain_broker(2, wait=False))
         assert {len(each.intended) for each in cluster.state.partitions.values()} == {1}
+
+
+def test_a_broker_that_registers_takes_no_copies_away(cluster: ControlCluster) -> None:
+    """Two brokers are there, and one partition has one copy. The others keep that of the broker that is away."""
+    cluster.form()
+    cluster.until(lambda: all_serve(cluster))
+    topic = _TOPICS[0]
+    others = replicas(cluster, topic)[1:]
+    cluster.ask(cluster.admin.reassign({(topic, 0): (1,)}))
+    cluster.until(lambda: len(replicas(cluster, topic)[0]) == 1)
+    cluster.processes[3].kill()
+    cluster.world.run_for(4.0)
+    cluster.processes[2].kill()
+    cluster.start_broker(2)
+    cluster.until(lambda: set(replicas(cluster, topic)[0]) == {1, 2})
+    assert replicas(cluster, topic)[1:] == others

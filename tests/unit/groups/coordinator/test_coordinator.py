@@ -270,6 +270,28 @@ def test_what_happens_to_topics_is_told_at_once() -> None:
     play(scene, t=1)
 
 
+def test_an_error_of_this_coordinator_is_not_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others share the process and the link; this one alone has ended."""
+
+    async def scene(world: World) -> None:
+        await world.start()
+        unforeseen: list[object] = []
+        note = lambda context: unforeseen.append(context["exception"])  # noqa: E731
+        monkeypatch.setattr(world.loop, "call_exception_handler", note)
+        mistake = KeyError("nobody foresaw it")
+
+        def mistaken(_: object) -> None:
+            raise mistake
+
+        monkeypatch.setattr(world.coordinator._shard, "topics_changed", mistaken)
+        world.coordinator._topics_changed()  # as the link calls it
+        await asyncio.sleep(0.1)
+        assert not world.coordinator.is_serving
+        assert unforeseen == [mistake]
+
+    play(scene, t=1)
+
+
 # --- time ---------------------------------------------------------------------------------------------------------
 
 

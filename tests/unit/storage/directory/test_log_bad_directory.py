@@ -17,7 +17,7 @@ from raylog.errors import (
     WrongCluster,
     WrongPartition,
 )
-from raylog.storage.directory.partition_directory import PartitionIdentity
+from raylog.storage.directory.partition_directory import CHECKPOINT_FILE, CHECKPOINT_VERSION, PartitionIdentity
 from raylog.storage.disk.checkpoints import read_checkpoint, write_checkpoint
 from raylog.storage.disk.local_disk import LocalDisk
 from raylog.storage.log.partition_log import PartitionLog
@@ -118,11 +118,12 @@ def test_the_lock_holds_between_logs_on_a_real_disk(tmp_path: Path) -> None:
 def test_a_file_of_a_newer_version_is_left_for_the_newer_version(name: str) -> None:
     disk = closed_log()
     path = f"{DIRECTORY}/{name}"
-    write_checkpoint(disk, path, 2, read_checkpoint(disk, path, 1))
+    known = CHECKPOINT_VERSION if name == CHECKPOINT_FILE else 1
+    write_checkpoint(disk, path, known + 1, read_checkpoint(disk, path, known))
     before = without_lock(bytes_on_disk(disk))
     with pytest.raises(UnsupportedFormat) as raised:
         open_log(disk)
-    assert (raised.value.path, raised.value.version, raised.value.known) == (path, 2, 1)
+    assert (raised.value.path, raised.value.version, raised.value.known) == (path, known + 1, known)
     assert without_lock(bytes_on_disk(disk)) == before
     assert not disk.exists(QUARANTINE)
 
