@@ -425,9 +425,11 @@ class Controller:
     async def _on_administration(self, _: Request, asked: Administer) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
+        if self.reign.changes.version < asked.seen:  # one that was replaced would refuse by what was long ago
+            raise ControllerNotReady("This controller knows less than the requester. Another one has taken over.")
         request = request_of(asked.call, asked.arguments)
         answer = await carry_out(self.reign.admin, request, asked.timeout_ms / 1000)
-        return Response(Administered(plain_answer(request, answer)))
+        return Response(Administered(plain_answer(request, answer), self.reign.changes.version))
 
     async def _on_coordinators_wanted(self, _: Request, wanted: EnsureCoordinators) -> Answer:
         """Done: there are some, or will be in a moment; where, metadata tells."""

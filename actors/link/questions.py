@@ -59,7 +59,9 @@ from raylog.errors import (
     PeerUnreachable,
     RaylogError,
     RemoteFailed,
+    StreamClosed,
     StreamError,
+    StreamNotOpen,
 )
 
 _NEXT_SECONDS: Final = 0.25  # of silence, after which another broker is asked too
@@ -221,7 +223,13 @@ class BrokerQuestions:
                 self._pool.check(broker)  # it may be stopped: the stream is given up then
             return expected(answer.result().message, expect, stream.peer)
         except RemoteFailed as error:
-            raise error.error or error from None
+            if isinstance(error.error, StreamNotOpen):  # of the broker, which may have passed the request on before
+                raise StreamClosed(stream.peer, error.error.describe()) from None
+            if not isinstance(error.error, MessageUnknown):
+                raise error.error or error from None
+            stranger = PeerUnreachable(stream.peer, "it is no broker that knows this request")  # its port was reused
+            self._pool.failed(broker, stranger)
+            raise stranger from None
         finally:
             answer.cancel()
 

@@ -8,6 +8,8 @@
 What must stay true:
 - Nothing is done twice. A topic is created under an id that is drawn here, and deleted by its id. So what an attempt
   without an answer has done is recognised by the attempt after it, and is no error to the client.
+- What a controller says is no older than what this gateway has heard before. One that was replaced, and does not know
+  it yet, is not believed.
 - Every wait ends within the time given, in an answer or in one typed error.
 """
 
@@ -64,6 +66,7 @@ class Administration:
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
         self._loop = asyncio.get_running_loop()
+        self._seen = -1  # the newest metadata version that is known here
 
     async def ask(self, request: AdminRequest[_T], timeout: float) -> _T:
         """Ask for what is the same whether it is done once or twice.
@@ -153,8 +156,10 @@ class Administration:
     async def _ask_once(self, attempt: Callable[[], AdminRequest[_T]], doubt: _Doubt, seconds: float) -> _T:
         request = attempt()
         doubt.asked = request.asked
-        message = Administer(request.call, plain_request(request), max(1, round(1000 * seconds)))
+        self._seen = max(self._seen, self._link.topics()[0])
+        message = Administer(request.call, plain_request(request), max(1, round(1000 * seconds)), self._seen)
         told = await self._link.ask_a_broker(message, expect=Administered, timeout=seconds + _TRAVEL_SECONDS)
+        self._seen = max(self._seen, told.version)
         return answer_of(request, told.answer)
 
     async def _until_led(self, topic: TopicDescription, deadline: float, timeout: float) -> TopicDescription:

@@ -67,14 +67,14 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def over_the_stream(request: AdminRequest[Any]) -> AdminRequest[Any]:
-    kind, version, data = pack(Administer(request.call, plain_request(request), 5))
+    kind, version, data = pack(Administer(request.call, plain_request(request), 5, 7))
     arrived = unpack(kind, version, data)
     assert isinstance(arrived, Administer)
     return request_of(arrived.call, arrived.arguments)
 
 
 def answered(request: AdminRequest[Any], answer: object) -> Any:
-    arrived = unpack(*pack(Administered(plain_answer(request, answer))))
+    arrived = unpack(*pack(Administered(plain_answer(request, answer), 7)))
     assert isinstance(arrived, Administered)
     return answer_of(request, arrived.answer)
 
