@@ -24,6 +24,7 @@ from tests.kafka.suite_report import as_table, outcomes_of
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _SECONDS_A_TEST: Final = 60
+_SETTINGS: Final[dict[str, str | int]] = {"auto.create.topics.enable": "true", "num.partitions": 4}
 
 
 class Suite(NamedTuple):
@@ -59,16 +60,19 @@ SUITES: Final = {
 @click.argument("name", type=click.Choice(list(SUITES)))
 @click.argument("tree", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--only", help="Only tests whose names match, as pytest's -k takes it.")
-def main(name: str, tree: Path, only: str | None) -> None:
+@click.option("--seconds", default=1_800, show_default=True, help="Begin no test after so long.")
+def main(name: str, tree: Path, only: str | None, seconds: int) -> None:
     """Run the integration tests of a library in TREE against a cluster of three brokers, and print what they did."""
     suite, tree = SUITES[name], tree.resolve()
     python = environment_for(name, suite, tree)
     with own_ray() as folder, tempfile.TemporaryDirectory() as told:
         cluster = raylog.start(f"{folder}/data", brokers=3, kafka="127.0.0.1:0")
+        cluster.alter_cluster_config(_SETTINGS)
         report = Path(told) / "report.xml"
         command = [
             str(python), "-m", "pytest", *suite.folders, f"--junitxml={report}", "-q", "-p", "no:cacheprovider",
-            "--tb=native", f"--timeout={_SECONDS_A_TEST}", "--timeout-method=signal", *(("-k", only) if only else ()),
+            "--tb=native", f"--timeout={_SECONDS_A_TEST}", "--timeout-method=signal",
+            f"--session-timeout={seconds}", *(("-k", only) if only else ()),
         ]  # fmt: skip
         environment = {"PATH": f"{python.parent}:/usr/bin:/bin", **suite.environment(cluster.kafka_addresses(), tree)}
         subprocess.run(command, cwd=tree, env=environment, check=False, stdout=sys.stderr)

@@ -42,6 +42,32 @@ def test_topics_are_listed(programs: JavaPrograms, topic: str) -> None:
     assert topic in programs.tool("TopicCommand", "--list").splitlines()
 
 
+def test_topics_are_described(programs: JavaPrograms, topic: str) -> None:
+    described = programs.tool("TopicCommand", "--describe", "--topic", topic)
+    assert "PartitionCount: 2\tReplicationFactor: 3" in described
+    assert described.count("\tIsr: ") == 2
+
+
+def test_settings_are_shown_and_altered(programs: JavaPrograms, topic: str, cluster: raylog.Cluster) -> None:
+    def configs(*arguments: str) -> str:
+        where = ("--bootstrap-server", programs.bootstrap, "--entity-type", "topics", "--entity-name", topic)
+        return programs.run("kafka.admin.ConfigCommand", *where, *arguments)
+
+    configs("--alter", "--add-config", "retention.ms=7200000,max.message.bytes=500000")
+    assert dict(cluster.describe_topic(topic).settings) == {"retention.ms": "7200000", "max.message.bytes": "500000"}
+    assert "retention.ms=7200000" in configs("--describe")
+    configs("--alter", "--delete-config", "retention.ms")
+    assert dict(cluster.describe_topic(topic).settings) == {"max.message.bytes": "500000"}
+
+
+def test_directories_are_told_with_their_sizes(programs: JavaPrograms, topic: str) -> None:
+    told = programs.tool("LogDirsCommand", "--describe", "--topic-list", topic)
+    (line,) = [each for each in told.splitlines() if each.startswith("{")]
+    brokers = json.loads(line)["brokers"]
+    held = [each["partition"] for one in brokers for folder in one["logDirs"] for each in folder["partitions"]]
+    assert sorted(held) == sorted([f"{topic}-0", f"{topic}-1"] * 3)
+
+
 def test_topics_are_made_altered_and_deleted(programs: JavaPrograms, cluster: raylog.Cluster) -> None:
     made = ("--topic", "made-by-tool")
     programs.tool("TopicCommand", "--create", *made, "--partitions", "2", "--replication-factor", "3",
