@@ -49,6 +49,7 @@ def kafka_brokers(directory: Path, brokers: int = 3) -> Iterator[str]:
 
     The jars stay in the directory for the next time; the rest is removed, and the JVMs are ended by their pids.
     """
+    directory = directory.resolve()  # the brokers run in folders of their own
     jars = fetched_jars(directory)
     ports = _free_ports(2 * brokers)
     nodes = [Node(number + 1, *ports[2 * number : 2 * number + 2]) for number in range(brokers)]
