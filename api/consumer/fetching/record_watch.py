@@ -8,6 +8,7 @@ What must stay true:
   minute in any case. Whoever waited then looks for himself, so a hint that was lost costs a minute at most.
 - Each process has one question open, and a newer one before the answer only where the partitions have changed. Changes
   of one moment go together, and many after each other are collected for a few milliseconds.
+- Where a process refuses another watch, partitions are looked at twice a second instead, until it is asked again.
 - After an error a watch begins anew, under a new number: what the process still knows of the old one is nobody's.
 """
 
@@ -26,7 +27,7 @@ from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.replication_messages import RecordsArrived, WatchedPartition, WatchRecords
 from raylog.api.connection.leader_requests import is_replaced
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
-from raylog.errors import RaylogError
+from raylog.errors import RaylogError, TooManyWatches
 
 _Key: TypeAlias = tuple[bytes, int]  # topic id, partition
 
@@ -35,6 +36,8 @@ _LOOK_SECONDS: Final = 60.0  # after which a partition is looked at in any case
 _LOOKS: Final = 12  # at most such a part of all is looked at together
 _PAUSE_SECONDS: Final = 0.005  # between two questions
 _MOST_OF_ONE: Final = 2_000  # partitions that one question adds or removes: 60 bytes each
+_REFUSED_SECONDS: Final = 10.0  # after which a process that has refused a watch is asked again
+_POLL_SECONDS: Final = 0.5  # between two looks at a partition meanwhile
 _CLOSE_SECONDS: Final = 1.0
 
 _numbers: Final = count(1)  # of the watches of this process: consumers share streams
@@ -79,12 +82,16 @@ class _ProcessWatch:
         self._asked_at = -_PAUSE_SECONDS
         self._due: asyncio.TimerHandle | None = None
         self._leader: PartitionLeader | None = None  # that was asked last
+        self._refused_until = 0.0
 
     @property
     def is_empty(self) -> bool:
-        return not self._waits
+        return not self._waits and self._loop.time() >= self._refused_until
 
     async def wait(self, leader: PartitionLeader, offset: int) -> None:
+        if self._loop.time() < self._refused_until:
+            await asyncio.sleep(_POLL_SECONDS)
+            return
         wait = _Wait(leader, offset, self._loop)
         key = leader.topic_id, leader.partition
         self._waits[key] = wait
@@ -160,6 +167,8 @@ class _ProcessWatch:
         try:
             answer = await self._link.ask_process(leader, question, expect=RecordsArrived, timeout=timeout)
         except RaylogError as error:
+            if isinstance(error, TooManyWatches):
+                self._refused_until = self._loop.time() + _REFUSED_SECONDS
             if question.number == self._number:
                 self.fail(partial(type(error), *error.args))
             return

@@ -41,6 +41,7 @@ from raylog.errors import (
     StaleLeaderEpoch,
     StreamClosed,
     TooManyBytesInFlight,
+    TooManyWatches,
     UnknownLeaderEpoch,
     UnknownTopic,
 )
@@ -154,6 +155,7 @@ class FakeLink:
         self.files_read = 0
         self.is_alone = False  # nobody else could lead where a leader's copy is rotten
         self.hides_until_others_are_heard: set[str] = set()  # topics that the first broker does not know of
+        self.refuses_watches = False
         self.watches: dict[int, dict[tuple[bytes, int], WatchedPartition]] = {}
         self._watch_turns: dict[int, int] = {}
         self._callbacks: list[Callable[[], None]] = []
@@ -260,6 +262,8 @@ class FakeLink:
         await self._pause()
         if self.random.random() < self.faults.refusals:
             raise self._refusal(leader)
+        if self.refuses_watches:
+            raise TooManyWatches(256)
         watched = self.watches.setdefault(message.number, {})
         for key in message.removed:
             watched.pop(key, None)

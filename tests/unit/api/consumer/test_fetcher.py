@@ -442,6 +442,28 @@ def test_each_of_many_partitions_is_looked_at_now_and_then() -> None:
     consuming(main)
 
 
+def test_a_process_that_takes_no_more_watches_is_polled_at_leisure() -> None:
+    async def main(c: Consuming) -> None:
+        logs = c.link.add_topic("t", _MANY)
+        c.link.refuses_watches = True
+        c.subscriptions.assign([TopicPartition("t", each) for each in range(_MANY)])
+        assert await c.poll(2.0) == {}
+        c.link.asked.clear()
+        assert await c.poll(20.0) == {}
+        assert len(c.link.asked) < 3 * 20 * _MANY
+        logs[3].append(b"late")
+        began = asyncio.get_running_loop().time()
+        assert await c.values(1) == [b"late"]
+        assert asyncio.get_running_loop().time() - began < 1.0
+        c.link.refuses_watches = False
+        assert await c.poll(20.0) == {}
+        c.link.asked.clear()
+        assert await c.poll(20.0) == {}
+        assert len(c.link.asked) < 10
+
+    consuming(main)
+
+
 def test_many_partitions_are_followed_to_new_leaders() -> None:
     async def main(c: Consuming) -> None:
         logs = c.link.add_topic("t", _MANY)
