@@ -11,7 +11,6 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -19,6 +18,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import TopicView
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
+from raylog.api.kafka.fan_out import AnswerBudget, some_at_a_time
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -42,6 +42,8 @@ _ANSWER_SECONDS: Final = 10.0
 _WITH_TOPIC_IDS: Final = 10  # the first versions of both that name topics by id
 _WITH_GROUPS: Final = 8  # the first OffsetFetch of many groups
 _KNOWS_UNSTABLE: Final = 7  # the first OffsetFetch whose clients know UNSTABLE_OFFSET_COMMIT
+_GROUPS_AT_A_TIME: Final = 10
+_COST_OF_AN_OFFSET: Final = 100
 _NOBODY: Final = ("", NO_EPOCH)  # the member of a commit without membership
 _NOTHING: Final = (NO_OFFSET, -1, "")  # offset, leader epoch, metadata
 
@@ -101,15 +103,19 @@ class CommittedOffsets:
     async def fetch(self, version: int, request: Any) -> Any:
         """Serve OffsetFetch, for one group or for many."""
         if version < _WITH_GROUPS:
-            topics, code = await self._fetch(version, request.group_id, request.topics)
+            topics, code = await self._fetch(version, request.group_id, request.topics, AnswerBudget())
             return message_type("OffsetFetchResponse")(topics=topics, error_code=code)
-        groups = request.groups
-        found = await asyncio.gather(*(self._fetch(version, each.group_id, each.topics) for each in groups))
+        groups, room = request.groups, AnswerBudget()
+        found = await some_at_a_time(
+            lambda each: self._fetch(version, each.group_id, each.topics, room), groups, _GROUPS_AT_A_TIME
+        )
         of_group = message_type("OffsetFetchResponse", "OffsetFetchResponseGroup")
         told = [of_group(each.group_id, topics, code) for each, (topics, code) in zip(groups, found, strict=True)]
         return message_type("OffsetFetchResponse")(groups=told)
 
-    async def _fetch(self, version: int, group: str, topics: Sequence[Any] | None) -> tuple[list[Any], ErrorCode]:
+    async def _fetch(
+        self, version: int, group: str, topics: Sequence[Any] | None, room: AnswerBudget
+    ) -> tuple[list[Any], ErrorCode]:
         """Return the topics of the answer, and the code of the group. `topics` None: all that have an offset."""
         by_id = version >= _WITH_TOPIC_IDS
         asked = None if topics is None else {each: self._named(each, by_id=by_id) for each in _partitions(topics)}
@@ -117,7 +123,9 @@ class CommittedOffsets:
         found: dict[PartitionId, _Found] = {}
         code = ErrorCode.NONE
         try:
+            room.check()
             found = await self._offsets(version, group, wanted)
+            room.take(sum(_COST_OF_AN_OFFSET + len(each[2]) for each in found.values()))
         except RaylogError as error:
             code = code_of(error, Asked.OFFSET_FETCH)
         if asked is None:

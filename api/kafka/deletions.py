@@ -6,13 +6,13 @@ it once, so a client that hears of no answer asks again.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.messages import Done, Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
 from raylog.actors.protocol.replication_messages import DeleteRecords, RecordsDeleted
+from raylog.api.kafka.fan_out import named_twice, some_at_a_time
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -47,7 +47,16 @@ class Deletions:
         """Serve DeleteRecords. Each partition is deleted from, or refused, by itself."""
         timeout_ms = min(max(request.timeout_ms, 1), _MOST_TIMEOUT_MS)
         asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
-        told = iter(await asyncio.gather(*(self._delete_before(*each, timeout_ms) for each in asked)))
+        twice = named_twice((topic, part.partition_index) for topic, part in asked)
+
+        async def delete(one: tuple[str, Any]) -> Any:
+            topic, part = one
+            if (topic, part.partition_index) in twice:
+                told = message_type("DeleteRecordsResponse", "DeleteRecordsPartitionResult")
+                return told(part.partition_index, _NO_OFFSET, ErrorCode.INVALID_REQUEST)
+            return await self._delete_before(topic, part, timeout_ms)
+
+        told = iter(await some_at_a_time(delete, asked))
         of_topic = message_type("DeleteRecordsResponse", "DeleteRecordsTopicResult")
         topics = [of_topic(topic.name, [next(told) for _ in topic.partitions]) for topic in request.topics]
         return message_type("DeleteRecordsResponse")(topics=topics)
@@ -69,8 +78,9 @@ class Deletions:
     async def groups(self, request: Any) -> Any:
         """Serve DeleteGroups: groups without members, with their offsets."""
         of_group = message_type("DeleteGroupsResponse", "DeletableGroupResult")
-        codes = await asyncio.gather(*map(self._delete_group, request.groups_names))
-        told = [of_group(group, code) for group, code in zip(request.groups_names, codes, strict=True)]
+        groups = list(dict.fromkeys(request.groups_names))
+        codes = await some_at_a_time(self._delete_group, groups)
+        told = [of_group(group, code) for group, code in zip(groups, codes, strict=True)]
         return message_type("DeleteGroupsResponse")(results=told)
 
     async def _delete_group(self, group: str) -> ErrorCode:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -10,6 +9,7 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import OFFSETS_TOPIC, group_hash
+from raylog.api.kafka.fan_out import AnswerBudget, some_at_a_time
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.errors import RaylogError, UnknownGroup
@@ -17,6 +17,8 @@ from raylog.groups.records.classic_messages import BothKindsListed, ClassicDescr
 from raylog.groups.records.messages import DescribeGroup, GroupDescribed, Profile
 
 _ANSWER_SECONDS: Final = 10.0
+_DESCRIBED_AT_A_TIME: Final = 10  # each may have some megabytes
+_COST_OF_A_MEMBER: Final = 500
 _TELLS_MISSING: Final = 6  # the first DescribeGroups that says that there is no such group
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -29,13 +31,17 @@ class GroupDescriptions:
 
     async def describe(self, version: int, request: Any) -> Any:
         """Serve DescribeGroups."""
-        groups = await asyncio.gather(*(self._described(version, each) for each in request.groups))
+        names, room = list(dict.fromkeys(request.groups)), AnswerBudget()
+        groups = await some_at_a_time(lambda each: self._described(version, each, room), names, _DESCRIBED_AT_A_TIME)
         return message_type("DescribeGroupsResponse")(groups=groups)
 
-    async def _described(self, version: int, group: str) -> Any:
+    async def _described(self, version: int, group: str, room: AnswerBudget) -> Any:
         described = message_type("DescribeGroupsResponse", "DescribedGroup")
         try:
-            return await self._either_kind(group)
+            room.check()
+            found = await self._either_kind(group)
+            room.take(sum(map(_size_of, found.members)))
+            return found
         except UnknownGroup as error:
             code = ErrorCode.GROUP_ID_NOT_FOUND if version >= _TELLS_MISSING else ErrorCode.NONE
             return described(error_code=code, error_message=str(error), group_id=group, group_state="Dead")
@@ -77,7 +83,7 @@ class GroupDescriptions:
         topic = self._link.topic(OFFSETS_TOPIC)
         count = 0 if topic is None else len(topic.partitions)
         try:
-            listed = await asyncio.gather(*map(self._listed, range(count)))
+            listed = await some_at_a_time(self._listed, range(count))
         except RaylogError as error:
             return answer(error_code=code_of(error, Asked.OFFSET_FETCH))
         told = [
@@ -95,6 +101,10 @@ class GroupDescriptions:
 
     async def _ask(self, place: PartitionLeader, message: Message, expect: type[_Answer]) -> _Answer:
         return (await self._link.ask(place, message, expect=expect, timeout=_ANSWER_SECONDS)).message
+
+
+def _size_of(member: Any) -> int:
+    return _COST_OF_A_MEMBER + len(member.member_metadata) + len(member.member_assignment)
 
 
 def _is_wanted(found: str, wanted: Sequence[str]) -> bool:

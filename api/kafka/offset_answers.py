@@ -1,8 +1,7 @@
-"""Answers about offsets: ListOffsets and OffsetForLeaderEpoch. Each partition's leader is asked, all at once."""
+"""Answers about offsets: ListOffsets and OffsetForLeaderEpoch. Each partition's leader is asked, many at a time."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raylog.actors.link.cluster_link import ClusterLink
@@ -15,6 +14,7 @@ from raylog.actors.protocol.replication_messages import (
     ListedOffset,
     ListOffset,
 )
+from raylog.api.kafka.fan_out import named_twice, some_at_a_time
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.protocol.error_codes import ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -39,7 +39,16 @@ class OffsetAnswers:
         """Serve ListOffsets."""
         committed = request.isolation_level == _READ_COMMITTED
         asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
-        found = iter(await asyncio.gather(*(self._list(version, *each, committed) for each in asked)))
+        twice = named_twice((topic, part.partition_index) for topic, part in asked)
+
+        async def answer(one: tuple[str, Any]) -> Any:
+            topic, part = one
+            if (topic, part.partition_index) in twice:
+                told = message_type(_LISTED, "ListOffsetsPartitionResponse")
+                return told(part.partition_index, ErrorCode.INVALID_REQUEST)
+            return await self._list(version, topic, part, committed)
+
+        found = iter(await some_at_a_time(answer, asked))
         of_topic = message_type(_LISTED, "ListOffsetsTopicResponse")
         topics = [of_topic(topic.name, [next(found) for _ in topic.partitions]) for topic in request.topics]
         return message_type(_LISTED)(topics=topics)
@@ -66,7 +75,7 @@ class OffsetAnswers:
     async def ends_of_epochs(self, request: Any) -> Any:
         """Serve OffsetForLeaderEpoch."""
         asked = [(topic.topic, part) for topic in request.topics for part in topic.partitions]
-        found = iter(await asyncio.gather(*(self._end(*each) for each in asked)))
+        found = iter(await some_at_a_time(lambda each: self._end(*each), asked))
         of_topic = message_type(_ENDS, "OffsetForLeaderTopicResult")
         topics = [of_topic(topic.topic, [next(found) for _ in topic.partitions]) for topic in request.topics]
         return message_type(_ENDS)(topics=topics)

@@ -436,6 +436,15 @@ def test_offsets_are_listed(stage: Stage) -> None:
     assert listed(7, -1, number=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
+def test_a_partition_that_is_named_twice_is_refused(stage: Stage) -> None:
+    part = message_type("ListOffsetsRequest", "ListOffsetsPartition")
+    topic = message_type("ListOffsetsRequest", "ListOffsetsTopic")
+    asked = [topic(TOPIC, [part(0, timestamp=-1), part(1, timestamp=-1)]), topic(TOPIC, [part(0, timestamp=-2)])]
+    answer = stage.ask("ListOffsets", 7, topics=asked)
+    codes = [[each.error_code for each in found.partitions] for found in answer.topics]
+    assert codes == [[ErrorCode.INVALID_REQUEST, 0], [ErrorCode.INVALID_REQUEST]]
+
+
 def test_metadata_names_gateways(stage: Stage) -> None:
     named = message_type("MetadataRequest", "MetadataRequestTopic")
     answer = stage.ask("Metadata", 12, topics=[named(name=TOPIC), named(name="nowhere"), named(name="no/name")])

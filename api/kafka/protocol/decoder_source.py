@@ -24,6 +24,18 @@ from raylog.api.kafka.protocol.wire import Refused, Unpackers, split_tags, uvari
 from raylog.errors import MalformedRequest
 
 MOST_ITEMS: Final = 500_000  # of all arrays of a message; each costs some hundred bytes of memory
+MOST_QUESTIONS: Final = 20_000  # where another process is asked about each item
+_ASKS_FOR_EACH: Final = frozenset(
+    {
+        "DeleteGroupsRequest",
+        "DeleteRecordsRequest",
+        "DescribeGroupsRequest",
+        "ListOffsetsRequest",
+        "OffsetFetchRequest",
+        "OffsetForLeaderEpochRequest",
+        "ProduceRequest",
+    }
+)
 
 _SPARE_BYTES: Final = 3  # of four that librdkafka has kept for a length, one of which was enough
 
@@ -47,6 +59,7 @@ class _DecoderSource:
             failures=(Refused, IndexError, struct_error, UnicodeDecodeError),
             malformed=self._malformed,
         )
+        self._most_items = MOST_QUESTIONS if schema.name in _ASKS_FOR_EACH else MOST_ITEMS
         self._run: list[tuple[str, str]] = []  # (form, name) of the fields that are not read yet
 
     def compiled(self) -> Callable[..., Any]:
@@ -54,7 +67,7 @@ class _DecoderSource:
         with lines.block("def decode(data, pos=0):"), lines.block("try:"):
             lines.add("view = memoryview(data)")
             lines.add("size = len(data)")
-            lines.add(f"room = {MOST_ITEMS}")
+            lines.add(f"room = {self._most_items}")
             message = self._struct(self._schema.body)
             self._read_run()
             spare = f"size - pos > {_SPARE_BYTES} or any(view[pos:])" if self._is_request else "pos != size"
@@ -183,7 +196,7 @@ class _DecoderSource:
             f'f"{{size - pos}} bytes are left for {{{count}}} items of at least {least}"',
         )
         lines.add(f"room -= {count}")
-        self._check("room < 0", f'"its arrays have more than {MOST_ITEMS} items"')
+        self._check("room < 0", f'"its arrays have more than {self._most_items} items"')
         if field.kind in INTEGERS:
             form, size = FIXED[field.kind]
             lines.add(f"{items} = list({lines.bind('unpackers', Unpackers(form))}[{count}](data, pos))")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from raylog.api.kafka.protocol import codecs, wire
 from raylog.api.kafka.protocol.api_versions import has_flexible_header
-from raylog.api.kafka.protocol.decoder_source import MOST_ITEMS
+from raylog.api.kafka.protocol.decoder_source import MOST_ITEMS, MOST_QUESTIONS
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.protocol.schemas import Field, Struct, schema
 from raylog.errors import MalformedRequest
@@ -142,6 +142,14 @@ def test_a_count_is_not_believed_before_there_are_bytes_for_it() -> None:
     with pytest.raises(MalformedRequest, match=f"more than {MOST_ITEMS} items"):
         decode(struct.pack(">i", MOST_ITEMS + 1) + bytes(2 * MOST_ITEMS + 3))
     assert decode(struct.pack(">i", -1) + b"\1").topics is None
+
+
+def test_a_message_names_fewer_things_where_each_is_asked_about() -> None:
+    decode = codecs.decoder("DescribeGroupsRequest", 0)
+    names = struct.pack(">h", 1) + b"g"
+    assert len(decode(struct.pack(">i", MOST_QUESTIONS) + MOST_QUESTIONS * names).groups) == MOST_QUESTIONS
+    with pytest.raises(MalformedRequest, match=f"more than {MOST_QUESTIONS} items"):
+        decode(struct.pack(">i", MOST_QUESTIONS + 1) + (MOST_QUESTIONS + 1) * names)
 
 
 def test_lengths_are_refused_where_null_has_no_place() -> None:
