@@ -375,6 +375,11 @@ class Controller:
         if not self._is_serving:
             raise ControllerNotReady("This controller has not begun to serve, or is over.")
 
+    def _check_knows(self, version: int) -> None:
+        """Raise ControllerNotReady unless this version is known: one that was replaced would tell what was before."""
+        if self.reign.changes.version < version:
+            raise ControllerNotReady("This controller knows less than the requester. Another one has taken over.")
+
     def _on_registration(self, request: Request, asked: RegisterBroker) -> Awaitable[Answer]:
         return self.reign.sessions.register(asked, request.stream)
 
@@ -418,6 +423,7 @@ class Controller:
 
     async def _on_topic_sought(self, _: Request, sought: FindTopicById) -> Answer:
         """Name this topic. The requester has seen it, so its creation is committed, and so is the answer."""
+        self._check_knows(sought.seen)
         topic = self.reign.changes.state.topics.get(sought.topic_id)
         await self.reign.changes.commit(())
         return Response(TopicFoundById("" if topic is None else topic.name))
@@ -425,8 +431,7 @@ class Controller:
     async def _on_administration(self, _: Request, asked: Administer) -> Answer:
         if self._is_shutting_down:
             raise ControllerNotReady("The cluster is being shut down.")
-        if self.reign.changes.version < asked.seen:  # one that was replaced would refuse by what was long ago
-            raise ControllerNotReady("This controller knows less than the requester. Another one has taken over.")
+        self._check_knows(asked.seen)
         request = request_of(asked.call, asked.arguments)
         answer = await carry_out(self.reign.admin, request, asked.timeout_ms / 1000)
         return Response(Administered(plain_answer(request, answer), self.reign.changes.version))

@@ -152,7 +152,8 @@ class ClusterLink:
     async def find_name(self, topic_id: bytes, timeout: float) -> str:
         """Return the name of the topic of this id, as the controller knows it; empty: none has it now. As above."""
         self._check()
-        return (await self._questions.ask(FindTopicById(topic_id), TopicFoundById, timeout)).name
+        question = FindTopicById(topic_id, self._cache.version)
+        return (await self._questions.ask(question, TopicFoundById, timeout)).name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         """Return the coordinator that serves the ids of this hash. The internal topic is made if it is missing.

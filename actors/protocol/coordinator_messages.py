@@ -110,12 +110,17 @@ class EnsureCoordinators(Message):
     topic: str
 
 
-@message(kind=78)
+@message(kind=78, version=2)
 @dataclass(frozen=True, slots=True)
 class FindTopicById(Message):
-    """Sent by a coordinator by way of any broker to the controller, which knows every topic that ever existed."""
+    """Sent by a coordinator by way of any broker to the controller, which knows every topic that exists.
+
+    `seen`: the newest metadata version that the requester has heard of. ControllerNotReady: this controller knows less.
+    One that was replaced does not know the topics that were made since, and would take them for deleted.
+    """
 
     topic_id: bytes
+    seen: int
 
 
 @message(kind=79)

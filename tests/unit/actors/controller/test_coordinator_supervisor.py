@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -10,6 +11,7 @@ from raylog.actors.cluster.coordinator_state import LAST_EPOCH, CoordinatorState
 from raylog.actors.cluster.descriptions import CoordinatorDescription
 from raylog.actors.cluster.placement.coordinator_placement import place_coordinator
 from raylog.actors.cluster.state import ClusterState
+from raylog.actors.kernel.stream_interface import Request
 from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
 from raylog.actors.protocol.messages import Message
@@ -318,10 +320,13 @@ def test_a_shutdown_ends_them_all_and_waits_for_that(cluster: ControlCluster) ->
 def test_the_controller_alone_says_that_a_topic_is_gone(cluster: ControlCluster) -> None:
     started(cluster)
     cluster.create_topic("clicks")
-    question = FindTopicById(cluster.state.topic("clicks").id)
+    question = FindTopicById(cluster.state.topic("clicks").id, cluster.controller.reign.changes.version)
     assert asked_at_a_broker(cluster, question) == TopicFoundById("clicks")
     cluster.ask(cluster.admin.delete_topic("clicks"))
     assert asked_at_a_broker(cluster, question) == TopicFoundById("")
+    newer = FindTopicById(b"n" * 16, cluster.controller.reign.changes.version + 1)
+    with pytest.raises(ControllerNotReady, match="Another one has taken over"):  # it does not say that it is gone
+        cluster.ask(cluster.controller._on_topic_sought(cast(Request, None), newer))
 
 
 def test_one_that_does_not_come_up_is_described_with_the_reason_and_the_attempts(cluster: ControlCluster) -> None:
