@@ -10,14 +10,16 @@ What must stay true:
 - No answer has more than `max_bytes`, but for the first partition in it (KIP-74). Each partition polls its share of
   that, so all polls together hold little more. What does not fit stays for the next fetch.
 - No damaged batch is passed on: its leader is told (rule 1), and the client asks again.
-- Columnar batches are converted, beside the loop where they are large.
+- Nothing keeps the loop for long: what is large is checked and looked through beside it, and columnar batches that
+  unpack to much or hold many records are converted there (rule 34).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
@@ -28,7 +30,14 @@ from raylog.api.kafka.leader_hints import LeaderHints
 from raylog.api.kafka.partition_polls import Bounds, Key, PartitionPolls, Polled, Question
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
-from raylog.api.kafka.rules.batch_conversion import Visible, as_kafka, check_fetched, codec_for, visible_batches
+from raylog.api.kafka.rules.batch_conversion import (
+    Visible,
+    as_kafka,
+    check_fetched,
+    codec_for,
+    conversion_bytes,
+    visible_batches,
+)
 from raylog.api.kafka.rules.converted_batches import ConvertedBatch, ConvertedBatches
 from raylog.api.kafka.rules.fetch_sessions import Fetch, FetchAsked, FetchSessions, PartitionState
 from raylog.api.kafka.rules.named_brokers import Gateways
@@ -39,11 +48,14 @@ _ANSWER: Final = "FetchResponse"
 _VERSION_WITH_IDS: Final = 13
 _READ_COMMITTED: Final = 1
 _UNKNOWN: Final = -1
-_OFF_LOOP_BYTES: Final = 64 * 1024  # of columns: more are converted beside the loop
+_CHECKED_ON_LOOP: Final = 256 * 1024  # some thousand batches at most
+_CONVERTED_ON_LOOP: Final = 128 * 1024  # of `conversion_bytes`: some thousand records at most
 _SUSPECT_SECONDS: Final = 5.0
 _MOST_WAIT_MS: Final = 600_000
 _MOST_BYTES: Final = 55 * 1024 * 1024  # of an answer, as in Kafka, whatever the client says
 _LOOK_SECONDS: Final = 1.0  # for the first answer about a partition, however little time the client gives
+
+_Done = TypeVar("_Done")
 
 
 class _Wanted(NamedTuple):
@@ -166,8 +178,12 @@ class Fetching:
     async def _show(self, leader: PartitionLeader, data: Bytes, asked: Question) -> Visible:
         """Return stored batches as the client gets them. BatchError: one is damaged, and its leader has been told."""
         try:
-            converted = await self._convert(leader, check_fetched(data, asked.offset), asked.version)
-            return visible_batches(data, lambda _batch, header: converted[header.base_offset])
+            is_large = len(data) > _CHECKED_ON_LOOP
+            batches = await self._do(lambda: check_fetched(data, asked.offset), beside=is_large)
+            converted = await self._convert(leader, batches, asked.version)
+            return await self._do(
+                lambda: visible_batches(data, lambda _batch, header: converted[header.base_offset]), beside=is_large
+            )
         except BatchError:
             suspicion = SuspectBatch(leader.epoch, first_unsound(data, asked.offset))
             await self._link.ask(leader, suspicion, expect=Done, timeout=_SUSPECT_SECONDS)
@@ -179,6 +195,7 @@ class Fetching:
         """Return those of them that are columnar as Kafka's own, by base offset."""
         found: dict[int, Bytes] = {}
         missing: dict[ConvertedBatch, memoryview] = {}
+        work = 0
         for header, batch in batches:
             if header.magic == MAGIC_KAFKA or header.record_count == 0:
                 continue
@@ -186,20 +203,18 @@ class Fetching:
             kept = self._converted.find(name)
             if kept is None:
                 missing[name] = batch
+                work += conversion_bytes(header, batch)
             else:
                 found[name.base_offset] = kept
-        for name, made in (await self._make(missing)).items():
+        make = partial(_converted, missing)
+        for name, made in (await self._do(make, beside=work > _CONVERTED_ON_LOOP)).items():
             self._converted.keep(name, made)
             found[name.base_offset] = made
         return found
 
-    async def _make(self, missing: dict[ConvertedBatch, memoryview]) -> dict[ConvertedBatch, Bytes]:
-        def make() -> dict[ConvertedBatch, Bytes]:
-            return {name: as_kafka(batch, name.codec) for name, batch in missing.items()}
-
-        if sum(map(len, missing.values())) <= _OFF_LOOP_BYTES:
-            return make()
-        return await self._link.env.off_loop(make)
+    async def _do(self, work: Callable[[], _Done], *, beside: bool) -> _Done:
+        """Do it here, or beside the loop."""
+        return await self._link.env.off_loop(work) if beside else work()
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
@@ -273,6 +288,10 @@ class Fetching:
             ),
         )
         return told, PartitionState(_UNKNOWN, _UNKNOWN, has_error=True)
+
+
+def _converted(missing: dict[ConvertedBatch, memoryview]) -> dict[ConvertedBatch, Bytes]:
+    return {name: as_kafka(batch, name.codec) for name, batch in missing.items()}
 
 
 def _asked(version: int, request: Any) -> FetchAsked:

@@ -17,6 +17,7 @@ from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import as_kafka
 from raylog.errors import MalformedRequest, UnknownTopic, UnsupportedRequestVersion
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
+from raylog.storage.format.compression import codec_named
 from raylog.storage.format.record_batch import MAGIC_KAFKA, read_header, split_batches, with_producer
 from tests.simulator.clients.kafka_clients import GatewayProcess, KafkaClient
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
@@ -58,14 +59,14 @@ class Stage:
         assert view is not None
         return view.topic_id
 
-    def append_columns(self, partition: int, values: Sequence[bytes]) -> int:
+    def append_columns(self, partition: int, values: Sequence[bytes], codec: int = 0) -> int:
         """Append as raylog's own producers do. Return the offset."""
         link = self.gateway.link
         assert link is not None
         leader = link.leader(TOPIC, partition)
         assert leader is not None
         append = Append(NO_EPOCH, -1, 5_000)
-        asked = link.ask(leader, append, bytes(columns_of(values)), expect=Appended, timeout=10.0)
+        asked = link.ask(leader, append, bytes(columns_of(values, codec=codec)), expect=Appended, timeout=10.0)
         told = self.gateway.run(asked)
         return told.message.base_offset
 
@@ -102,8 +103,10 @@ def stage() -> Iterator[Stage]:
         stage.cluster.is_over = True
 
 
-def columns_of(values: Sequence[bytes], *, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
-    batch = encode_batch(list(values), timestamps=_TIME_MS)
+def columns_of(
+    values: Sequence[bytes], *, producer: tuple[int, int, int] = (-1, -1, -1), codec: int = 0
+) -> bytearray:
+    batch = encode_batch(list(values), timestamps=_TIME_MS, codec=codec)
     return with_producer(batch, *producer) if producer[0] >= 0 else batch
 
 
@@ -180,6 +183,32 @@ def test_columns_of_python_are_fetched_as_kafkas_batches(stage: Stage) -> None:
     gateway = stage.gateway.gateway
     assert gateway is not None
     assert (gateway.converted.misses, gateway.converted.hits) == (1, 1)
+
+
+def test_what_takes_long_to_look_through_is_looked_through_beside_the_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = stage.gateway.link
+    assert link is not None
+    off_loop, beside = link.env.off_loop, []
+
+    def counted(work: Any) -> Any:
+        beside.append(work)
+        return off_loop(work)
+
+    monkeypatch.setattr(link.env, "off_loop", counted)
+    many = [b""] * 9_000  # records in few bytes
+    stage.append_columns(0, [b"few"])
+    assert values_of(parts_of(stage.ask("Fetch", 12, **fetched({0: 0})))[0]) == [b"few"]
+    assert beside == []
+    stage.append_columns(0, many, codec_named("zstd").number)
+    assert values_of(parts_of(stage.ask("Fetch", 12, **fetched({0: 1})))[0]) == many
+    assert len(beside) == 1
+    large = [b"%d" % number * 3_000 for number in range(100)]
+    for value in large:
+        stage.ask("Produce", 9, **produced({1: batch_of([value])}))
+    assert values_of(parts_of(stage.ask("Fetch", 12, **fetched({1: 0})))[1]) == large
+    assert len(beside) == 3
 
 
 # --- producing ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from raylog.errors import CorruptBatch
 from raylog.storage.format.batch_codec import column_payload
-from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT, codec_named, compress
+from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT, codec_named, compress, declared_size
 from raylog.storage.format.kafka_encoding import encode_records
 from raylog.storage.format.record_batch import (
     CODEC_MASK,
@@ -41,6 +41,7 @@ NO_COMPRESSION: Final = codec_named("none").number
 _LZ4: Final = codec_named("lz4").number
 _ZSTD: Final = codec_named("zstd").number
 _FETCH_WITH_ZSTD: Final = 10  # the first version whose clients read it
+_BYTES_OF_A_RECORD: Final = 16  # what a record costs beside its own bytes
 _BLANK_HEADER: Final = bytes(HEADER_BYTES)
 
 
@@ -59,6 +60,15 @@ def as_kafka(batch: Bytes, codec: int | None = None) -> bytearray:
     if codec != NO_COMPRESSION:
         records = iter((compress(codec, b"".join(records)),))
     return _sealed(header, bytearray().join(chain((_BLANK_HEADER,), records)), codec)
+
+
+def conversion_bytes(header: BatchHeader, batch: Bytes) -> int:
+    """Return how much work a columnar batch is to convert, in bytes that are unpacked or written. CorruptBatch.
+
+    A batch of some hundred bytes may hold millions of records.
+    """
+    unpacked = declared_size(header.codec, memoryview(batch)[HEADER_BYTES:])
+    return (DEFAULT_UNPACK_LIMIT if unpacked is None else unpacked) + header.record_count * _BYTES_OF_A_RECORD
 
 
 def _sealed(header: BatchHeader, batch: bytearray, codec: int) -> bytearray:
