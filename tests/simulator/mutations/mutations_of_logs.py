@@ -87,6 +87,7 @@ def epoch_not_written(patches: Patches) -> None:
         if epoch > self.latest:
             kept = [entry for entry in self._history if entry.start_offset < start_offset]
             self._history = [*kept, EpochStart(epoch, start_offset)]
+            self.is_stale = False  # else the next append would write it down
 
     patches.attribute(LeaderEpochs, "assign", assign)
     patches.attribute(LeaderEpochs, "carry_out", lambda *_: False)
