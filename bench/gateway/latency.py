@@ -1,4 +1,4 @@
-"""From the call of `produce` to the record in a consumer's hands: 1,000 a second through librdkafka, acks=all, RF 3."""
+"""Latency from `produce` to a consumer's hands: 1,000 records a second through librdkafka, acks=all, RF 3."""
 
 from __future__ import annotations
 

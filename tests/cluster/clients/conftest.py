@@ -1,4 +1,4 @@
-"""What tests of clients do to the cluster that they share."""
+"""Harm that tests of clients do to the cluster that they share."""
 
 from __future__ import annotations
 
