@@ -61,21 +61,18 @@ from raylog.actors.protocol.host_messages import HostHeartbeat, HostHello, Repli
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import CommittedBatch
-from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.config import NO_LIMIT
 from raylog.errors import (
     DiskError,
     InvalidRequest,
     RaylogError,
-    RemoteFailed,
     ReplicaNotFree,
 )
 from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
 
 _RETURN_SECONDS: Final = 1.0  # for replicas that still run to say hello to a new broker process
 _LOOK_AGAIN_SECONDS: Final = 0.05
-_SUSPICION_SECONDS: Final = 10.0
 _USAGE_SECONDS: Final = 5.0
 _SWEEP_AGAIN_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
@@ -376,16 +373,7 @@ class Broker:
         return await self._link.ask(asked)
 
     async def _on_suspicion(self, _: Request, found: SuspectReplica) -> Answer:
-        """Pass a suspicion on to its replica, which looks itself. One that does not run is checked at its opening."""
-        session = self._replicas.get((found.topic_id, found.partition))
-        if session is not None:
-            try:
-                await session.stream.request(
-                    SuspectBatch(NO_EPOCH, found.offset),
-                    topic_id=found.topic_id, partition=found.partition, timeout=_SUSPICION_SECONDS,
-                )  # fmt: skip
-            except RemoteFailed as error:
-                raise error.error or error from None
+        await self._orders.tell_suspicion(found.topic_id, found.partition, found.offset)
         return None
 
     async def _on_order(self, request: Request, order: Message) -> Answer:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from raylog.actors.broker.controller_link import ControllerLink
+from raylog.actors.broker.copy_check import check_piece
 from raylog.actors.broker.local_replicas import LocalReplicas
 from raylog.actors.broker.replica_directories import FoundReplica, ReplicaDirectories
 from raylog.actors.broker.replica_hosts import ReplicaOrder
@@ -38,14 +39,17 @@ from raylog.actors.protocol.control_messages import (
     StartReplica,
     StartUnderWay,
 )
+from raylog.actors.protocol.copy_check_messages import CheckCopy
 from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import is_internal
+from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
 from raylog.config import TopicConfig
-from raylog.errors import DirectoryLocked, ReplicaNotFree, StaleIncarnation
+from raylog.errors import DirectoryLocked, RemoteFailed, ReplicaNotFree, StaleIncarnation
 
-ORDERS: Final = (StartReplica, EndReplica, RemoveReplica, RestoreSetAside, ListSetAside, DropSetAside)
+ORDERS: Final = (StartReplica, EndReplica, RemoveReplica, RestoreSetAside, ListSetAside, DropSetAside, CheckCopy)
 _FREE_SECONDS: Final = 4.0  # for a killed process to let go
+_SUSPICION_SECONDS: Final = 10.0
 _STATE_SECONDS: Final = 1.0  # for the committed state to agree with an order
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
@@ -98,6 +102,9 @@ class ReplicaOrders:
         if isinstance(order, StartReplica):
             await self.start(order)
             return Response(StartUnderWay(self._replicas.hosts.has_place((order.topic_id, order.partition))))
+        if isinstance(order, CheckCopy):
+            directory = self._directories.path(order.topic, order.partition)
+            return Response(await check_piece(self._env, directory, order, self.tell_suspicion))
         if isinstance(order, EndReplica):
             await self.end(order)
         elif isinstance(order, RemoveReplica):
@@ -117,6 +124,18 @@ class ReplicaOrders:
         """Drop a log that was set aside. SetAsideUnknown, DirectoryLocked."""
         await self._env.off_loop(partial(self._directories.drop_aside, order.name, self._env.wall_ms()))
         await self._env.off_loop(self._directories.purge)
+
+    async def tell_suspicion(self, topic_id: bytes, partition: int, offset: int) -> None:
+        """Pass a suspicion on to its replica, which looks itself. One that does not run is checked at its opening."""
+        session = self._replicas.get((topic_id, partition))
+        if session is not None:
+            suspicion = SuspectBatch(NO_EPOCH, offset)
+            try:
+                await session.stream.request(
+                    suspicion, topic_id=topic_id, partition=partition, timeout=_SUSPICION_SECONDS
+                )
+            except RemoteFailed as error:
+                raise error.error or error from None
 
     async def start(self, order: StartReplica) -> None:
         """Start a replica. ReplicaNotFree: its directory is in use. StaleIncarnation: by a later one."""

@@ -66,13 +66,15 @@ class Liveness:
     """The brokers and replicas that are alive, as far as the controller can tell. This knowledge is in no record.
 
     `brokers` have a lease. `replicas` are the processes that are registered and run, with their incarnations. `full`
-    are brokers whose disks take nothing more. All are read, never changed, so the caller may pass what it keeps up to
+    are brokers whose disks take nothing more. `sound` are replicas whose logs were read whole since they were chosen to
+    be the only ones, with their incarnations. All are read, never changed, so the caller may pass what it keeps up to
     date.
     """
 
     brokers: AbstractSet[int]
     replicas: Mapping[ReplicaKey, int]
     full: AbstractSet[int] = frozenset()
+    sound: Mapping[ReplicaKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

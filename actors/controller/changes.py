@@ -55,7 +55,8 @@ class ClusterChanges:
         self._brokers: set[int] = set()
         self._replicas: dict[ReplicaKey, int] = {}
         self._full: set[int] = set()
-        self.live = Liveness(self._brokers, self._replicas, self._full)
+        self._sound: dict[ReplicaKey, int] = {}
+        self.live = Liveness(self._brokers, self._replicas, self._full, self._sound)
 
     @property
     def state(self) -> ClusterState:
@@ -114,6 +115,14 @@ class ClusterChanges:
     def replica_is_gone(self, key: ReplicaKey, incarnation: int) -> None:
         if self._replicas.get(key) == incarnation:
             del self._replicas[key]
+
+    def found_sound(self, key: ReplicaKey, incarnation: int) -> None:
+        """Take note that all of this copy was read."""
+        self._sound[key] = incarnation
+
+    def forget_sound(self, partition: PartitionId) -> None:
+        for key in [key for key in self._sound if key[:2] == partition]:
+            del self._sound[key]
 
     # --- changing -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from raylog.actors.controller.admin_calls import carry_out
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.coordinator_hosts import CoordinatorLauncher
 from raylog.actors.controller.coordinator_starts import CoordinatorSupervisor
+from raylog.actors.controller.copy_checks import CopyChecks
 from raylog.actors.controller.host_moves import HostMoves
 from raylog.actors.controller.host_starts import HostLauncher, HostSupervisor
 from raylog.actors.controller.internal_topics import InternalTopics
@@ -143,6 +144,7 @@ class ControllerReign:
             hosts_heard=self.hosts.heard,
         )
         self.sessions = BrokerSessions(changes, writer, means.timers, events)
+        self.checks = CopyChecks(changes, self.sessions, means.tasks, random)
         self.moves = HostMoves(changes, self.sessions, self.supervisor)
         self.rotation = SecretRotation(
             means.env, means.tasks, lambda: writer.epoch, lambda: (each.stream for each in self.sessions.all())
@@ -172,6 +174,7 @@ class ControllerReign:
         self.coordinators.begin(self._coordinated)
         self.removal.begin(self.sessions)
         self.leadership.begin()
+        self.checks.begin()
 
     def end(self) -> None:
         """Start nothing any more, and let no lease run out."""
@@ -203,6 +206,7 @@ class ControllerReign:
         self.coordinators.committed(changes)
         self.removal.committed(changes)
         self.leadership.committed(changes)
+        self.checks.committed(changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reading sealed segments for no other reason than to see whether they are as they were written (rule 1).
+"""Reading segments for no other reason than to see whether they are as they were written (rule 1).
 
     sealed_segments ──► for each: scrub_piece, piece by piece ──► sound to its end, or the offset where it is not
 
@@ -18,6 +18,7 @@ from raylog.storage.disk.disk import Disk, DiskFile
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file
 from raylog.storage.segment.segment import LOG_SUFFIX, file_name
 
+UNKNOWN_END: Final = -1
 _LOG_FILE: Final = re.compile(r"(\d{20})\.log")
 
 
@@ -41,16 +42,25 @@ class Scrubbed:
 
 def sealed_segments(disk: Disk, directory: str) -> list[tuple[int, int]]:
     """First and next offset of all segments but the one that grows; none where there is no replica."""
+    return list(pairwise(_bases(disk, directory)))
+
+
+def segments_from(disk: Disk, directory: str, base_offset: int) -> list[tuple[int, int]]:
+    """First and next offset of all segments that begin there or later. Of the one that grows `UNKNOWN_END`."""
+    bases = [each for each in _bases(disk, directory) if each >= base_offset]
+    return list(pairwise([*bases, UNKNOWN_END]))
+
+
+def _bases(disk: Disk, directory: str) -> list[int]:
     try:
         names = map(_LOG_FILE.fullmatch, disk.list_directory(directory))
     except FileNotFoundError:
         return []
-    bases = sorted(int(name[1]) for name in names if name)
-    return list(pairwise(bases))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def scrub_piece(disk: Disk, directory: str, place: ScrubPlace, end_offset: int, max_bytes: int) -> Scrubbed:
-    """Read on from `place`, about `max_bytes`. `end_offset`: where the next segment begins. DiskError."""
+    """Read on from `place`, about `max_bytes`. `end_offset`: where the next segment begins, if known. DiskError."""
     try:
         file = disk.open(f"{directory}/{file_name(place.base_offset, LOG_SUFFIX)}")
     except FileNotFoundError:
@@ -78,4 +88,4 @@ def _scrub(file: DiskFile, place: ScrubPlace, end_offset: int, max_bytes: int) -
     read = position - place.position
     if position < size:
         return Scrubbed(ScrubPlace(place.base_offset, position, offset), read)
-    return Scrubbed(None, read, None if offset == end_offset else offset - 1)
+    return Scrubbed(None, read, None if end_offset in (offset, UNKNOWN_END) else offset - 1)

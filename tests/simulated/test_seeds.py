@@ -27,12 +27,14 @@ FOUND_BUGS: Final[dict[int, str]] = {
     54: "a replica that was moved away while its broker was cut off ran for ever",
     91: "after a power cut of all an election in doubt did not wait for the replica with the most",
     179: "the same as 43, and the replicas began at different offsets for ever",
+    417: "the one copy that was kept had rotted unseen, and the others were removed",
     575: "records in a copy that was taken away as the second last one were asked for in the end (by the test)",
     1059: "a damaged length in the last batch passed for a torn tail, and an acknowledged record was cut",
     1743: "a late answer broke a stream that was being closed, and with it the answers that it still owed",
     2284: "a deletion was confirmed below the minimum, and one that had left the ISR and did not know of it led next",
     8220: "an elected replica died before it heard of it, and its follower, which had, lost its power (by the test)",
     50011: "an elected replica that died before it heard of it came back blank, and no person was there to choose",
+    51519: "records that a person had given up counted again while no controller served (by the test)",
 }
 
 _SMALL_SET: Final = range(150)

@@ -56,6 +56,7 @@ SEEDS: Final[dict[str, int]] = {
     "crc_unchecked": 40,
     "epoch_not_stamped": 0,
     "suspicion_ignored": 51,
+    "kept_copy_unread": 417,
     "reboot_not_doubted": 12,
     "blank_not_doubted": 32,
     "epoch_not_written": 0,

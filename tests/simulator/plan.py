@@ -155,8 +155,8 @@ class Plan:
 
     @property
     def least_copies(self) -> int:
-        """Nor below this with the replication factor: the one copy that is left may have rotted, unseen so far."""
-        return max(self.min_insync, 2 if self.theme == "rot" else self.least_insync)
+        """Nor below this with the replication factor."""
+        return max(self.min_insync, self.least_insync)
 
     @property
     def may_lose_copies(self) -> bool:

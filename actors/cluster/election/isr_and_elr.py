@@ -41,6 +41,7 @@ class PartitionFacts:
     log_ends: Mapping[int, LogEnd]  # of those that are alive, when they registered
     unproven: frozenset[int]  # of those that are alive (rule 7)
     unelectable: frozenset[int]  # of those that are alive: only a person may let them lead (rule 7)
+    sound: frozenset[int] = frozenset()  # of those that are alive: read whole, since they are to be left alone
     replaced: frozenset[int] = frozenset()  # alive, but as a process that holds no office yet
 
     def minimum(self, partition: PartitionState) -> int:
@@ -87,6 +88,11 @@ def facts_of(
         unproven=frozenset(broker_id for broker_id, each in registered.items() if each.unproven),
         unelectable=frozenset(
             broker_id for broker_id, each in registered.items() if not may_be_elected(each.unproven)
+        ),
+        sound=frozenset(
+            broker_id
+            for broker_id, each in registered.items()
+            if live.sound.get(ReplicaKey(topic_id, number, broker_id)) == each.incarnation
         ),
         replaced=_replaced(state, came),
     )

@@ -29,7 +29,7 @@ other replicas, step by step (KIP-455):
     started     replicas = original + adding; the added ones begin to follow
     replaced    a new target while one runs: what the old one was adding and the new one does not want is dropped
     cancelled   the same with the original replicas as the target
-    completed   once all that are added are in sync: replicas = target
+    completed   once all that are added are in sync: replicas = target; one that is to be left alone was read whole
 
 What must stay true:
 - The ISR never becomes empty by a step, and keeps a living replica if it had one.
@@ -250,8 +250,10 @@ def retarget(partition: PartitionState, target: Sequence[int]) -> PartitionState
         return replace(partition, replicas=wanted, isr=wanted, adding=(), target=())
     original = partition.original
     adding = tuple(broker for broker in wanted if broker not in original)
-    if set(wanted) == set(original):
+    if set(wanted) == set(original) and (len(wanted) > 1 or len(partition.isr) == 1):
         return _within(replace(partition, adding=(), target=()), wanted)
+    if set(wanted) == set(original):  # what was added may be needed yet: it goes as any other copy does
+        return replace(partition, adding=(), target=wanted)
     return _within(replace(partition, adding=adding, target=wanted), original + adding)
 
 
@@ -272,8 +274,19 @@ def complete_if_possible(partition: PartitionState, facts: PartitionFacts) -> Pa
     enough = min(max(minimum, facts.minimum(partition)), len(target))
     if len(remaining) < enough or facts.alive.isdisjoint(remaining):
         return partition
+    if not facts.sound.issuperset(awaits_check(partition)):
+        return partition
     moved = _within(replace(partition, adding=(), target=()), target)
     return with_isr(moved, remaining, minimum)
+
+
+def awaits_check(partition: PartitionState) -> tuple[int, ...]:
+    """Whose copy has to be read whole before a reassignment completes: the only one that will be left.
+
+    A bit that has rotted there unnoticed is in no other copy. One that was just fetched has been read.
+    """
+    is_to_be_alone = len(partition.target) == 1
+    return tuple(broker for broker in partition.target if is_to_be_alone and broker not in partition.adding)
 
 
 def _within(partition: PartitionState, replicas: tuple[int, ...]) -> PartitionState:

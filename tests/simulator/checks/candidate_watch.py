@@ -37,10 +37,8 @@ class GivenUp:
         controller = cluster.serving()
         partitions = {} if controller is None else controller.reign.changes.state.partitions
         known = partitions.get((running.spec.topic_id, running.spec.partition))
-        if known is None:
-            return False
         name = running.spec.topic, running.spec.partition
-        if known.unclean_epoch > self._epochs.get(name, -1):
+        if known is not None and known.unclean_epoch > self._epochs.get(name, -1):  # remembered while nobody serves
             self._epochs[name] = known.unclean_epoch
             self._news.add(name)
         return log.epochs.latest < self._epochs.get(name, -1)

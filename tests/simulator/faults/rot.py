@@ -4,7 +4,7 @@ Readers and followers meet some of them. For the rest a stand-in of the housekee
 is, again and again until its file is gone: set aside with its directory, deleted, or cut off.
 
 What must stay true: a bit rots only where every replica of its partition is in sync and has that batch, and one at a
-time; and there are never fewer than two (`Plan.least_copies`). So whatever becomes of the damaged copy, the batch is
+time; and where there are two of them at least, and are to be. So whatever becomes of the damaged copy, the batch is
 there. Where a single copy may have later records, nothing rots that an opening reads.
 """
 
@@ -119,8 +119,8 @@ class Rot:
         if controller is None or running.spec.topic != TOPIC:
             return False
         partition = controller.reign.changes.state.partitions.get((running.spec.topic_id, running.spec.partition))
-        if partition is None or len(partition.replicas) < 2 or sorted(partition.isr) != sorted(partition.replicas):
-            return False
+        if partition is None or len(partition.intended) < 2 or sorted(partition.isr) != sorted(partition.replicas):
+            return False  # a second copy is not promised, or soon will not be: one that was read may rot afterwards
         logs = [
             each.log for each in self.cluster.replicas
             if (each.spec.topic_id, each.spec.partition) == partition.id and each.log is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from raylog.actors.cluster.election import standing_down
+from raylog.actors.cluster.election import leader_election, standing_down
 from raylog.actors.cluster.election.isr_and_elr import facts_of, without_damaged
 from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
@@ -47,6 +47,15 @@ def suspicion_ignored(patches: Patches) -> None:
         return False
 
     patches.attribute(DamageCare, "_inspect", inspect)
+
+
+@mutation(
+    1,
+    "the copy that is kept alone is not read whole first",
+    where=lambda plan: plan.theme == "rot" and plan.has_operator and plan.least_insync == 1,
+)
+def kept_copy_unread(patches: Patches) -> None:
+    patches.function(leader_election.awaits_check, lambda partition: ())
 
 
 @mutation(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from raylog.actors.cluster.broker_membership import fence_broker, register_broker
+from raylog.actors.cluster.election.isr_and_elr import facts_of
 from raylog.actors.cluster.election.isr_changes import propose_isr
-from raylog.actors.cluster.election.leader_election import elect
+from raylog.actors.cluster.election.leader_election import elect, settle
 from raylog.actors.cluster.election.replica_registration import replica_lost, replica_registered
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
@@ -31,7 +32,8 @@ class SmallCluster:
         self.state = ClusterState()
         self.live_brokers: set[int] = set()
         self.running: dict[ReplicaKey, int] = {}
-        self.live = Liveness(self.live_brokers, self.running)
+        self.sound: dict[ReplicaKey, int] = {}
+        self.live = Liveness(self.live_brokers, self.running, sound=self.sound)
         self.offset = 0
         self.incarnations = 0
         self.apply([ClusterFormed(CLUSTER_ID, 1, 1)])
@@ -141,6 +143,14 @@ class SmallCluster:
 
     def elect(self, name: str, number: int = 0, *, waited: bool = False) -> PartitionState:
         self.apply(elect(self.state, self.live, self.state.topic(name).id, number, waited=waited))
+        return self.partition(name, number)
+
+    def find_sound(self, name: str, broker: int, number: int = 0) -> PartitionState:
+        """Its copy was read whole."""
+        before = self.partition(name, number)
+        key = ReplicaKey(*before.id, broker)
+        self.sound[key] = self.running[key]
+        self.apply(settle(before, before, facts_of(self.state, self.live, before), "read whole"))
         return self.partition(name, number)
 
     # --- the log --------------------------------------------------------------------------------------------------

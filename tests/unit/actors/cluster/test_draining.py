@@ -58,7 +58,8 @@ def test_a_replica_goes_only_once_others_hold_all_it_has() -> None:
     assert cluster.partition("t").leader == 1
     assert cluster.partition("t").removing == (1,)
     cluster.start_replica("t", 2)
-    after = cluster.propose("t", 1, 2)
+    assert cluster.propose("t", 1, 2).removing == (1,)
+    after = cluster.find_sound("t", 2)
     assert (after.replicas, after.leader) == ((2,), 2)
 
 

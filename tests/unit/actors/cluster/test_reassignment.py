@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from raylog.actors.cluster.election.leader_election import awaits_check
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.placement.reassignment import change_replication_factor, reassign_partitions
+from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     BrokerNotAvailable,
@@ -113,8 +115,48 @@ def test_the_eligible_are_cleared_when_a_smaller_set_of_replicas_needs_fewer_in_
     cluster.lose_replica("t", 2)
     assert cluster.partition("t").elr == (2,)
     assert reassign(cluster, [1, 2]).is_reassigning  # one copy is less than was promised
-    after = reassign(cluster, [1])
+    reassign(cluster, [1])
+    after = cluster.find_sound("t", 1)
     assert (after.replicas, after.isr, after.elr) == ((1,), (1,), ())
+
+
+def test_a_copy_that_is_to_be_the_only_one_is_read_whole_first() -> None:
+    cluster = SmallCluster(3)
+    cluster.create("t", [1, 2, 3])
+    waiting = reassign(cluster, [2])
+    assert (waiting.replicas, waiting.removing, awaits_check(waiting)) == ((1, 2, 3), (1, 3), (2,))
+    assert cluster.propose("t", 1, 2).is_reassigning
+    after = cluster.find_sound("t", 2)
+    assert (after.replicas, after.isr, after.leader) == ((2,), (2,), 2)
+
+
+def test_what_was_read_of_an_earlier_process_does_not_count() -> None:
+    cluster = SmallCluster(2)
+    cluster.create("t", [1, 2], settings={"min.insync.replicas": 1})
+    reassign(cluster, [2])
+    cluster.sound[ReplicaKey(*cluster.partition("t").id, 2)] = cluster.state.incarnation(*cluster.partition("t").id, 2)
+    cluster.lose_replica("t", 2)
+    cluster.start_replica("t", 2)
+    assert cluster.propose("t", 1, 2).is_reassigning
+    assert cluster.find_sound("t", 2).replicas == (2,)
+
+
+def test_a_copy_that_was_just_fetched_need_not_be_read_again() -> None:
+    cluster = SmallCluster(2)
+    cluster.create("t", [1])
+    reassign(cluster, [2])
+    cluster.start_replica("t", 2, unproven=BLANK)
+    assert cluster.propose("t", 1, 2).replicas == (2,)
+
+
+def test_a_cancelled_growth_keeps_the_added_copy_until_the_first_one_was_read() -> None:
+    cluster = SmallCluster(3)
+    cluster.create("t", [1])
+    reassign(cluster, [1, 2, 3])
+    cluster.start_replica("t", 2, unproven=BLANK)
+    cluster.propose("t", 1, 2)
+    assert reassign(cluster, None).is_reassigning
+    assert cluster.find_sound("t", 1).replicas == (1,)
 
 
 def test_where_one_in_sync_is_enough_a_move_may_complete_with_one() -> None:
@@ -218,7 +260,7 @@ def test_fewer_replicas_never_take_the_leader_and_first_those_that_are_dead() ->
     change(cluster, 2)
     assert cluster.partition("t").replicas == (1, 4)
     change(cluster, 1)
-    assert cluster.partition("t").replicas == (1,)
+    assert cluster.find_sound("t", 1).replicas == (1,)
 
 
 def test_of_equals_the_one_in_a_crowded_rack_goes() -> None:
