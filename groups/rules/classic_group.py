@@ -395,7 +395,8 @@ class ClassicGroup:
         moments = [*self._pending.values(), *(ends for _, ends in self._sessions())]
         if self.state == PREPARING:
             all_joined = len(self._joining) == len(self.members) and not self._pending
-            moments.append(self._settles_at_ms if all_joined else self._deadline_ms)
+            # Newcomers put off the end of the joins, but not for ever.
+            moments.append(min(self._settles_at_ms, self._deadline_ms) if all_joined else self._deadline_ms)
         elif self._unsynced:
             moments.append(self._deadline_ms)
         return min(moments, default=None)
@@ -454,8 +455,10 @@ class ClassicGroup:
             self._instances[member.instance] = member.member_id
 
     def _take_off(self, member: ClassicMember) -> None:
-        self._support.subtract({name for name, _ in member.protocols})
-        self._support += Counter()  # which leaves out what nobody knows any more
+        for name in {name for name, _ in member.protocols}:  # and not all that others know: it may be far more
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
         self._bytes -= size_of(member)
 
     def _forget(self, member: ClassicMember, error: RaylogError) -> None:

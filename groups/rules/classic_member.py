@@ -8,6 +8,7 @@ from raylog.groups.records.classic_messages import ClassicMemberFields, JoinClas
 from raylog.groups.rules.membership import Moment
 
 _COST_OF_A_MEMBER: Final = 64  # in a record, beside its texts
+_COST_OF_A_PROTOCOL: Final = 32
 
 
 class ClassicMember:
@@ -47,5 +48,5 @@ class ClassicMember:
 def size_of(member: ClassicMember) -> int:
     """Return how many bytes of its group's room it takes."""
     texts = (member.member_id, member.instance, member.client_id, member.host)
-    said = sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    said = sum(_COST_OF_A_PROTOCOL + len(name) + len(metadata) for name, metadata in member.protocols)
     return _COST_OF_A_MEMBER + 4 * sum(map(len, texts)) + said

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -404,3 +406,43 @@ def do_something(chosen: random.Random, of: Classic, each: KafkaMember, step: in
         of.wait(chosen.choice((10, 600, 3_000, 11_000)))
     elif what == "change":
         each.said = b"%d" % step
+
+
+def test_newcomers_put_off_the_first_generation_no_longer_than_a_rebalance_may_take(of: Classic) -> None:
+    members = [KafkaMember(of, "m0").join(rebalance_ms=5_000)]
+    while not members[0].joined():
+        of.wait(400)
+        if of.state.state == PREPARING:
+            members.append(KafkaMember(of, f"m{len(members)}").join(rebalance_ms=5_000))
+        assert of.machine.now_ms <= 7_000
+    assert members[0].generation == 1
+
+
+def test_the_names_of_protocols_have_their_share_of_a_groups_room() -> None:
+    of = Classic(Machine(GroupSettings(max_classic_bytes=10_000), t=1))
+    names = [f"{number}" for number in range(99)]
+    for number in range(2):
+        KafkaMember(of, f"m{number}", "range", *(f"{number}-{each}" for each in names)).join()
+    with pytest.raises(GroupFull):
+        KafkaMember(of, "m2", "range", *names).join()
+
+
+class _NeverWalked(Counter[str]):
+    """What the members of a group know may be far more than one of them does."""
+
+    def items(self) -> Any:
+        raise AssertionError("All protocols of the group are looked at.")
+
+    __iter__ = items
+
+
+def test_a_member_that_goes_costs_what_it_knew_itself(of: Classic) -> None:
+    first, second = KafkaMember(of, "first", "range", "own").join(), KafkaMember(of, "second", "other", "range").join()
+    of.wait(1_000)
+    first.joined()
+    second.joined()
+    known = of.state._support = _NeverWalked(of.state._support)
+    first.leave()
+    assert (len(known), known["range"], known["other"]) == (2, 1, 1)
+    second.leave()
+    assert len(known) == 0
