@@ -94,14 +94,17 @@ class ClassicMembership:
         try:
             told = await self._ask(request.group_id, message, ClassicSynced, _LONGEST_SECONDS)
         except RaylogError as error:
-            return answer(error_code=code_of(error, Asked.CLASSIC_GROUP))
+            return answer(error_code=code_of(error, Asked.SYNC))
         return answer(protocol_type=told.protocol_type, protocol_name=told.protocol, assignment=told.assignment)
 
     async def heartbeat(self, request: Any) -> Any:
         """Serve Heartbeat."""
         instance = request.group_instance_id or ""
         message = ClassicHeartbeat(request.group_id, request.member_id, instance, request.generation_id)
-        return message_type("HeartbeatResponse")(error_code=await self._code(request.group_id, message))
+        code = await self._code(request.group_id, message)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            code = ErrorCode.NONE  # as Kafka says: it will begin the member's session anew, once it has loaded
+        return message_type("HeartbeatResponse")(error_code=code)
 
     async def leave(self, version: int, request: Any) -> Any:
         """Serve LeaveGroup."""

@@ -64,7 +64,7 @@ class CommittedOffsets:
         """Serve OffsetCommit."""
         codes = [[ErrorCode.NONE] * len(topic.partitions) for topic in request.topics]
         entries: dict[PartitionId, OffsetToCommit] = {}
-        places: dict[PartitionId, tuple[int, int]] = {}
+        places: dict[PartitionId, list[tuple[int, int]]] = {}  # more than one where a partition is named twice
         for row, topic in enumerate(request.topics):
             for column, part in enumerate(topic.partitions):
                 try:
@@ -72,12 +72,12 @@ class CommittedOffsets:
                 except RaylogError as error:
                     codes[row][column] = code_of(error, Asked.COMMIT)
                     continue
-                places[found] = row, column
+                places.setdefault(found, []).append((row, column))
                 metadata = part.committed_metadata or ""
                 entries[found] = (*found, part.committed_offset, part.committed_leader_epoch, metadata)
         for partition, code in (await self._commit(request, entries)).items():
-            row, column = places[partition]
-            codes[row][column] = code
+            for row, column in places[partition]:
+                codes[row][column] = code
         return _committed(request.topics, codes)
 
     async def _commit(
@@ -90,7 +90,7 @@ class CommittedOffsets:
         refused: dict[PartitionId, ErrorCode] = {}
         for some in portions(list(entries.values())) if entries else ():
             try:
-                message = CommitOffsets(request.group_id, *member, some)
+                message = CommitOffsets(request.group_id, *member, some, request.group_instance_id or "")
                 answer = await self._ask(request.group_id, message, OffsetsCommitted)
             except RaylogError as error:
                 refused |= dict.fromkeys(((each[0], each[1]) for each in some), code_of(error, Asked.COMMIT))

@@ -111,15 +111,20 @@ class GroupHeartbeatAnswer(Message):
 # --- offsets ------------------------------------------------------------------------------------------------------
 
 
-@message(kind=82, for_clients=True)
+@message(kind=82, version=2, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """Commit offsets as a member, or with an empty member id and NO_EPOCH while the group has no members."""
+    """Commit offsets as a member, or with an empty member id and NO_EPOCH while the group has no members.
+
+    A static member of a classic group says its `instance`: whoever has taken its place since is known by that alone,
+    once another coordinator serves.
+    """
 
     group: str
     member: str
     epoch: int
     offsets: tuple[OffsetToCommit, ...]
+    instance: str = ""
 
 
 @message(kind=83)

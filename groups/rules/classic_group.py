@@ -351,9 +351,9 @@ class ClassicGroup:
         if self.state == PREPARING:
             raise RebalanceInProgress(self.group_id, self.generation)
 
-    def check_commit(self, member_id: str, generation: int, at: Moment) -> None:
+    def check_commit(self, member_id: str, instance: str, generation: int, at: Moment) -> None:
         """Raise what keeps a member from committing: as `heartbeat`, but between its join and its sync it may not."""
-        self._present(member_id, "", generation).heard_at_ms = at.now_ms
+        self._present(member_id, instance, generation).heard_at_ms = at.now_ms
         if self.state == COMPLETING:
             raise RebalanceInProgress(self.group_id, self.generation)
 

@@ -106,7 +106,8 @@ class OffsetRequests:
         check_group_id(request.group)
         group = self._group_of(request.group)
         if group.classic is not None and group.has_classic_members and request.member:
-            group.classic.check_commit(request.member, request.epoch, at)
+            instance = request.instance if isinstance(request, CommitOffsets) else ""
+            group.classic.check_commit(request.member, instance, request.epoch, at)
             return lambda _partition: None  # a classic group's coordinator does not know who owns what
         member = self._known_member(request.group, request.member, request.epoch, at) if request.member else None
         return offset_commits.request_check(group, request, member, at, self._topics)

@@ -156,6 +156,15 @@ def test_nobody_commits_as_a_member_that_has_not_joined(stage: Stage) -> None:
     assert stage.fetch([0])[0] == [(0, -1, -1, "", 0)]
 
 
+def test_a_partition_that_is_named_twice_is_refused_twice(stage: Stage) -> None:
+    part, of_topic = (message_type("OffsetCommitRequest", f"OffsetCommitRequest{each}") for each in _PARTS)
+    topics = [of_topic(name=TOPIC, partitions=[part(0, 5), part(0, 6)])]
+    member: dict[str, Any] = {"member_id": "consumer-1", "generation_id_or_member_epoch": 1}
+    asked = stage.client.ask("OffsetCommit", 9, group_id=GROUP, topics=topics, **member)
+    (told,) = stage.gateway.run(asked).topics
+    assert [each.error_code for each in told.partitions] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(6, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (7, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
 )

@@ -103,6 +103,7 @@ class Asked(Enum):
     PRODUCE = auto()
     FETCH = auto()
     CLASSIC_GROUP = auto()
+    SYNC = auto()  # of a classic group
     COMMIT = auto()
     OFFSET_FETCH = auto()
     OFFSET_DELETE = auto()
@@ -235,6 +236,13 @@ _NO_COORDINATOR: Final[dict[type[errors.RaylogError], ErrorCode]] = dict.fromkey
     ErrorCode.NOT_COORDINATOR,  # after which every client looks for it again
 )
 
+_OF_CLASSIC_GROUPS: Final[dict[type[errors.RaylogError], ErrorCode]] = {
+    **_NO_COORDINATOR,
+    errors.FencedMember: ErrorCode.ILLEGAL_GENERATION,
+    errors.GroupRequestTimedOut: ErrorCode.NOT_COORDINATOR,
+    errors.InvalidMembership: ErrorCode.INVALID_SESSION_TIMEOUT,
+}
+
 _IN_ANSWER_TO: Final[dict[Asked, dict[type[errors.RaylogError], ErrorCode]]] = {
     Asked.BY_TOPIC_ID: {errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_ID},
     Asked.ASSIGNMENT: dict.fromkeys(
@@ -256,12 +264,9 @@ _IN_ANSWER_TO: Final[dict[Asked, dict[type[errors.RaylogError], ErrorCode]]] = {
         errors.CorruptBatch: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.InvalidBatch: ErrorCode.KAFKA_STORAGE_ERROR,
     },
-    Asked.CLASSIC_GROUP: {
-        **_NO_COORDINATOR,
-        errors.FencedMember: ErrorCode.ILLEGAL_GENERATION,
-        errors.GroupRequestTimedOut: ErrorCode.NOT_COORDINATOR,
-        errors.InvalidMembership: ErrorCode.INVALID_SESSION_TIMEOUT,
-    },
+    Asked.CLASSIC_GROUP: _OF_CLASSIC_GROUPS,
+    # Java's clients give up where they hear that it loads, which Kafka does not say in answer to SyncGroup.
+    Asked.SYNC: {**_OF_CLASSIC_GROUPS, errors.CoordinatorLoading: ErrorCode.REBALANCE_IN_PROGRESS},
     Asked.COMMIT: {
         **_NO_COORDINATOR,
         errors.FencedMember: ErrorCode.ILLEGAL_GENERATION,

@@ -132,7 +132,7 @@ class KafkaMember:
 
     def commit(self, offset: int) -> None:
         entries = ((topic_id("t"), 0, offset, -1, ""),)
-        answer = self.of.machine.ask(CommitOffsets(self.of.group, self.id, self.generation, entries))
+        answer = self.of.machine.ask(CommitOffsets(self.of.group, self.id, self.generation, entries, self.instance))
         assert isinstance(answer, OffsetsCommitted)
         assert answer.refused == ()
 

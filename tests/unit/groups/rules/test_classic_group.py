@@ -242,8 +242,11 @@ def test_a_static_member_that_comes_back_as_it_was_keeps_its_assignment(of: Clas
         with pytest.raises(FencedInstance):
             say()
     again.commit(2)
-    other = Classic(of.machine.successor())
+    other = one.of = Classic(of.machine.successor())
     assert [*other.state.members] == ["two", "anew"]
+    for say in says:  # one that is not told so would join again, and push the other one out
+        with pytest.raises(FencedInstance):
+            say()
 
 
 def test_a_static_member_with_another_subscription_has_all_assigned_anew(of: Classic) -> None:

@@ -46,3 +46,7 @@ def test_some_codes_depend_on_what_was_asked() -> None:
     assert code_of(unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code_of(unknown, Asked.BY_TOPIC_ID) is ErrorCode.UNKNOWN_TOPIC_ID
     assert code_of(errors.TransactionAborted("t", "it took too long"), Asked.PRODUCE) is ErrorCode.TRANSACTION_ABORTABLE
+    loading = errors.CoordinatorLoading("g", 10)
+    assert code_of(loading, Asked.CLASSIC_GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(loading, Asked.SYNC) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert code_of(errors.FencedMember("g", "m", 1, 2, -1), Asked.SYNC) is ErrorCode.ILLEGAL_GENERATION
