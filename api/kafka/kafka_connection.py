@@ -52,12 +52,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_congested = False  # the client does not take what was written
         self._is_reading = True
         self._client_id: str | None = None
-        self.used_at = loop.time()
+        self._used_at = loop.time()
+        self._unsent = 0  # when it was last looked at
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way, and no request has begun to arrive."""
-        return len(self._order) == 0 and self._frames.bytes_held == 0
+    def idle_seconds(self) -> float:
+        """Return for how long nothing was under way here, and no byte came or went. To be called now and then.
+
+        It makes no difference what else a client has begun: half a request, or answers that it does not take.
+        """
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._order.is_serving or unsent != self._unsent:
+            self._used_at = self._loop.time()
+        self._unsent = unsent
+        return self._loop.time() - self._used_at
 
     @property
     def bytes_held(self) -> int:
@@ -76,7 +83,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
             return
-        self.used_at = self._loop.time()
+        self._used_at = self._loop.time()
         try:
             for frame in self._frames.received(nbytes):
                 self._take(frame)
@@ -121,7 +128,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         parts = self._order.take_answers()
         if parts:
-            self.used_at = self._loop.time()
+            self._used_at = self._loop.time()
             transport.writelines(parts)
         if not self._is_congested:
             for turn in self._order.begin():

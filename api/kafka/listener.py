@@ -2,7 +2,8 @@
 
 What must stay true:
 - All connections of a listener read into one buffer, so an idle client costs no memory of its own for that.
-- A connection that has been idle for too long is closed, as Kafka does it. One that waits for an answer is not idle.
+- A connection that has been idle for too long is closed, as Kafka does it. One that waits for an answer is not idle;
+  one whose client stopped in the middle of a request, or takes no answers, is.
 - What the gateway keeps for a connection goes with it.
 """
 
@@ -75,7 +76,6 @@ class KafkaListener:
         self._next_look = self._loop.call_later(self._idle_seconds / _LOOKS, self._close_idle)
 
     def _close_idle(self) -> None:
-        oldest = self._loop.time() - self._idle_seconds
-        for connection in [each for each in self._served if each.is_idle and each.used_at < oldest]:
+        for connection in [each for each in self._served if each.idle_seconds() > self._idle_seconds]:
             connection.end()
         self._look_later()

@@ -51,6 +51,11 @@ class RequestOrder(Generic[Request]):
         return len(self._turns)
 
     @property
+    def is_serving(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._under_way)
+
+    @property
     def is_full(self) -> bool:
         """Whether the connection is not to be read before some answers have gone out."""
         return self.bytes_held > self._most_bytes

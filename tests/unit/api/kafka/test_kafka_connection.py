@@ -51,6 +51,17 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
+class Clock:
+    """The time of a loop, which the test moves."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now = 1_000.0
+        self.create_task = loop.create_task
+
+    def time(self) -> float:
+        return self.now
+
+
 class Gateway:
     """Serves when the test says so: a correlation id is answered with one byte."""
 
@@ -60,7 +71,11 @@ class Gateway:
         self.wire = Wire()
         loop = asyncio.get_running_loop()
         shared = memoryview(bytearray(4096))
-        self.connection = KafkaConnection(loop, shared, self.serve, self.over.append, most_bytes=most_bytes)
+        self.clock = Clock(loop)
+        self.connection = KafkaConnection(
+            self.clock,  # type: ignore[arg-type] # all of a loop that it uses
+            shared, self.serve, self.over.append, most_bytes=most_bytes,
+        )  # fmt: skip
         self.connection.connection_made(self.wire)
 
     def is_read(self) -> bool:
@@ -121,7 +136,7 @@ async def test_answers_go_out_in_the_order_of_requests() -> None:
     await gateway.answer(3, None)
     await gateway.answer(4, b"4")
     assert gateway.wire.written == b"124"
-    assert gateway.connection.is_idle
+    assert not gateway.held
 
 
 @runs
@@ -208,3 +223,39 @@ def test_a_request_that_fails_ends_its_connection(caplog: pytest.LogCaptureFixtu
     asyncio.run(fail())
     (line,) = caplog.messages
     assert "'writer'" in line
+
+
+@runs
+async def test_a_connection_is_idle_while_nothing_comes_goes_or_is_under_way() -> None:
+    gateway = Gateway()
+
+    def idle_after(seconds: float) -> float:
+        gateway.clock.now += seconds
+        return gateway.connection.idle_seconds()
+
+    assert idle_after(60) == 60
+    await gateway.arrive(metadata(1))
+    assert idle_after(60) == 0  # it waits for an answer
+    await gateway.answer(1)
+    assert idle_after(60) == 0  # which has gone out to the transport
+    assert idle_after(60) == 60
+    gateway.wire.written = b""  # and to the client
+    assert idle_after(60) == 0
+    await gateway.arrive((90 << 20).to_bytes(4, "big") + b"x")
+    assert idle_after(600) == 600  # of 90 MiB it sent a byte
+    await gateway.arrive(b"x")
+    assert idle_after(60) == 60
+
+
+@runs
+async def test_a_client_that_takes_no_answers_is_idle_whatever_else_it_has_sent() -> None:
+    gateway = Gateway()
+    await gateway.arrive(metadata(1))
+    gateway.connection.pause_writing()
+    await gateway.arrive(metadata(2))
+    await gateway.answer(1, bytes(1_000))
+    gateway.connection.idle_seconds()
+    gateway.clock.now += 600
+    assert gateway.connection.idle_seconds() == 600
+    gateway.wire.written = gateway.wire.written[:-1]
+    assert gateway.connection.idle_seconds() == 0
