@@ -61,7 +61,7 @@ class KeptFile(DiskFile, Protocol):
 
 
 class FileKeeper(Protocol):
-    """What keeps them: `open_files.OpenFiles`."""
+    """Keeps files that may be closed meanwhile: `open_files.OpenFiles`."""
 
     def keep(self, file: DiskFile, reopen: Callable[[str], DiskFile]) -> KeptFile:
         """Take over an open file, which from now on is closed and opened again as needed."""

@@ -281,7 +281,7 @@ def complete_if_possible(partition: PartitionState, facts: PartitionFacts) -> Pa
 
 
 def awaits_check(partition: PartitionState) -> tuple[int, ...]:
-    """Whose copy has to be read whole before a reassignment completes: the only one that will be left.
+    """Return whose copy has to be read whole before a reassignment completes: the only one that will be left.
 
     A bit that has rotted there unnoticed is in no other copy. One that was just fetched has been read.
     """

@@ -40,7 +40,7 @@ class WrittenBytes:
 
 
 class HostLoad(NamedTuple):
-    """What a shared host carries."""
+    """The load of a shared host."""
 
     replicas: int
     written: float

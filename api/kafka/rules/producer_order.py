@@ -34,7 +34,7 @@ Leadership: TypeAlias = tuple[bytes, int]  # topic id and leader epoch
 
 
 class Verdict(Enum):
-    """What is to be done with a batch."""
+    """The answer to a batch: send it, let it wait, or refuse it."""
 
     SEND = auto()
     WAIT = auto()
@@ -42,7 +42,7 @@ class Verdict(Enum):
 
 
 class Ending(Enum):
-    """What became of a batch that was sent."""
+    """The end of a batch that was sent."""
 
     TAKEN = auto()
     REPEATED = auto()  # the client sends it again, with the same sequence
@@ -70,7 +70,7 @@ class Turn:
 
 @dataclass(eq=False, slots=True)
 class _Sequences:
-    """What is known of one producer's batches for one partition."""
+    """The batches of one producer for one partition, as far as they are known."""
 
     epoch: int
     leadership: Leadership | None = None  # that the last batch was sent under

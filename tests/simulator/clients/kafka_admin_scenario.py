@@ -43,7 +43,7 @@ class MadeTopic:
 
 
 class Administrator:
-    """For `Scenario` it stands for a writer: `acknowledged` counts what it was told to be done."""
+    """Stands for a writer in a `Scenario`: `acknowledged` counts what it was told to be done."""
 
     def __init__(self, env: Environment) -> None:
         self.producer_id = 0
