@@ -24,6 +24,7 @@ class GroupSettings:
     min_session_timeout_ms: int = 1_000
     max_session_timeout_ms: int = 1_800_000
     max_members: int = 2_000  # of one group
+    max_promised_ids: int = 5_000  # given out for groups that have no members, and not used yet
     max_classic_bytes: int = 448 * 1024  # what members of a classic group say, or are given: both are one record
     initial_rebalance_delay_ms: int = 500  # in which the first members of a classic group are waited for
     max_metadata_bytes: int = 4_096  # the text beside an offset

@@ -107,6 +107,15 @@ class ClassicGroup:
         """Whether anybody is in it, or about to be."""
         return bool(self.members or self._pending)
 
+    @property
+    def promised(self) -> int:
+        """Return how many ids were given out, where that is all that the group is there for."""
+        return 0 if self.members else len(self._pending)
+
+    def forget_promised(self) -> None:
+        """Forget the ids that were given out. Who comes with one is told to begin anew."""
+        self._pending.clear()
+
     def take_released(self) -> dict[HeldRequest, Released]:
         """Return the answers to held requests that have come about since this was last asked."""
         released, self._released = self._released, {}

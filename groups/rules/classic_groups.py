@@ -40,6 +40,8 @@ class ClassicGroups:
         self._settings = settings
         self._apply = apply
         self.to_release: dict[str, None] = {}  # groups in which held requests may have got their answers
+        self._promised: dict[str, int] = {}  # ids given out for groups without members; the oldest group first
+        self._promised_ids = 0
         self.to_time: dict[str, None] = {}  # groups whose `due_ms` may have come nearer
         self.handlers: dict[type[Message], Callable[[Any, Moment], Message]] = {
             ClassicHeartbeat: self._heartbeat,
@@ -87,7 +89,21 @@ class ClassicGroups:
         if group.classic.is_changed:
             group.classic.is_changed = False
             self._apply([(ClassicKey(group_id), group.classic.value(at))])
+        self._count_promised(group_id, group.classic.promised)
         self._state.forget_if_blank(group)  # nobody has joined it after all
+
+    def _count_promised(self, group_id: str, count: int) -> None:
+        """Keep a bounded number of ids of groups that nobody is in: each costs its group (rule 34)."""
+        self._promised_ids += count - self._promised.pop(group_id, 0)
+        if count:
+            self._promised[group_id] = count
+        while self._promised_ids > self._settings.max_promised_ids:
+            oldest = next(iter(self._promised))
+            self._promised_ids -= self._promised.pop(oldest)
+            group = self._state.groups[oldest]
+            assert group.classic is not None
+            group.classic.forget_promised()
+            self._state.forget_if_blank(group)
 
     def drop_empty(self, group: Group) -> None:
         """Members of the other kind come: what is known of Kafka clients goes. InconsistentGroupProtocol."""

@@ -77,6 +77,23 @@ def test_an_id_that_is_not_used_is_forgotten_with_its_group(of: Classic) -> None
     assert "g" not in of.machine.shard.state.groups
 
 
+def test_ids_that_are_given_out_and_not_used_are_bounded() -> None:
+    machine = Machine(GroupSettings(max_promised_ids=3), t=1)
+    one, *others = (KafkaMember(Classic(machine, f"g{number}"), "one", needs_id=True) for number in range(4))
+    for each in (one, *others):
+        each.join()
+    assert [*machine.shard.state.groups] == ["g1", "g2", "g3"]
+    with pytest.raises(UnknownMember):
+        one.join()
+    others[0].join()  # a member is not counted
+    KafkaMember(others[0].of, "two", needs_id=True).join()
+    again = KafkaMember(one.of, "again", needs_id=True).join()
+    assert {*machine.shard.state.groups} == {"g0", "g1", "g2", "g3"}
+    again.join()
+    again.of.wait(1_000)
+    assert again.joined()
+
+
 def test_a_rebalance_makes_all_members_join_again(of: Classic, pair: tuple[KafkaMember, KafkaMember]) -> None:
     one, two = pair
     three = KafkaMember(of, "three").join()
