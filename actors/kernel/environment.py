@@ -45,6 +45,9 @@ class Environment(Protocol):
     ) -> tuple[Server, tuple[Endpoint, ...]]:
         """Accept streams under all endpoints that others may dial, the nearest first (unix, then TCP)."""
 
+    def as_client(self) -> Environment:
+        """Return the same world for work on behalf of clients: its streams prove the clients' secret (rule 33)."""
+
     def kill(self, pid: int) -> None:
         """SIGKILL a process of this machine that is raylog's own, if it still lives."""
 FindController = Callable[[], Awaitable[Endpoint]]

@@ -65,7 +65,8 @@ class ClusterLink:
     """A link to one cluster, made on its event loop.
 
     `node_id`: the Ray node of this process where it may read files of replicas, else empty. `find_brokers` finds
-    addresses anew where no known one answers: after a restart brokers may have others.
+    addresses anew where no known one answers: after a restart brokers may have others. `for_clients`: requests carry
+    no more rights than the clients that they are for (rules 33, 36), but for `order` and what the controller is asked.
 
     Its errors, beside those of the request itself: ClusterUnreachable, UnknownTopic, PeerNotAdmitted.
     """
@@ -76,6 +77,8 @@ class ClusterLink:
         bootstrap: Sequence[Endpoint],
         node_id: str = "",
         find_brokers: FindBrokers | None = None,
+        *,
+        for_clients: bool = False,
     ) -> None:
         self.env = env
         self.node_id = node_id
@@ -85,8 +88,11 @@ class ClusterLink:
         self._topics: tuple[str, ...] = ()  # those that were asked for, sorted
         self._follows_all = False
         self._brokers = Brokers(bootstrap, node_id, env.random, find_brokers)
-        self._pool = StreamPool(env, self._tasks, self._brokers.find_again)
+        self._pool = StreamPool(env.as_client() if for_clients else env, self._tasks, self._brokers.find_again)
         self._questions = BrokerQuestions(self._pool, self._brokers, env.random)
+        # For what is decided by who asks over it: what its own clients may ask (rule 36).
+        self._inner_pool = StreamPool(env, self._tasks, self._brokers.find_again) if for_clients else self._pool
+        self._inner_questions = BrokerQuestions(self._inner_pool, self._brokers, env.random)
         self._watch = MetadataWatch(
             self._pool, self._brokers, self._followed, self._learn, lambda: self._cache.version, self._cache.version_of
         )
@@ -153,7 +159,7 @@ class ClusterLink:
         """Return the name of the topic of this id, as the controller knows it; empty: none has it now. As above."""
         self._check()
         question = FindTopicById(topic_id, self._cache.version)
-        return (await self._questions.ask(question, TopicFoundById, timeout)).name
+        return (await self._inner_questions.ask(question, TopicFoundById, timeout)).name
 
     async def find_coordinator(self, topic: str, hashed: int, timeout: float) -> CoordinatorAddress:
         """Return the coordinator that serves the ids of this hash. The internal topic is made if it is missing.
@@ -261,9 +267,26 @@ class ClusterLink:
         AnswerUnexpected: another kind of answer came; the outcome is unknown.
         Requests to one leader are sent in the order in which they were asked.
         """
-        stream, left = await self._stream_in(leader, timeout)
+        return await self._ask_over(self._pool, leader, message, payload, expect, timeout)
+
+    async def order(
+        self, leader: PartitionLeader, message: Message, *, expect: type[_Answer], timeout: float
+    ) -> Told[_Answer]:
+        """Ask what only processes of the cluster may ask (rule 33). Errors are as of `ask`, also InternalOnly."""
+        return await self._ask_over(self._inner_pool, leader, message, b"", expect, timeout)
+
+    async def _ask_over(
+        self,
+        pool: StreamPool,
+        leader: PartitionLeader,
+        message: Message,
+        payload: Bytes,
+        expect: type[_Answer],
+        timeout: float,
+    ) -> Told[_Answer]:
+        stream, left = await self._stream_in(pool, leader, timeout)
         reply = stream.request(message, payload, topic_id=leader.topic_id, partition=leader.partition, timeout=left)
-        return await self._answer(leader, stream, self._requests.sent(reply, leader), expect)
+        return await self._answer(pool, stream, leader, self._requests.sent(reply, leader), expect)
 
     async def ask_process(
         self, leader: PartitionLeader, message: Message, *, expect: type[_Answer], timeout: float
@@ -272,8 +295,8 @@ class ClusterLink:
 
         It is not given up when that one partition has a newer leader.
         """
-        stream, left = await self._stream_in(leader, timeout)
-        return await self._answer(leader, stream, stream.request(message, timeout=left), expect)
+        stream, left = await self._stream_in(self._pool, leader, timeout)
+        return await self._answer(self._pool, stream, leader, stream.request(message, timeout=left), expect)
 
     async def offset_at(self, leader: PartitionLeader, timestamp: int, committed: bool, timeout: float) -> ListedOffset:
         """Return the offset at a timestamp, or EARLIEST, or LATEST. Many that are asked for at once go together.
@@ -282,17 +305,17 @@ class ClusterLink:
         """
         return await self._offsets.ask(leader, timestamp, committed, timeout)
 
-    async def _stream_in(self, leader: PartitionLeader, timeout: float) -> tuple[Stream, float]:
+    async def _stream_in(self, pool: StreamPool, leader: PartitionLeader, timeout: float) -> tuple[Stream, float]:
         """Return a stream to that leader, and the seconds that are left."""
-        stream = self._pool.open(leader.endpoints)
+        stream = pool.open(leader.endpoints)
         if stream is not None:
             return stream, timeout
         deadline = self._loop.time() + timeout
-        stream = await self._stream(leader, timeout)
+        stream = await self._stream(pool, leader, timeout)
         return stream, max(deadline - self._loop.time(), 0.0)
 
     async def _answer(
-        self, leader: PartitionLeader, stream: Stream, reply: Awaitable[Any], expect: type[_Answer]
+        self, pool: StreamPool, stream: Stream, leader: PartitionLeader, reply: Awaitable[Any], expect: type[_Answer]
     ) -> Told[_Answer]:
         try:
             response: Told[_Answer] = await reply
@@ -300,13 +323,13 @@ class ClusterLink:
             if _is_stranger(leader, error.error):  # that port is another process's by now
                 wanted = f"{leader.topic}-{leader.partition}"
                 not_it = PeerUnreachable(stream.peer, f"it is no replica or coordinator of {wanted}")
-                self._pool.failed(leader.endpoints, not_it)
+                pool.failed(leader.endpoints, not_it)
                 raise not_it from None
             if error.error is None:
                 raise
             raise error.error from None
         except RequestTimedOut:
-            self._pool.check(leader.endpoints)
+            pool.check(leader.endpoints)
             raise
         if type(response.message) is not expect:
             raise AnswerUnexpected(stream.peer, expect.__name__, type(response.message).__name__)
@@ -315,7 +338,7 @@ class ClusterLink:
     async def connect(self, leader: PartitionLeader, timeout: float) -> None:
         """Open a stream to that leader, if there is none. PeerUnreachable, StreamNotOpen."""
         if self._pool.open(leader.endpoints) is None:
-            await self._stream(leader, timeout)
+            await self._stream(self._pool, leader, timeout)
 
     def say(self, leader: PartitionLeader, message: Message, payload: Bytes = b"") -> None:
         """Send without an answer, for acks=0. StreamNotOpen: call `connect` or `ask` first. TooManyBytesInFlight."""
@@ -336,7 +359,7 @@ class ClusterLink:
     async def ask_a_broker(self, message: Message, *, expect: type[_Answer], timeout: float) -> _Answer:
         """Ask one broker once, for what must not be done twice. See `BrokerQuestions.ask_one` for its errors."""
         self._check()
-        return await self._questions.ask_one(message, expect, timeout)
+        return await self._inner_questions.ask_one(message, expect, timeout)
 
     async def close(self) -> None:
         """Close the link. Requests in flight end in StreamClosed."""
@@ -348,17 +371,18 @@ class ClusterLink:
                 asking.cancel()
         await self._tasks.close(_CLOSE_SECONDS)  # before the streams, without which the watch would ask and ask
         await self._pool.close()
+        await self._inner_pool.close()
         self._tell()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    async def _stream(self, leader: PartitionLeader, timeout: float) -> Stream:
+    async def _stream(self, pool: StreamPool, leader: PartitionLeader, timeout: float) -> Stream:
         self._check()
         if self._cache.is_outdated(leader):
             raise replaced(leader)
         self._want(leader.topic)
         try:
-            stream: Stream = await self._requests.dialling(self._pool.get(leader.endpoints, timeout), leader)
+            stream: Stream = await self._requests.dialling(pool.get(leader.endpoints, timeout), leader)
         except PeerNotAdmitted as error:
             # Brokers admit this client. So the leader has just died, or its port belongs to another process by now.
             raise PeerUnreachable(error.peer, error.reason) from error
@@ -435,7 +459,9 @@ class ClusterLink:
             is_change |= self._brokers.learn(answer.brokers)
         if is_change:
             self._requests.give_up(self._cache.is_outdated)
-            self._pool.retain(self._cache.endpoints() | set(self._brokers.all()) | self._watch.asked())
+            wanted = self._cache.endpoints() | set(self._brokers.all()) | self._watch.asked()
+            self._pool.retain(wanted)
+            self._inner_pool.retain(wanted)
             for callback in list(self._callbacks.values()):
                 callback()
         if is_newer:

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
 from raylog.actors.kernel.answer_room import AnswerRoom
-from raylog.actors.kernel.environment import Server
+from raylog.actors.kernel.environment import Environment, Server
 from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.machine.own_processes import kill_own
 from raylog.actors.machine.socket_directory import is_of_this_host, socket_directory, socket_path
@@ -96,6 +97,12 @@ class RealEnvironment:
         loop = asyncio.get_running_loop()
         for server in self._servers:
             loop.call_later(_DROP_WITHIN_SECONDS * self.random.random(), server.drop_outdated)
+
+    def as_client(self) -> Environment:
+        """See `Environment.as_client`. Secrets that this one adopts count there too."""
+        view = copy(self)
+        view.keys = self.keys.for_clients()
+        return view
 
     def kill(self, pid: int) -> None:
         kill_own(pid, self._place.cluster_id)

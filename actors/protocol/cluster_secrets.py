@@ -98,6 +98,7 @@ class KeyRing:
     def __init__(self, held: ClusterSecrets, on_change: Callable[[], None] = lambda: None) -> None:
         self._held = held
         self._on_change = on_change
+        self._of_clients: list[KeyRing] = []
 
     @property
     def secrets(self) -> ClusterSecrets:
@@ -106,10 +107,18 @@ class KeyRing:
     def keys(self) -> tuple[Key, ...]:
         return self._held.keys
 
+    def for_clients(self) -> KeyRing:
+        """Return a ring with what clients may hold of this one, from now on."""
+        ring = KeyRing(self._held.for_clients())
+        self._of_clients.append(ring)
+        return ring
+
     def adopt(self, found: ClusterSecrets) -> bool:
         """Take over a set, if it is later than the held one. Return whether it is."""
         if found.version <= self._held.version:
             return False
         self._held = found
+        for ring in self._of_clients:
+            ring.adopt(found.for_clients())
         self._on_change()
         return True

@@ -70,7 +70,7 @@ class Deletions:
                 raise OffsetOutOfRange(before, _NO_OFFSET, _NO_OFFSET)
             seconds = timeout_ms / 1000 + _GRACE_SECONDS
             order = DeleteRecords(before, timeout_ms)
-            answer = await self._link.ask(leader, order, expect=RecordsDeleted, timeout=seconds)
+            answer = await self._link.order(leader, order, expect=RecordsDeleted, timeout=seconds)
         except RaylogError as error:
             return told(number, _NO_OFFSET, code_of(error))
         return told(number, answer.message.log_start_offset)

@@ -4,6 +4,8 @@
 
 What must stay true:
 - It listens before it says hello, so clients are never sent to where nobody listens.
+- What it asks for its clients it asks with their secret, so no client gets further than one of raylog's own (rules 33,
+  36). The internal secret is for its broker, and for administration, which is decided here.
 - Without its broker it goes on serving for a while: the leaders of partitions are other processes.
 """
 
@@ -65,9 +67,9 @@ class GatewayProcess:
         self._over: asyncio.Future[object] = self._loop.create_future()  # its result says why
         self._tasks = BackgroundTasks(self._end)
         self._gateways = Gateways()
-        self._link = ClusterLink(env, [spec.broker], spec.node_id)
-        self._gateway = Gateway(self._link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id)
-        self._listener = listener(self._gateway.connection)
+        self.link = ClusterLink(env, [spec.broker], spec.node_id, for_clients=True)
+        self.gateway = Gateway(self.link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id)
+        self._listener = listener(self.gateway.connection)
         self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
             {GatewaysServe: self._name, KeepSecrets: self._keep_secrets, StopGateway: self._stop}
         )
@@ -78,7 +80,7 @@ class GatewayProcess:
         KafkaAddressTaken, KafkaSchemasMissing, ClusterUnreachable, PeerNotAdmitted.
         """
         schema("ApiVersionsRequest")  # without it no client could be understood
-        await self._gateway.start()
+        await self.gateway.start()
         listen = self._spec.listen
         try:
             port = await self._listener.open(listen.host, listen.port)
@@ -93,8 +95,8 @@ class GatewayProcess:
         reason = await self._over
         await self._tasks.close()
         await self._listener.close()
-        await self._gateway.close()
-        await self._link.close()
+        await self.gateway.close()
+        await self.link.close()
         if isinstance(reason, BaseException):
             raise reason
         return str(reason)
@@ -102,7 +104,7 @@ class GatewayProcess:
     def readings(self) -> Iterator[Reading]:
         """Metrics of this process."""
         yield Reading(KAFKA_CONNECTIONS, (), len(self._listener))
-        yield from self._gateway.requests.readings()
+        yield from self.gateway.requests.readings()
 
     def _end(self, reason: object) -> None:
         if not self._over.done():

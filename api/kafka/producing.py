@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import Append, Appended
 from raylog.api.kafka.batch_turns import BatchTurns
 from raylog.api.kafka.known_topics import KnownTopics
@@ -29,7 +30,7 @@ from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.api.kafka.rules.produced_batch import check_produced
 from raylog.api.kafka.rules.producer_order import Ending, Partition, numbered
-from raylog.errors import BatchTooLarge, EarlierBatchFailed, RaylogError
+from raylog.errors import BatchTooLarge, EarlierBatchFailed, InternalTopic, RaylogError
 from raylog.storage.format.record_batch import BatchHeader, Bytes, read_header
 
 _ANSWER: Final = "ProduceResponse"
@@ -105,6 +106,8 @@ class Producing:
 
     def _leader(self, batch: _Batch) -> PartitionLeader:
         view = self._topics.find(batch.name, batch.topic_id, by_id=batch.by_id)
+        if is_internal(view.name):  # its leader refuses it too (rules 25, 36)
+            raise InternalTopic(view.name)
         return self._topics.leader(view, batch.partition)
 
     async def _append(self, batch: _Batch, version: int, request: Any, turns: BatchTurns) -> _Outcome:

@@ -113,7 +113,7 @@ def test_a_broker_shows_what_tools_look_for(stage: AdministeredCluster) -> None:
     found = entries(stage, _BROKER, "2", include_synonyms=True)
     assert (found["broker.id"].value, found["delete.topic.enable"].value) == ("2", "true")
     assert float(found["inter.broker.protocol.version"].value.partition("-")[0]) >= 2.6
-    assert found["advertised.listeners"].value == "PLAINTEXT://machine-2:9092"
+    assert found["advertised.listeners"].value == "PLAINTEXT://10.0.0.2:9092"
     assert (found["log.retention.ms"].value, found["log.retention.ms"].config_source) == ("604800000", _DEFAULT)
     assert found["min.insync.replicas"].value == "2"
     assert {each.read_only for each in found.values() if each.config_source == _BROKERS} == {True}

@@ -16,7 +16,7 @@ from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import as_kafka
 from raylog.groups.coordinator.process import make
 from raylog.storage.format.batch_codec import encode_batch
-from tests.simulator.clients.kafka_clients import GatewayProcess
+from tests.simulator.clients.kafka_clients import gateways_beside
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.world import World
 from tests.unit.actors.link_world import CALM
@@ -43,7 +43,7 @@ class Stage:
         self.cluster.form(3)
         self.cluster.create_topic(TOPIC, 2, 3, _LATE)
         self.cluster.create_topic(COMPACTED, 1, 3, {**_LATE, "cleanup.policy": "compact"})
-        self.gateway = GatewayProcess(world, self.cluster)
+        (self.gateway,) = gateways_beside(self.cluster, 1)
         self.client = self.gateway.client()
 
     def produce(self, partition: int, count: int) -> None:

@@ -19,7 +19,7 @@ from raylog.errors import MalformedRequest, UnknownTopic, UnsupportedRequestVers
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
 from raylog.storage.format.compression import codec_named
 from raylog.storage.format.record_batch import MAGIC_KAFKA, read_header, split_batches, with_producer
-from tests.simulator.clients.kafka_clients import GatewayProcess, KafkaClient
+from tests.simulator.clients.kafka_clients import KafkaClient, gateways_beside
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.world import World
 from tests.unit.actors.link_world import CALM
@@ -47,14 +47,13 @@ class Stage:
         self.cluster = SimulatedCluster(world)
         self.cluster.form(3)
         self.cluster.create_topic(TOPIC, 2, 3, _SETTINGS)
-        self.gateway = GatewayProcess(world, self.cluster)
+        self.gateway, *self.others = gateways_beside(self.cluster, *self.cluster.homes)
         self.client = self.gateway.client()
 
     def ask(self, name: str, version: int, *, client: KafkaClient | None = None, **fields: Any) -> Any:
         return self.gateway.run((client or self.client).ask(name, version, **fields))
 
     def topic_id(self) -> bytes:
-        assert self.gateway.link is not None
         view = self.gateway.link.topic(TOPIC)
         assert view is not None
         return view.topic_id
@@ -62,7 +61,6 @@ class Stage:
     def append_columns(self, partition: int, values: Sequence[bytes], codec: int = 0) -> int:
         """Append as raylog's own producers do. Return the offset."""
         link = self.gateway.link
-        assert link is not None
         leader = link.leader(TOPIC, partition)
         assert leader is not None
         append = Append(NO_EPOCH, -1, 5_000)
@@ -477,7 +475,7 @@ def test_a_partition_that_is_named_twice_is_refused(stage: Stage) -> None:
 def test_metadata_names_gateways(stage: Stage) -> None:
     named = message_type("MetadataRequest", "MetadataRequestTopic")
     answer = stage.ask("Metadata", 12, topics=[named(name=TOPIC), named(name="nowhere"), named(name="no/name")])
-    assert [(each.node_id, each.host) for each in answer.brokers] == [(n, f"machine-{n}") for n in (1, 2, 3)]
+    assert [(each.node_id, each.host) for each in answer.brokers] == [(n, f"10.0.0.{n}") for n in (1, 2, 3)]
     assert answer.controller_id in stage.cluster.homes
     assert answer.cluster_id
     found, nowhere, wrong = answer.topics
@@ -488,9 +486,7 @@ def test_metadata_names_gateways(stage: Stage) -> None:
         assert partition.leader_id == stage.leader(partition.partition_index).spec.broker_id
         assert sorted(partition.replica_nodes) == [1, 2, 3]
         assert partition.leader_id in partition.isr_nodes
-    (by_id, unknown) = stage.ask(
-        "Metadata", 12, topics=[named(stage.topic_id(), None), named(b"n" * 16, None)]
-    ).topics
+    (by_id, unknown) = stage.ask("Metadata", 12, topics=[named(stage.topic_id(), None), named(b"n" * 16, None)]).topics
     assert (by_id.name, unknown.error_code) == (TOPIC, ErrorCode.UNKNOWN_TOPIC_ID)
     assert [each.name for each in stage.ask("Metadata", 0, topics=[]).topics] == [TOPIC]
     assert [each.name for each in stage.ask("Metadata", 9, topics=None).topics] == [TOPIC]
@@ -522,7 +518,7 @@ def test_topics_do_not_vanish_while_no_broker_answers(stage: Stage, version: int
 
 def test_each_gateway_names_the_same_coordinator(stage: Stage) -> None:
     one = stage.ask("FindCoordinator", 2, key="group", key_type=0)
-    other = GatewayProcess(stage.world, stage.cluster, "clients of another")
+    other = stage.others[0]
     asked = other.client().ask("FindCoordinator", 4, coordinator_keys=["group", "others"], key_type=0)
     found, _ = other.run(asked).coordinators
     assert (one.error_code, one.node_id, one.port) == (0, found.node_id, found.port)

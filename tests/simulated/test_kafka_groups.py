@@ -14,7 +14,7 @@ from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.groups.coordinator.process import make
-from tests.simulator.clients.kafka_clients import GatewayProcess, KafkaClient
+from tests.simulator.clients.kafka_clients import KafkaClient, gateways_beside
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.world import World
 from tests.unit.actors.link_world import CALM
@@ -116,7 +116,7 @@ class Stage:
         self.cluster = SimulatedCluster(world, coordinator_makers={OFFSETS_TOPIC: make})
         self.cluster.form(3)
         self.cluster.create_topic(TOPIC, 3, 3, {})
-        self.gateway = GatewayProcess(world, self.cluster)
+        (self.gateway,) = gateways_beside(self.cluster, 1)
 
     def member(self, version: int = 9, instance: str | None = None) -> Member:
         return Member(self.gateway.client(), version, instance)

@@ -15,7 +15,7 @@ from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.groups.coordinator.process import make
 from raylog.groups.records.messages import NO_EPOCH, OffsetsCommitted, StageOffsets
-from tests.simulator.clients.kafka_clients import GatewayProcess
+from tests.simulator.clients.kafka_clients import gateways_beside
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.world import World
 from tests.unit.actors.link_world import CALM
@@ -34,12 +34,11 @@ class Stage:
         self.cluster = SimulatedCluster(world, coordinator_makers={OFFSETS_TOPIC: make})
         self.cluster.form(3)
         self.cluster.create_topic(TOPIC, 3, 3, {})
-        self.gateway = GatewayProcess(world, self.cluster)
+        (self.gateway,) = gateways_beside(self.cluster, 1)
         self.client = self.gateway.client()
 
     @property
     def topic_id(self) -> bytes:
-        assert self.gateway.link is not None
         view = self.gateway.link.topic(TOPIC)
         assert view is not None
         return view.topic_id
@@ -99,7 +98,6 @@ class Stage:
     def stage_offset(self, partition: int) -> None:
         """Stage an offset, as a transaction does that does not end."""
         link = self.gateway.link
-        assert link is not None
         offsets = ((self.topic_id, partition, 70, -1, ""),)
 
         async def ask() -> None:

@@ -10,7 +10,7 @@ from raylog.actors.cluster.descriptions import TopicDescription
 from raylog.actors.controller.controller import Controller
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.config import ConfigValue
-from tests.simulator.clients.kafka_clients import GatewayProcess
+from tests.simulator.clients.kafka_clients import gateways_beside
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.world import World
 
@@ -25,7 +25,7 @@ class AdministeredCluster:
         self.world = world
         self.cluster = SimulatedCluster(world)
         self.cluster.form(3)
-        self.gateway = GatewayProcess(world, self.cluster)
+        self.gateway, *_ = gateways_beside(self.cluster, *self.cluster.homes)
         self.client = self.gateway.client()
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:

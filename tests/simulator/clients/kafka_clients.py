@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
+import errno
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from raylog.actors.kernel.environment import Environment
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.endpoint import Endpoint
+from raylog.actors.protocol.gateway_spec import GatewaySpec, HostPort
 from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.gateway import ClientConnection, Gateway
+from raylog.api.kafka.gateway_process import GatewayProcess
 from raylog.api.kafka.protocol.api_versions import SERVED, has_flexible_header
 from raylog.api.kafka.protocol.codecs import decoder, read_answer_header, read_request_header, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
-from raylog.api.kafka.rules.named_brokers import GatewayAddress, Gateways
+from raylog.errors import KafkaAddressTaken
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
-from tests.simulator.world.machines import Process
-from tests.simulator.world.world import World
+from tests.simulator.world.machines import Process, SimEnvironment
 
+GATEWAY_PORT: Final = 9092
 _KEYS: Final = {api.name: api for api in SERVED.values()}
 _START_SECONDS: Final = 60.0
 _CALL_SECONDS: Final = 120.0
@@ -50,38 +50,76 @@ class KafkaClient:
         return decoder(f"{name}Response", version)(answer[4:], begin)
 
 
-class GatewayProcess:
-    """A process with a gateway, beside the brokers. `run` does something in it and returns what it returns."""
+class Listener:
+    """Accepts nobody; a test asks it for connections."""
 
-    def __init__(self, world: World, cluster: SimulatedCluster, machine: str = "beside-a-broker") -> None:
-        self._world = world
+    is_taken = False
+
+    def __init__(self, connection: Callable[[], ClientConnection]) -> None:
+        self.connection = connection
+        self.is_open = False
+
+    def __len__(self) -> int:
+        return 7
+
+    async def open(self, _host: str, port: int) -> int:
+        if self.is_taken:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        self.is_open = True
+        return port
+
+    async def close(self) -> None:
+        self.is_open = False
+
+
+class BesideBroker:
+    """A gateway's process beside one broker, as that runs it: with the broker's secrets."""
+
+    def __init__(self, cluster: SimulatedCluster, number: int) -> None:
+        self.reason: str | None = None
+        self.problem: KafkaAddressTaken | None = None
+        self.address: HostPort | None = None
+        self.listener: Listener | None = None
+        self.core: GatewayProcess | None = None
         self._cluster = cluster
-        self.gateway: Gateway | None = None
-        self.link: ClusterLink | None = None
-        self.process: Process = world.add_machine(machine).start("gateway", self._main)
-        assert world.run_until_idle_or(lambda: self.gateway is not None, _START_SECONDS), "no gateway starts"
+        self._number = number
+        self.process: Process = cluster.homes[number].machine.start(f"gateway-{number}", self._main)
 
-    def addresses(self) -> Gateways:
-        return Gateways(GatewayAddress(each, f"machine-{each}", 9092) for each in self._cluster.homes)
+    def _listening(self, connection: Callable[[], ClientConnection]) -> Listener:
+        self.listener = Listener(connection)
+        return self.listener
 
-    async def _main(self, env: Environment) -> None:
-        self.link = link = ClusterLink(env, self._cluster.broker_endpoints(), find_brokers=self._find_brokers)
-        gateway = Gateway(link, self.addresses, lambda: env.random.getrandbits(31), broker_id=1)
-        await gateway.start()
-        self.gateway = gateway
-        await asyncio.get_running_loop().create_future()
+    async def _main(self, env: SimEnvironment) -> None:
+        broker = self._cluster.homes[self._number].endpoint
+        assert broker is not None
+        host = f"10.0.0.{self._number}"
+        spec = GatewaySpec("default", self._number, broker, "", host, HostPort("0.0.0.0", GATEWAY_PORT), None)
+        pid = self.process.pid
+        self.core = core = GatewayProcess(env, spec, pid, lambda: env.random.getrandbits(31), self._listening)
+        try:
+            self.address = await core.open()
+        except KafkaAddressTaken as error:
+            self.problem = error
+            return
+        self.reason = await core.run()
 
-    async def _find_brokers(self) -> list[Endpoint]:
-        return self._cluster.broker_endpoints()
+    @property
+    def link(self) -> ClusterLink:
+        assert self.core is not None
+        return self.core.link
+
+    @property
+    def gateway(self) -> Gateway:
+        assert self.core is not None
+        return self.core.gateway
 
     def client(self) -> KafkaClient:
-        assert self.gateway is not None
-        return KafkaClient(self.gateway.connection())
+        assert self.listener is not None
+        return KafkaClient(self.listener.connection())
 
     @property
     def administration(self) -> Administration:
         """Asks the controller as the gateway does, for what no Kafka client asks yet."""
-        assert self.link is not None
         link = self.link
 
         async def made() -> Administration:
@@ -89,7 +127,23 @@ class GatewayProcess:
 
         return self.run(made())
 
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    def run(self, coroutine: Coroutine[Any, Any, _T], seconds: float = _CALL_SECONDS) -> _T:
+        """Do something in its process."""
         done = self.process.run(coroutine)
-        assert self._world.run_until_idle_or(done.done, _CALL_SECONDS), "it does not end"
+        assert self._cluster.world.run_until_idle_or(done.done, seconds), "it does not end"
         return done.result()
+
+    def brokers(self) -> list[tuple[int, str, int]]:
+        """Return the brokers that its clients are told of."""
+        answer = self.run(self.client().ask("Metadata", 12, topics=[]))
+        return [(each.node_id, each.host, each.port) for each in answer.brokers]
+
+
+def gateways_beside(cluster: SimulatedCluster, *numbers: int) -> list[BesideBroker]:
+    """Start gateways, and return them once their clients are told of all of them."""
+    gateways = [BesideBroker(cluster, number) for number in numbers]
+    started = cluster.world.run_until_idle_or(lambda: all(each.address for each in gateways), _START_SECONDS)
+    assert started, "no gateway starts"
+    while any(len(each.brokers()) < len(gateways) for each in gateways):
+        cluster.world.run_for(0.5)
+    return gateways

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from copy import copy
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -382,6 +383,12 @@ class SimEnvironment:
         self, name: str, role: str, handler: Handler, on_stream: Callable[[Stream], None] | None = None
     ) -> tuple[FakeServer, tuple[Endpoint, ...]]:
         return self._network.listen(self.process.loop, self._machine, self.keys, name, role, handler, on_stream)
+
+    def as_client(self) -> SimEnvironment:
+        """See `Environment.as_client`."""
+        view = copy(self)
+        view.keys = self.keys.for_clients()
+        return view
 
     def kill(self, pid: int) -> None:
         for process in list(self._machine.processes):
