@@ -175,7 +175,7 @@ class Stream(Protocol):
         """Return how many bytes of requests the other side has not answered."""
 
     def take_frames_of(self, size: int) -> None:
-        """Let a client send frames as large as this, where that is more than the usual limit."""
+        """Let a client send frames as large as this from now on, where that is more than it may send already."""
 
     def request(
         self,

@@ -30,7 +30,7 @@ from raylog.actors.kernel.answer_room import COUNTED_BYTES, AnswerRoom
 from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
-from raylog.actors.machine.admission import Acceptor, Admission
+from raylog.actors.machine.admission import Acceptor, Admission, Dialer
 from raylog.actors.machine.stream_frames import BLOCKED_BYTES, CONGESTED_BYTES, LARGE_BYTES, FrameReader, OutgoingFrames
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
@@ -50,6 +50,7 @@ from raylog.actors.protocol.messages import (
     Failure,
     Frame,
     Message,
+    TakesFrames,
 )
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
 from raylog.config import KIB, MIB
@@ -118,6 +119,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._received = 0
         self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
         self._is_reading = True
+        self._has_said_limit = False  # of frames, to a client
         self._rests = False  # for the rest of this turn of the loop
         self._is_turned_away = False
 
@@ -408,13 +410,16 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.admitted.set_result(None)
             if self._on_admitted is not None:
                 self._on_admitted(self)
+            if self._is_for_client:
+                self._say(TakesFrames(self._reader.max_frame_bytes))
+                self._has_said_limit = True
 
     def _widen(self) -> None:
         """Set the limits of an admitted peer: a client may send less than a process of the cluster (rule 34)."""
         limits = self._limits
         if self._held.is_internal:
             self._reader.widen(limits.max_frame_bytes, _RECEIVE_BUFFER_BYTES)
-        elif isinstance(self._admission, Acceptor):
+        elif self._is_for_client:
             self._held.most_bytes = limits.client_held_bytes
             self._reader.widen(min(limits.client_frame_bytes, limits.max_frame_bytes), _RECEIVE_BUFFER_BYTES)
         else:
@@ -423,9 +428,16 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def take_frames_of(self, size: int) -> None:
         """See `Stream.take_frames_of`."""
-        if size > self._limits.client_frame_bytes:
+        if self._is_for_client and size > self._reader.max_frame_bytes and self.state is State.OPEN:
             self._reader.max_frame_bytes = min(size, self._limits.max_frame_bytes)
             self._held.most_bytes = 2 * size
+            if self._has_said_limit:
+                self._say(TakesFrames(self._reader.max_frame_bytes))
+
+    @property
+    def _is_for_client(self) -> bool:
+        """Whether a client has opened it."""
+        return isinstance(self._admission, Acceptor) and not self._held.is_internal
 
     def _say(self, message: Message | None) -> None:
         if message is not None:
@@ -456,6 +468,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             if header.message_length > CLIENT_MESSAGE_BYTES and not self._held.is_internal:
                 raise MessageTooLarge(header.message_length, CLIENT_MESSAGE_BYTES)
             message = messages.unpack(header.kind, header.message_version, frame.message)
+            if type(message) is TakesFrames and isinstance(self._admission, Dialer):
+                self._outgoing.max_frame_bytes = min(message.most_bytes, self._limits.max_frame_bytes)
+                return
             if self.state is State.CLOSING:
                 raise StreamNotOpen(self.peer, "it is being closed there")
         except (MessageUnknown, MessageTooLarge, StreamNotOpen) as error:

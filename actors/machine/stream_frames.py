@@ -164,7 +164,7 @@ class OutgoingFrames:
     ) -> None:
         self.is_corked = False  # what is written now waits for what follows
         self.max_message_bytes = MAX_MESSAGE_BYTES
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._when_congested = when_congested
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -210,8 +210,8 @@ class OutgoingFrames:
             payload = payload.cast("B")
         message_length, payload_length = len(packed), len(payload)
         size = HEADER_BYTES + message_length + payload_length
-        if size > self._max_frame_bytes or message_length > self.max_message_bytes:
-            check_outgoing(message_length, payload_length, self._max_frame_bytes, self.max_message_bytes)
+        if size > self.max_frame_bytes or message_length > self.max_message_bytes:
+            check_outgoing(message_length, payload_length, self.max_frame_bytes, self.max_message_bytes)
         header = encode_header(
             kind, version, flags, correlation_id, message_length, payload_length, topic_id, partition
         )

@@ -460,6 +460,14 @@ class Failure(Message):
     arguments: tuple[object, ...]
 
 
+@message(kind=8)
+@dataclass(frozen=True, slots=True)
+class TakesFrames(Message):
+    """Sent by the transport to a client, one-way: larger frames than this would end the stream."""
+
+    most_bytes: int
+
+
 @message(kind=7)
 @dataclass(frozen=True, slots=True)
 class DoorFull(Message):

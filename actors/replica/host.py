@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from raylog.actors.kernel.background import BackgroundTasks, Timers
@@ -89,6 +90,8 @@ class ReplicaHost:
         self._line = BrokerLine(env, spec, self._from_broker, self)
         self._endpoints: tuple[Endpoint, ...] = ()
         self._room = SPARE
+        self._clients: set[Stream] = set()
+        self._largest_batch = 0  # that a topic here has ever taken
         self._is_obeying = False
         self._assigned: deque[tuple[Assign, LaterAnswer]] = deque()  # those that wait for their turn
         self._replicas: dict[PartitionKey, HostedReplica] = {}
@@ -165,9 +168,19 @@ class ReplicaHost:
         return None if replica is None or key not in self._handlers else replica.reads
 
     def _has_stream(self, stream: Stream) -> None:
-        """Let a client send batches as large as a topic here takes. Was that raised meanwhile, it has to dial again."""
-        largest = max((each.max_message_bytes for each in self._replicas.values()), default=0)
-        stream.take_frames_of(largest + CLIENT_MESSAGE_BYTES)
+        """Let a client send batches as large as a topic here takes."""
+        if not stream.is_internal:
+            self._clients.add(stream)
+            stream.closed.add_done_callback(lambda _: self._clients.discard(stream))
+            stream.take_frames_of(self._largest_batch + CLIENT_MESSAGE_BYTES)
+
+    def _note_largest_batch(self, replica: HostedReplica) -> None:
+        """Tell clients that are here already, where a topic takes larger batches than all did so far."""
+        size = replica.max_message_bytes
+        if size > self._largest_batch:
+            self._largest_batch = size
+            for stream in self._clients:
+                stream.take_frames_of(size + CLIENT_MESSAGE_BYTES)
 
     def _from_broker(self, request: Request) -> Answer | Awaitable[Answer]:
         return self._orders.handler_of(request.message)(request, request.message)
@@ -247,6 +260,8 @@ class ReplicaHost:
 
     def _is_open(self, key: PartitionKey, replica: HostedReplica) -> None:
         self._handlers[key] = replica.handle
+        self._note_largest_batch(replica)
+        replica.when_settings_change(partial(self._note_largest_batch, replica))
         self._line.announce(replica.hello())
 
     def has_ended(self, replica: HostedReplica, why: str) -> None:

@@ -72,6 +72,7 @@ class HostedLog:
         self.me = me
         self.node_id = node_id
         self.is_leading = False
+        self.settings_changed: Callable[[], None] = _nothing  # set by its host, too
         self.changed: Callable[[], None] = _nothing  # set by its host, and called when marks, role or settings may move
         self.pull_session = 0  # of all epochs: what was pushed for an earlier one is told apart by it
         self.env = env

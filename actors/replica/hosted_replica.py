@@ -127,6 +127,11 @@ class HostedReplica:
         """The largest size of a batch; 0 before its log is open."""
         return 0 if self._hosted is None else self._hosted.log.config.max_message_bytes
 
+    def when_settings_change(self, call: Callable[[], None]) -> None:
+        """Call this after its topic's settings have changed here. Once it is open."""
+        assert self._hosted is not None
+        self._hosted.settings_changed = call
+
     # --- being asked ----------------------------------------------------------------------------------------------
 
     @property

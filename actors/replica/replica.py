@@ -297,6 +297,7 @@ class Replica:
         finally:
             self._is_writing_settings = False
         self._hosted.changed()
+        self._hosted.settings_changed()
         newest = self._assigned
         if newest is not None and newest.leader_epoch >= self._known_epoch and not self._is_over:
             self._settle(newest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -15,6 +16,7 @@ from raylog.api.kafka.protocol.api_versions import SERVED
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import as_kafka
+from raylog.config import KIB
 from raylog.errors import MalformedRequest, UnknownTopic, UnsupportedRequestVersion
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
 from raylog.storage.format.compression import codec_named
@@ -320,14 +322,15 @@ def test_acks_0_keeps_the_order_of_a_partition_while_another_ones_leader_is_dial
     assert outcome(stage.ask("Produce", 9, **produced({1: batch_of([b"0"])}))) == [(0, 0)]
     batches = [{0: batch_of([b"a"]), 1: batch_of([b"1"])}, {1: batch_of([b"2"])}]
     assert _no_answers(stage, batches) == [None, None]
+    stage.world.run_for(1.0)  # without an answer nobody waits for the followers
     assert values_of(stage.read(1)) == [b"0", b"1", b"2"]
 
 
 def test_acks_0_waits_for_room_instead_of_ending_the_connection(stage: Stage) -> None:
     values = [b"%04d" % number + bytes(9_000) for number in range(2_500)]
     assert set(_no_answers(stage, [{0: batch_of([each])} for each in values])) == {None}
+    stage.world.run_for(1.0)  # without an answer nobody waits for the followers
     link = stage.gateway.link
-    assert link is not None
     leader = link.leader(TOPIC, 0)
     assert leader is not None
     asked = link.ask(leader, ListOffset(-1, -1, False), expect=ListedOffset, timeout=10.0)
@@ -524,6 +527,41 @@ def test_each_gateway_names_the_same_coordinator(stage: Stage) -> None:
     assert (one.error_code, one.node_id, one.port) == (0, found.node_id, found.port)
     wrong = stage.ask("FindCoordinator", 4, coordinator_keys=["group"], key_type=7)
     assert wrong.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.fixture
+def narrow(stage: Stage) -> Stage:
+    """Streams of clients that take frames of 64 KiB, and more only where a topic takes larger batches."""
+    network = stage.world.network
+    network.limits = replace(network.limits, client_frame_bytes=64 * KIB)
+    return stage
+
+
+def test_a_batch_that_no_stream_takes_is_too_large_and_other_requests_go_on(narrow: Stage) -> None:
+    async def beside_others() -> list[int]:
+        sent: list[dict[int, bytes | None]] = [
+            {1: batch_of([b"small"])},
+            {0: batch_of([bytes(400 * KIB)])},
+            {1: batch_of([b"small"])},
+        ]
+        told = await asyncio.gather(*(narrow.client.ask("Produce", 9, **produced(each)) for each in sent))
+        return [code for each in told for code, _ in outcome(each)]
+
+    narrow.produce_at_last(1, batch_of([b"first"]))
+    narrow.produce_at_last(0, batch_of([b"first"]))
+    assert narrow.gateway.run(beside_others()) == [0, ErrorCode.MESSAGE_TOO_LARGE, 0]
+
+
+def test_a_raised_bound_of_a_topic_counts_on_streams_that_are_open(narrow: Stage) -> None:
+    narrow.produce_at_last(0, batch_of([b"first"]))
+    controller, process = narrow.cluster.serving(), narrow.cluster.controllers[-1].process
+    assert controller is not None
+    bounds = {"max.message.bytes": str(500 * KIB)}
+    changed = process.run(controller.admin.alter_topic_settings(TOPIC, bounds, timeout=30.0))
+    assert narrow.world.run_until_idle_or(changed.done, 40.0)
+    narrow.world.run_for(3.0)
+    sent = produced({0: batch_of([bytes(400 * KIB)])})
+    assert outcome(narrow.ask("Produce", 9, **sent)) == [(0, 1)]
 
 
 def test_only_what_is_served_is_advertised(stage: Stage) -> None:

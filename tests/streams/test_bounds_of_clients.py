@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
 from raylog.actors.machine.stream_connection import StreamConnection
 from raylog.actors.machine.stream_server import StreamServer, connect
 from raylog.actors.protocol.cluster_secrets import Key, Standing
@@ -69,26 +69,52 @@ def test_a_client_is_refused_a_long_message_before_it_is_read_and_its_stream_goe
     _run(test())
 
 
-def test_a_client_s_frame_is_bounded_unless_the_server_takes_larger_ones() -> None:
+def test_a_client_s_frame_over_the_bound_is_not_sent_and_others_over_the_stream_go_on() -> None:
     async def test() -> None:
-        widened: list[int] = []
+        go_on = asyncio.Event()
 
-        def admitted(stream: StreamConnection) -> None:
-            for size in widened:
-                stream.take_frames_of(size)
+        async def hold(_: Request) -> Response:
+            await go_on.wait()
+            return Response(Done())
 
-        server = await _serve(_done, on_stream=admitted)
+        server = await _serve(hold)
         internal = await _dial(server, _INTERNAL)
-        assert (await internal.request(Words(""), bytes(3 * MIB))).message == Done()
         stream = await _dial(server)
-        assert (await stream.request(Words(""), bytes(MIB - KIB))).message == Done()
+        large, others = internal.request(Words(""), bytes(3 * MIB)), [stream.request(Words("")) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(FrameTooLarge):
+            await stream.request(Words(""), bytes(2 * MIB))
+        go_on.set()
+        assert [each.message for each in await asyncio.gather(large, *others)] == [Done()] * 4
+        stream._outgoing.max_frame_bytes = 3 * MIB  # a client that is none of ours
         with pytest.raises(StreamClosed):
             await stream.request(Words(""), bytes(2 * MIB))
-        widened.append(3 * MIB)
-        stream = await _dial(server)
-        assert (await stream.request(Words(""), bytes(2 * MIB))).message == Done()
-        await stream.close()
         await internal.close()
+        await server.close()
+
+    _run(test())
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_a_server_that_takes_larger_frames_tells_its_clients(is_at_once: bool) -> None:
+    async def test() -> None:
+        streams: list[Stream] = []
+
+        def admitted(stream: Stream) -> None:
+            streams.append(stream)
+            if is_at_once:
+                stream.take_frames_of(3 * MIB)
+
+        server = await _serve(_done, on_stream=admitted)
+        stream = await _dial(server)
+        assert (await stream.request(Words(""), bytes(MIB - KIB))).message == Done()
+        streams[0].take_frames_of(3 * MIB)
+        streams[0].take_frames_of(2 * MIB)  # which takes nothing back
+        await stream.request(Ping())  # what was said has arrived before its answer
+        assert (await stream.request(Words(""), bytes(3 * MIB - KIB))).message == Done()
+        with pytest.raises(FrameTooLarge):
+            await stream.request(Words(""), bytes(3 * MIB))
+        await stream.close()
         await server.close()
 
     _run(test())

@@ -149,6 +149,7 @@ _CODES: Final[dict[type[errors.RaylogError], ErrorCode]] = {
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.PayloadTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    errors.FrameTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.OffsetNotAvailable: ErrorCode.OFFSET_NOT_AVAILABLE,
     errors.DiskError: ErrorCode.KAFKA_STORAGE_ERROR,

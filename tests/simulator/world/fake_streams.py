@@ -86,6 +86,7 @@ class FakeStream:
         self.on_admitted: Callable[[FakeStream], None] | None = None
         self._network = network
         self._limits = network.limits
+        self.most_frame_bytes = network.limits.max_frame_bytes  # that this side sends
         self._address = address
         self._peer_role = ""
         self._my_role = ""
@@ -118,7 +119,9 @@ class FakeStream:
         return self._held.is_internal
 
     def take_frames_of(self, size: int) -> None:
-        """See `Stream.take_frames_of`; here nobody looks at sizes on arrival."""
+        """See `Stream.take_frames_of`. The other side hears of it at once."""
+        if self.far is not None and not self.is_internal and not self.is_dialler:
+            self.far.most_frame_bytes = max(self.far.most_frame_bytes, min(size, self._limits.max_frame_bytes))
 
     @property
     def is_congested(self) -> bool:
@@ -268,7 +271,7 @@ class FakeStream:
         if self._network.is_packed():
             frame.packed = messages.pack(message)
             message_bytes = len(frame.packed[2])
-        frame.size = check_outgoing(message_bytes, len(payload), self._limits.max_frame_bytes)
+        frame.size = check_outgoing(message_bytes, len(payload), self.most_frame_bytes)
         if payload and type(payload) is not bytes:
             frame.lend(payload)
         return frame
@@ -361,8 +364,9 @@ class FakeStream:
 
     def _take_admission(self, frame: SimFrame) -> None:
         assert isinstance(frame.message, messages.Hello)
+        assert self.far is not None
         if frame.flags == _HELLO:
-            if self.far is None or self.far.is_over:  # it would not have proved itself
+            if self.far.is_over:  # it would not have proved itself
                 return
             self._put(SimFrame(_WELCOME, 0, messages.Hello(self._my_role, "", b"")))
         if self.admitted.done():  # cancelled: its dialler is about to give it up
@@ -377,6 +381,8 @@ class FakeStream:
         self._asked.peer = self._held.peer = self.peer
         self.state = State.OPEN
         self.admitted.set_result(None)
+        if not (self.is_dialler or self.is_internal):
+            self.far.most_frame_bytes = self._limits.client_frame_bytes
         if self.on_admitted is not None:
             self.on_admitted(self)
 
