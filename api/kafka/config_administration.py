@@ -6,7 +6,6 @@ answered by itself.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -23,6 +22,7 @@ from raylog.actors.cluster.descriptions import TopicSettingsDescription
 from raylog.actors.cluster.setting_edits import SET, SettingEdit
 from raylog.actors.cluster.state import ClusterState
 from raylog.api.kafka.administration import Administration
+from raylog.api.kafka.fan_out import named_twice, some_at_a_time
 from raylog.api.kafka.protocol.codecs import RequestHeader
 from raylog.api.kafka.protocol.error_codes import ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -114,17 +114,25 @@ class ConfigAdministration:
         return await self._alter_all(header, request, "IncrementalAlterConfigsResponse", replaces=False)
 
     async def _alter_all(self, header: RequestHeader, request: Any, name: str, *, replaces: bool) -> Any:
-        alter = partial(self._alter, header, request, name, replaces)
-        return message_type(name)(responses=await asyncio.gather(*map(alter, request.resources)))
+        twice = named_twice((each.resource_type, each.resource_name) for each in request.resources)
+        alter = partial(self._alter, header, name, twice, replaces, request.validate_only)
+        return message_type(name)(responses=await some_at_a_time(alter, request.resources))
 
-    async def _alter(self, header: RequestHeader, request: Any, name: str, replaces: bool, resource: Any) -> Any:
+    async def _alter(
+        self,
+        header: RequestHeader,
+        name: str,
+        twice: Collection[tuple[int, str]],
+        replaces: bool,
+        validate_only: bool,
+        resource: Any,
+    ) -> Any:
         told = message_type(name, "AlterConfigsResourceResponse")
         code, text = ErrorCode.NONE, None
         try:
-            places = [(each.resource_type, each.resource_name) for each in request.resources]
-            if places.count((resource.resource_type, resource.resource_name)) > 1:
+            if (resource.resource_type, resource.resource_name) in twice:
                 raise InvalidRequest(f"The request names {resource.resource_name!r} more than once.")
-            await self._administration.ask(_edit(resource, replaces, request.validate_only), _SECONDS)
+            await self._administration.ask(_edit(resource, replaces, validate_only), _SECONDS)
         except RaylogError as error:
             self._tell(header, resource, error)
             code, text = code_of(error), str(error)

@@ -1,20 +1,19 @@
 """Administration of topics: CreateTopics, DeleteTopics, CreatePartitions.
 
-Each topic of a request is carried out by itself, all at once, and has an error code of its own. What is refused is
+Each topic of a request is carried out by itself, many at a time, and has an error code of its own. What is refused is
 said to the client, and in the log.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable
 from typing import Any, Final
 
 from raylog.actors.cluster.admin_requests import CreatePartitions, CreateTopic, DescribeTopic
 from raylog.actors.cluster.descriptions import TopicDescription
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.api.kafka.administration import Administration
+from raylog.api.kafka.fan_out import named_twice, some_at_a_time
 from raylog.api.kafka.protocol.codecs import RequestHeader
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -40,12 +39,16 @@ class TopicAdministration:
 
     async def create_topics(self, header: RequestHeader, request: Any) -> Any:
         """Serve CreateTopics."""
-        twice = _twice(each.name for each in request.topics)
+        twice = named_twice(each.name for each in request.topics)
         size = sum(len(each.assignments) or max(1, each.num_partitions) for each in request.topics)
-        made = await asyncio.gather(*(self._create(header, request, each, twice, size) for each in request.topics))
+        made = await some_at_a_time(
+            lambda each: self._create(header, request, each, twice, size), request.topics, MOST_PARTITIONS_AT_ONCE
+        )
         return message_type("CreateTopicsResponse")(topics=made)
 
-    async def _create(self, header: RequestHeader, request: Any, topic: Any, twice: set[Hashable], size: int) -> Any:
+    async def _create(
+        self, header: RequestHeader, request: Any, topic: Any, twice: Collection[Hashable], size: int
+    ) -> Any:
         result = message_type("CreateTopicsResponse", "CreatableTopicResult")
         try:
             _check_once(topic.name, twice)
@@ -73,12 +76,12 @@ class TopicAdministration:
         """Serve DeleteTopics."""
         of_topic = message_type("DeleteTopicsRequest", "DeleteTopicState")
         asked = request.topics if header.api_version >= _BY_ID else [of_topic(each) for each in request.topic_names]
-        twice = _twice((each.name, each.topic_id) for each in asked)
+        twice = named_twice((each.name, each.topic_id) for each in asked)
         seconds = seconds_for(request.timeout_ms)
-        done = await asyncio.gather(*(self._delete(header, each, twice, seconds) for each in asked))
+        done = await some_at_a_time(lambda each: self._delete(header, each, twice, seconds), asked)
         return message_type("DeleteTopicsResponse")(responses=done)
 
-    async def _delete(self, header: RequestHeader, asked: Any, twice: set[Hashable], seconds: float) -> Any:
+    async def _delete(self, header: RequestHeader, asked: Any, twice: Collection[Hashable], seconds: float) -> Any:
         result = message_type("DeleteTopicsResponse", "DeletableTopicResult")
         by_id = asked.name is None
         name, topic_id = asked.name, asked.topic_id
@@ -103,11 +106,11 @@ class TopicAdministration:
 
     async def create_partitions(self, header: RequestHeader, request: Any) -> Any:
         """Serve CreatePartitions."""
-        twice = _twice(each.name for each in request.topics)
-        made = await asyncio.gather(*(self._grow(header, request, each, twice) for each in request.topics))
+        twice = named_twice(each.name for each in request.topics)
+        made = await some_at_a_time(lambda each: self._grow(header, request, each, twice), request.topics)
         return message_type("CreatePartitionsResponse")(results=made)
 
-    async def _grow(self, header: RequestHeader, request: Any, topic: Any, twice: set[Hashable]) -> Any:
+    async def _grow(self, header: RequestHeader, request: Any, topic: Any, twice: Collection[Hashable]) -> Any:
         result = message_type("CreatePartitionsResponse", "CreatePartitionsTopicResult")
         brokers = None if topic.assignments is None else [list(each.broker_ids) for each in topic.assignments]
         try:
@@ -138,10 +141,6 @@ def _configs(made: TopicDescription) -> list[Any]:
     return [config(each.name, each.value, each.read_only, each.source, is_sensitive=False) for each in entries]
 
 
-def _twice(names: Iterable[Hashable]) -> set[Hashable]:
-    return {name for name, count in Counter(names).items() if count > 1}
-
-
-def _check_once(name: Hashable, twice: set[Hashable]) -> None:
+def _check_once(name: Hashable, twice: Collection[Hashable]) -> None:
     if name in twice:
         raise InvalidRequest(f"The request names {name!r} more than once.")

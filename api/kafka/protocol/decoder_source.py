@@ -27,9 +27,13 @@ MOST_ITEMS: Final = 500_000  # of all arrays of a message; each costs some hundr
 MOST_QUESTIONS: Final = 20_000  # where another process is asked about each item
 _ASKS_FOR_EACH: Final = frozenset(
     {
+        "AlterConfigsRequest",
+        "CreatePartitionsRequest",
         "DeleteGroupsRequest",
         "DeleteRecordsRequest",
+        "DeleteTopicsRequest",
         "DescribeGroupsRequest",
+        "IncrementalAlterConfigsRequest",
         "ListOffsetsRequest",
         "OffsetFetchRequest",
         "OffsetForLeaderEpochRequest",

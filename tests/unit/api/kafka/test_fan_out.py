@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
-from raylog.api.kafka.fan_out import AnswerBudget, named_twice, some_at_a_time
+from raylog.api.kafka.config_administration import ConfigAdministration
+from raylog.api.kafka.fan_out import MOST_AT_A_TIME, AnswerBudget, named_twice, some_at_a_time
+from raylog.api.kafka.protocol.codecs import RequestHeader
+from raylog.api.kafka.protocol.error_codes import ErrorCode
+from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.refusals import Refusals
+from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.errors import NotLeader, TooManyBytesInFlight
 
 
@@ -99,3 +106,34 @@ def test_what_is_answered_has_a_bounded_room() -> None:
 
 def test_what_is_named_twice_is_found() -> None:
     assert named_twice([("a", 0), ("b", 0), ("a", 1), ("a", 0)]) == {("a", 0)}
+
+
+class Administered:
+    """A cluster whose administration takes a moment."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = self.asked = 0
+
+    async def ask(self, _request: Any, _seconds: float) -> None:
+        self.asked += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+
+
+def test_settings_of_many_topics_are_changed_many_at_a_time() -> None:
+    administered = Administered()
+    configs = ConfigAdministration(
+        administered,  # type: ignore[arg-type] # all that is used of it
+        Gateways,
+        Refusals(),
+    )
+    resource = message_type("IncrementalAlterConfigsRequest", "AlterConfigsResource")
+    names = [f"t{number}" for number in range(3_000)]
+    resources = [resource(2, name, []) for name in (*names, "t7")]
+    request = message_type("IncrementalAlterConfigsRequest")(resources=resources)
+    answer = asyncio.run(configs.alter_incrementally(RequestHeader(44, 1, 1, "tool", 0), request))
+    refused = [each.resource_name for each in answer.responses if each.error_code == ErrorCode.INVALID_REQUEST]
+    assert refused == ["t7", "t7"]
+    assert (administered.asked, administered.most) == (2_999, MOST_AT_A_TIME)
