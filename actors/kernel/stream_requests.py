@@ -19,7 +19,7 @@ What must stay true of requests that have arrived:
 - Of many requests that come at once some begin in each turn of the loop: a client's (rule 34), and also those of a
   thousand replicas that have a new leader (rule 35).
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
-  handlers run.
+  handlers run, or too many answers are owed. One that is owed takes no handler's place.
 - A request that only processes of the cluster may send is refused here on a client's stream (rule 33).
 - A request that only waits ends with its stream. A handler that is running goes on, since its work may be half done.
 - No handler's error is lost: each goes to `answer`. A cancelled handler counts as failed.
@@ -293,7 +293,7 @@ class RequestsHeld:
         if (
             self._queued
             or self.is_congested
-            or len(self._running) + len(self._owed) >= self._limits.max_handlers
+            or self._is_full()
             or (self.begun_in_turn >= _PER_TURN and self._is_turn_over())
         ):
             self._queued.append(request)
@@ -365,7 +365,10 @@ class RequestsHeld:
         self.handle_queued()
 
     def _is_busy(self) -> bool:
-        return self.is_congested or len(self._running) + len(self._owed) >= self._limits.max_handlers
+        return self.is_congested or self._is_full()
+
+    def _is_full(self) -> bool:
+        return len(self._running) >= self._limits.max_handlers or len(self._owed) >= self._limits.max_owed
 
     def _handle(self, request: Request) -> None:
         try:

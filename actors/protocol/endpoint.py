@@ -67,6 +67,9 @@ class StreamLimits:
     client_frame_bytes: int = 20 * MIB
     client_held_bytes: int = 40 * MIB
     max_handlers: int = 1024  # that run at once; further requests wait in their order
+    # Requests whose answer is owed, and for which nothing runs: fetches until there is something, appends until they
+    # are replicated. They would otherwise keep the handlers from the requests that they wait for.
+    max_owed: int = 16_384
     admission_seconds: float = 5.0
     stall_seconds: float = 10.0  # a frame that has begun and of which nothing more comes
     request_seconds: float = 30.0  # the time-out of a request that names none

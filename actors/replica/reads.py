@@ -18,6 +18,8 @@ What must stay true:
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -54,6 +56,7 @@ from raylog.storage.segment.batch_scan import walk_chain
 from raylog.storage.segment.transaction_index import AbortedRange, AbortedTransaction
 
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
+_TRIED_AT_ONCE: Final = 256  # fetches that wait, in one turn of the loop
 _MAX_WAIT_MS: Final = 10 * 60 * 1000
 
 
@@ -75,6 +78,8 @@ class FetchWaits:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._waiting: dict[_WaitingFetch, None] = {}
+        self._to_try: deque[_WaitingFetch] = deque()  # in the turns of the loop that follow
+        self._is_woken_again = False  # since then
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -87,9 +92,23 @@ class FetchWaits:
         return waiting.owed
 
     def wake(self) -> None:
-        """Try all again: there is more to read, or the marks have moved."""
-        for waiting in list(self._waiting):
-            self._attempt(waiting)
+        """Try all again: there is more to read, or the marks have moved. Of many only some in each turn (rule 34)."""
+        if self._to_try:
+            self._is_woken_again = True
+        else:
+            self._to_try.extend(self._waiting)
+            self._try_some()
+
+    def _try_some(self) -> None:
+        for _ in range(_TRIED_AT_ONCE):
+            if not self._to_try:
+                break
+            self._attempt(self._to_try.popleft())
+        if not self._to_try and self._is_woken_again:
+            self._is_woken_again = False
+            self._to_try.extend(self._waiting)
+        if self._to_try:
+            asyncio.get_running_loop().call_soon(self._try_some)
 
     def fail_all(self, error: RaylogError) -> None:
         for waiting in list(self._waiting):

@@ -564,6 +564,26 @@ def test_a_raised_bound_of_a_topic_counts_on_streams_that_are_open(narrow: Stage
     assert outcome(narrow.ask("Produce", 9, **sent)) == [(0, 1)]
 
 
+def test_polls_that_wait_keep_no_producer_waiting(stage: Stage) -> None:
+    """All clients of a gateway share one stream to a leader, and one poll is open there for each that waits."""
+    network = stage.world.network
+    network.limits = replace(network.limits, max_handlers=8)
+    polling = [stage.gateway.client() for _ in range(20)]
+
+    async def produce_beside_polls() -> float:
+        loop = asyncio.get_running_loop()
+        polls = [loop.create_task(each.ask("Fetch", 12, **fetched({0: 1}, wait_ms=60_000))) for each in polling]
+        await asyncio.sleep(1.0)
+        began = loop.time()
+        assert outcome(await stage.client.ask("Produce", 9, **produced({0: batch_of([b"late"])}))) == [(0, 1)]
+        seconds = loop.time() - began
+        assert [values_of(parts_of(await each)[0]) for each in polls] == [[b"late"]] * 20
+        return seconds
+
+    stage.produce_at_last(0, batch_of([b"first"]))
+    assert stage.gateway.run(produce_beside_polls()) < 1.0
+
+
 def test_only_what_is_served_is_advertised(stage: Stage) -> None:
     answer = stage.ask("ApiVersions", 3, client_software_name="model", client_software_version="1")
     assert {each.api_key for each in answer.api_keys} == SERVED.keys()

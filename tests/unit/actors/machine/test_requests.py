@@ -174,10 +174,10 @@ def test_a_taker_that_fails_does_not_fail_the_stream() -> None:
 class Server:
     """A `RequestsHeld` whose answers are written down."""
 
-    def __init__(self, max_handlers: int = 8) -> None:
+    def __init__(self, max_owed: int = 8) -> None:
         self.owed: list[LaterAnswer] = []
         self.answers: list[tuple[int, Answer, BaseException | None]] = []
-        limits = StreamLimits(max_handlers=max_handlers)
+        limits = StreamLimits(max_handlers=1, max_owed=max_owed)
         self.held = RequestsHeld(self._owe, limits, lambda *answer: self.answers.append(answer), lambda _: None)
         self.held.is_internal = True
 
@@ -205,9 +205,19 @@ def test_an_owed_answer_goes_out_in_the_moment_in_which_it_is_given() -> None:
     on_a_loop(main)
 
 
-def test_owed_answers_count_as_handlers_and_the_next_begins_when_one_is_given() -> None:
+def test_owed_answers_take_no_handlers_place_and_have_a_bound_of_their_own() -> None:
     async def main(_: asyncio.AbstractEventLoop) -> None:
-        server = Server(max_handlers=1)
+        server = Server()
+        for number in range(10):
+            server.take(number)
+        assert len(server.owed) == 8
+
+    on_a_loop(main)
+
+
+def test_the_next_begins_when_an_owed_answer_is_given() -> None:
+    async def main(_: asyncio.AbstractEventLoop) -> None:
+        server = Server(max_owed=1)
         server.take(1)
         server.take(2)
         assert len(server.owed) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -84,6 +85,27 @@ class Waits:
 
     def wait(self, milliseconds: int = 30_000) -> LaterAnswer:
         return self.waits.wait(self.reader.stream, self.attempt, milliseconds)
+
+
+def test_very_many_fetches_are_tried_in_turns_and_each_of_them_is() -> None:
+    async def test(_: SimEnvironment) -> None:
+        tried: list[int] = []
+        waits, reader = FetchWaits(Timers(asyncio.get_running_loop())), Reader()
+
+        def attempt(number: int, must_answer: bool) -> Answer:
+            tried.append(number)
+            return Response(Done()) if must_answer else None
+
+        owed = [waits.wait(reader.stream, partial(attempt, number), 30_000) for number in range(1_000)]
+        waits.wake()
+        assert 0 < len(tried) < 500
+        waits.wake()  # something came for those that were tried, too
+        await asyncio.sleep(1.0)
+        assert sorted(tried) == sorted([*range(1_000)] * 2)
+        waits.fail_all(StreamNotOpen("a leader", "it is over"))
+        assert all(each.done() for each in owed)
+
+    run(test)
 
 
 def test_what_many_fetches_wait_for_is_read_as_far_as_their_client_takes_it() -> None:
