@@ -113,7 +113,7 @@ class ClassicGroup:
         return 0 if self.members else len(self._pending)
 
     def forget_promised(self) -> None:
-        """Forget the ids that were given out. Who comes with one is told to begin anew."""
+        """Forget the ids that were given out. A member that comes with one is told to begin anew."""
         self._pending.clear()
 
     def take_released(self) -> dict[HeldRequest, Released]:
