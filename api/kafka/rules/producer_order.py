@@ -11,7 +11,9 @@ under the leader before. So the connection that the batches come over keeps thei
 What must stay true, for each producer and partition:
 - Under each leadership one batch is sent alone, until that leadership has taken one.
 - After a batch that the client has to repeat, the batches behind it are refused until they come in order: that one, the
-  one that follows it, and so on up to the last that was refused. A higher epoch of the producer begins anew.
+  one that follows it, and so on up to the last that was refused. A higher epoch of the producer begins anew. So does a
+  batch that was itself refused behind the one that failed, and comes again: its client knows of the failure, and has
+  sent the missing one over another connection, or given it up.
 - Nothing is sent under a leadership while a batch is open under another one.
 - What is kept is bounded. What is forgotten of a producer costs its next batch one that is sent alone.
 """
@@ -26,6 +28,7 @@ from typing import Final, NamedTuple, TypeAlias
 from raylog.storage.format.record_batch import BatchHeader
 
 MOST_KEPT: Final = 2_048  # producers times partitions of a connection
+_MOST_REFUSED: Final = 64  # Kafka's producers have five in flight
 _LOOKED_AT: Final = 8  # of them, for one to forget
 _SEQUENCES: Final = 2**31  # they wrap around
 
@@ -66,6 +69,7 @@ class Turn:
     batch: Numbered
     leadership: Leadership
     verdict: Verdict
+    number: int  # of the batches that have arrived for it
 
 
 @dataclass(eq=False, slots=True)
@@ -80,22 +84,26 @@ class _Sequences:
     waiting: deque[Turn] = field(default_factory=deque)
     expected: int | None = None  # the sequence that has to come next; None: any
     refused_to: int = 0  # the end of the last batch that has to come again; only with `expected`
+    arrived: int = 0
+    failed: int = 0  # the number of the arrival that set `expected`
+    refused: set[int] = field(default_factory=set)  # first sequences of batches that arrived behind that, and failed
 
     def may_come(self, batch: Numbered) -> bool:
         """Return whether no earlier batch has to come before this one, and note that this one has."""
         if self.expected is None or _is_after(self.expected, batch.first):
             return True
-        if batch.first != self.expected:
+        if batch.first != self.expected and batch.first not in self.refused:
             return False
         self.expected = batch.end if _is_after(self.refused_to, batch.end) else None
         return True
 
-    def has_to_come_again(self, batch: Numbered) -> None:
-        if self.expected is None:
-            self.expected, self.refused_to = batch.first, batch.end
-            return
-        if _is_after(self.expected, batch.first):
-            self.expected = batch.first
+    def has_to_come_again(self, batch: Numbered, number: int) -> None:
+        """`number`: of its arrival."""
+        if self.expected is None or not _is_after(batch.first, self.expected):
+            self.refused_to = batch.end if self.expected is None else self.refused_to
+            self.expected, self.failed, self.refused = batch.first, number, set()
+        elif number > self.failed and len(self.refused) < _MOST_REFUSED:
+            self.refused.add(batch.first)
         if _is_after(batch.end, self.refused_to):
             self.refused_to = batch.end
 
@@ -121,7 +129,8 @@ class ProducerOrder:
     def arrived(self, partition: Partition, batch: Numbered, leadership: Leadership) -> Turn:
         """Take a batch. One that is to be sent at once is sent before another arrives."""
         sequences = self._sequences(partition, batch)
-        turn = Turn(sequences, batch, leadership, Verdict.SEND)
+        sequences.arrived += 1
+        turn = Turn(sequences, batch, leadership, Verdict.SEND, sequences.arrived)
         is_open_elsewhere = sequences.open > 0 and sequences.leadership != leadership
         if is_open_elsewhere or not sequences.may_come(batch):
             _refuse(turn)
@@ -141,8 +150,9 @@ class ProducerOrder:
     def not_sent(self, partition: Partition, batch: Numbered) -> None:
         """Note that a batch has arrived that could not be sent, and has to come again."""
         sequences = self._sequences(partition, batch)
+        sequences.arrived += 1
         sequences.may_come(batch)
-        sequences.has_to_come_again(batch)
+        sequences.has_to_come_again(batch, sequences.arrived)
 
     def begun(self, turn: Turn) -> Turn | None:
         """Note that a batch is being sent in this moment. Return the next that may be."""
@@ -157,7 +167,7 @@ class ProducerOrder:
         sequences = turn.sequences
         sequences.open -= 1
         if ending is Ending.REPEATED:
-            sequences.has_to_come_again(turn.batch)
+            sequences.has_to_come_again(turn.batch, turn.number)
             return _refuse_waiting(sequences)
         if ending is Ending.TAKEN:
             sequences.is_known = True
@@ -195,7 +205,7 @@ class ProducerOrder:
 
 def _refuse(turn: Turn) -> None:
     turn.verdict = Verdict.REFUSE
-    turn.sequences.has_to_come_again(turn.batch)
+    turn.sequences.has_to_come_again(turn.batch, turn.number)
 
 
 def _refuse_waiting(sequences: _Sequences) -> list[Turn]:

@@ -59,10 +59,20 @@ def test_what_waits_behind_a_batch_that_fails_is_refused_until_it_comes_in_order
     sent.come(batch(0), batch(1), batch(2))
     assert sent.end(batch(0), Ending.REPEATED) == [batch(1), batch(2)]
     assert [sent.turns[batch(number)].verdict for number in (1, 2)] == [Verdict.REFUSE] * 2
-    assert sent.come(batch(3), batch(1), under=NEW) == "RR"
-    assert sent.come(batch(0), batch(2), batch(1), under=NEW) == "SRW"
+    assert sent.come(batch(3), under=NEW) == "R"
+    assert sent.come(batch(0), batch(4), batch(1), under=NEW) == "SRW"
     assert sent.end(batch(0), Ending.TAKEN) == [batch(1)]
-    assert sent.come(batch(3), batch(2), batch(3), batch(4), under=NEW) == "RSSS"
+    assert sent.come(batch(5), batch(2), batch(3), batch(4), batch(5), under=NEW) == "RSSSS"
+
+
+def test_what_was_sent_before_its_predecessor_failed_again_does_not_pass_it() -> None:
+    sent = Sent()
+    sent.come(batch(0), batch(1))
+    sent.end(batch(0), Ending.REPEATED)
+    assert sent.come(batch(0), under=NEW) == "S"
+    sent.end(batch(0), Ending.REPEATED)
+    assert sent.come(batch(1), under=NEW) == "R"  # it was sent when the client had heard of the first failure only
+    assert sent.come(batch(0), batch(1), under=NEW) == "SW"
 
 
 def test_a_batch_does_not_pass_one_that_is_open_under_another_leader() -> None:
@@ -88,8 +98,18 @@ def test_a_higher_epoch_begins_anew_and_a_lower_one_is_the_leaders_to_refuse() -
     sent = Sent()
     sent.come(batch(5), batch(6))
     sent.end(batch(5), Ending.REPEATED)
-    assert sent.come(batch(6)) == "R"
-    assert sent.come(batch(0, epoch=1), batch(1, epoch=1), batch(7)) == "SWS"
+    assert sent.come(batch(7)) == "R"
+    assert sent.come(batch(0, epoch=1), batch(1, epoch=1), batch(8)) == "SWS"
+
+
+def test_a_batch_whose_predecessor_went_over_another_connection_is_refused_once() -> None:
+    sent = Sent()
+    sent.come(batch(0), batch(1))
+    sent.end(batch(0), Ending.REPEATED)
+    assert sent.come(batch(7), under=NEW) == "R"
+    assert sent.come(batch(7), batch(8), under=NEW) == "SW"
+    sent.end(batch(7), Ending.REPEATED)
+    assert sent.come(batch(9), batch(7), batch(8), batch(9), under=NEW) == "RSWW"
 
 
 def test_sequences_go_around() -> None:
@@ -97,16 +117,16 @@ def test_sequences_go_around() -> None:
     last = batch(2**31 - 2, count=2)
     sent.come(last, batch(0))
     sent.end(last, Ending.REPEATED)
-    assert sent.come(batch(0), last, batch(0), batch(1)) == "RSWW"
+    assert sent.come(batch(1), last, batch(0), batch(1)) == "RSWW"
 
 
 def test_a_batch_that_could_not_be_sent_has_to_come_again() -> None:
     sent = Sent()
     sent.order.not_sent(PARTITION, batch(0, count=3))
     sent.order.not_sent(PARTITION, batch(3))
-    assert sent.come(batch(3), batch(4)) == "RR"
+    assert sent.come(batch(4)) == "R"
     split = [batch(0), batch(1, count=2)]  # Java's producer sends a batch that was too large in parts
-    assert sent.come(split[0], batch(3), split[1], batch(3)) == "SRWW"
+    assert sent.come(split[0], batch(5), split[1], batch(3)) == "SRWW"
 
 
 def test_what_is_kept_is_bounded() -> None:
