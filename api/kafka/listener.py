@@ -5,14 +5,18 @@ What must stay true:
 - A connection that has been idle for too long is closed, as Kafka does it. One that waits for an answer is not idle;
   one whose client stopped in the middle of a request, or takes no answers, is.
 - What the gateway keeps for a connection goes with it.
+- Clients never take the files that this process needs to dial leaders: the newest ones are turned away before that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
+from raylog.actors.kernel.rare_log import RareLog
 from raylog.api.kafka.kafka_connection import KafkaConnection
 from raylog.api.kafka.protocol.codecs import RequestHeader
 from raylog.storage.format.record_batch import Bytes
@@ -21,6 +25,8 @@ _SHARED_BYTES: Final = 256 * 1024
 _IDLE_SECONDS: Final = 600.0  # Kafka's connections.max.idle.ms
 _LOOKS: Final = 10  # for idle connections, in the time after which one is closed
 _BACKLOG: Final = 1024
+_OWN_FILES: Final = 4_096
+_of_clients: Final = RareLog(logging.getLogger(__name__))
 
 
 class Served(Protocol):
@@ -33,8 +39,16 @@ class Served(Protocol):
 class KafkaListener:
     """Accepts clients on one address. `connection` makes what serves the next one."""
 
-    def __init__(self, connection: Callable[[], Served], *, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        connection: Callable[[], Served],
+        *,
+        idle_seconds: float = _IDLE_SECONDS,
+        most_connections: int | None = None,
+    ) -> None:
+        """`most_connections`: else as many as leave files for this process's own streams."""
         self._loop = asyncio.get_running_loop()
+        self._most_connections = most_connections or _most_connections()
         self._connection = connection
         self._idle_seconds = idle_seconds
         self._shared = memoryview(bytearray(_SHARED_BYTES))
@@ -63,7 +77,14 @@ class KafkaListener:
         if self._server is not None:
             await self._server.wait_closed()
 
-    def _accept(self) -> KafkaConnection:
+    def _accept(self) -> asyncio.BaseProtocol:
+        if len(self._served) >= self._most_connections:
+            _of_clients.warning(
+                "A Kafka client is turned away: %d are connected, and this process may open no more files. Raise its "
+                "limit of open files (ulimit -n), or let clients begin at other brokers.",
+                len(self._served),
+            )
+            return _TurnedAway()
         served = self._connection()
         connection = KafkaConnection(self._loop, self._shared, served.serve, self._is_over)
         self._served[connection] = served
@@ -79,3 +100,16 @@ class KafkaListener:
         for connection in [each for each in self._served if each.idle_seconds() > self._idle_seconds]:
             connection.end()
         self._look_later()
+
+
+class _TurnedAway(asyncio.Protocol):
+    """The protocol of a socket that is closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
+
+
+def _most_connections() -> int:
+    """Return how many clients leave files for streams to leaders and coordinators, and for all else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(files - _OWN_FILES, files // 2)

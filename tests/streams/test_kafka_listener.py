@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
@@ -11,6 +12,8 @@ import uvloop
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
+from raylog.actors.kernel.rare_log import RareLog
+from raylog.api.kafka import listener
 from raylog.api.kafka.listener import KafkaListener
 from raylog.api.kafka.protocol.api_versions import api_versions_answer
 from raylog.api.kafka.protocol.codecs import RequestHeader, answer_frame, decoder, request_frame
@@ -36,9 +39,9 @@ class Side:
 
 
 class Stage:
-    def __init__(self, idle_seconds: float = 600.0) -> None:
+    def __init__(self, idle_seconds: float = 600.0, most: int | None = None) -> None:
         self.sides: list[Side] = []
-        self.listener = KafkaListener(lambda: Side(self.sides), idle_seconds=idle_seconds)
+        self.listener = KafkaListener(lambda: Side(self.sides), idle_seconds=idle_seconds, most_connections=most)
         self.port = 0
 
     async def open(self) -> None:
@@ -98,6 +101,36 @@ def test_clients_are_answered_and_one_that_sends_nonsense_costs_itself_only(run:
             each.close()
 
     run(serve())
+
+
+def test_clients_beyond_the_bound_are_turned_away_and_may_come_when_another_has_gone(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_of_clients", RareLog(logging.getLogger("raylog")))  # it has said nothing yet
+
+    async def come_and_go() -> None:
+        stage = Stage(most=1)
+        await stage.open()
+        reader, writer = await stage.connect()
+        writer.write(asks(1))
+        assert await answered(reader) == 1
+        late, turned_away = await stage.connect()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await late.readexactly(1)
+        assert "A Kafka client is turned away: 1 are connected" in caplog.text
+        writer.write(asks(2))
+        assert await answered(reader) == 2
+        writer.close()
+        while len(stage.listener):
+            await asyncio.sleep(0.01)
+        reader, writer = await stage.connect()
+        writer.write(asks(3))
+        assert await answered(reader) == 3
+        await stage.listener.close()
+        for each in (writer, turned_away):
+            each.close()
+
+    run(come_and_go())
 
 
 def test_a_connection_that_is_idle_for_too_long_is_closed(run: Run) -> None:
