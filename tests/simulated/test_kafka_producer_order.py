@@ -76,3 +76,18 @@ def test_batches_behind_the_first_of_a_producer_wait_for_it_and_then_keep_their_
 
     assert stage.gateway.run(run()) == [(0, number) for number in range(20)]
     assert values_of(stage.read(0)) == [b"%d" % number for number in range(20)]
+
+
+def test_a_client_that_repeats_what_failed_at_another_gateway_goes_on_here(stage: Stage) -> None:
+    async def run() -> list[int]:
+        here, there = stage.client, stage.gateway.client()
+        producer = await identity(here)
+        assert (await sends(here, 0, [b"0"], (producer, 0, 0)))[0] == 0
+        stage.leader(0).process.kill()
+        assert (await sends(here, 0, [b"1"], (producer, 0, 1)))[0] != 0
+        while (await sends(there, 0, [b"1"], (producer, 0, 1)))[0]:
+            await asyncio.sleep(0.05)
+        return [(await sends(here, 0, [b"2"], (producer, 0, 2)))[0] for _ in range(2)]
+
+    assert stage.gateway.run(run()) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    assert values_of(stage.read(0)) == [b"0", b"1", b"2"]
