@@ -67,14 +67,15 @@ def runs(cluster: raylog.Cluster, bootstrap: str) -> dict[str, Ran]:
         ]
     try:
         kill_leaders(cluster, list(topics.values()))
-    finally:
         stop_writing.set()
-    written = {name: {kind: each.result(_END_SECONDS) for kind, each in some.items()} for name, some in writers.items()}
-    ends = {topic: ends_of(topic) for topic in topics.values()}
-    try:
+        written = {
+            name: {kind: each.result(_END_SECONDS) for kind, each in some.items()} for name, some in writers.items()
+        }
+        ends = {topic: ends_of(topic) for topic in topics.values()}
         for name, topic in topics.items():
             until(partial(_have_committed, cluster, f"group-{name}", topic, ends[topic], members[name]))
     finally:
+        stop_writing.set()
         stop_reading.set()
     return {
         name: Ran(
