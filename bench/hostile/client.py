@@ -92,10 +92,13 @@ class HostileClient:
 
     def answer(self) -> Answered:
         """The next answer, whichever request it is for. StreamClosed, TimeoutError."""
-        header = read_header(self._read(HEADER_BYTES), 0, MAX_FRAME_BYTES)
-        body = self._read(header.body_length)
-        if header.flags not in (RESPONSE, RESPONSE | ERROR):
-            raise StreamClosed(f"it sent a frame with flags {header.flags}")
+        flags = ONE_WAY
+        while flags == ONE_WAY:  # what it says by itself: how large a frame it takes
+            header = read_header(self._read(HEADER_BYTES), 0, MAX_FRAME_BYTES)
+            body = self._read(header.body_length)
+            flags = header.flags
+        if flags not in (RESPONSE, RESPONSE | ERROR):
+            raise StreamClosed(f"it sent a frame with flags {flags}")
         message = unpack(header.kind, header.message_version, body[: header.message_length])
         size = header.length + LENGTH_BYTES
         if isinstance(message, Failure):
