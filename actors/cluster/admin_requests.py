@@ -230,12 +230,11 @@ class EditTopicSettings(AdminRequest[None]):
 
 @dataclass(frozen=True)
 class EditClusterSettings(AdminRequest[None]):
-    """The same for the settings of the whole cluster."""
+    """The same for the settings of the whole cluster that they may change."""
 
     call = "edit_cluster_settings"
 
     edits: Sequence[SettingEdit]
-    replaces: bool
     validate_only: bool
 
 

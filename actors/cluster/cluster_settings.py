@@ -32,7 +32,8 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     SHARED_HOSTS: "How many processes of a broker are shared by many replicas. 0: the cores of its node, divided by "
     "the brokers on it.",
 }
-LIST_SETTINGS: Final = frozenset({GROUP_ASSIGNORS})
+# What Kafka clients may change (rule 36). The others say which code runs, and how many processes a broker has.
+FOR_KAFKA_CLIENTS: Final = frozenset({AUTO_CREATE, NUM_PARTITIONS})
 MAX_PARTITIONS: Final = 10_000  # of one topic
 _NUMBERS: Final[Mapping[str, tuple[int, int, int]]] = {  # default, least, most
     NUM_PARTITIONS: (1, 1, MAX_PARTITIONS),

@@ -15,7 +15,6 @@ from typing import Final
 from raylog.actors.cluster.admin_requests import EditClusterSettings, EditTopicSettings
 from raylog.actors.cluster.broker_membership import allocate_broker_ids, check_removable, remove_broker
 from raylog.actors.cluster.cluster_settings import (
-    LIST_SETTINGS,
     allowed_assignors,
     alter_cluster_settings,
     describe_cluster_settings,
@@ -54,8 +53,7 @@ from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.messages import NO_TOPIC, Message
 from raylog.actors.protocol.names import is_internal
-from raylog.config import LIST_SETTINGS as TOPIC_LISTS
-from raylog.config import ConfigValue
+from raylog.config import LIST_SETTINGS, ConfigValue
 from raylog.errors import AdminTimedOut, RaylogError, TopicStillStarting
 
 ADMIN_SECONDS: Final = 30.0
@@ -164,8 +162,8 @@ class ControllerAdmin(CopyRecovery):
     async def edit_topic_settings(self, asked: EditTopicSettings, *, timeout: float = ADMIN_SECONDS) -> None:
         """Change settings of a topic. UnknownTopic, UnknownConfig, InvalidConfig, InvalidRequest."""
         config = self._changes.state.topic(asked.topic).config
-        present = {**config.overrides(), **{name: config.value(name) for name in TOPIC_LISTS}}
-        changes = changes_of(asked.edits, present, TOPIC_LISTS, replaces=asked.replaces)
+        present = {**config.overrides(), **{name: config.value(name) for name in LIST_SETTINGS}}
+        changes = changes_of(asked.edits, present, LIST_SETTINGS, replaces=asked.replaces)
         if asked.validate_only:
             alter_topic_settings(self._changes.state, self._changes.live, asked.topic, changes)
         else:
@@ -174,7 +172,7 @@ class ControllerAdmin(CopyRecovery):
     async def edit_cluster_settings(self, asked: EditClusterSettings, *, timeout: float = ADMIN_SECONDS) -> None:
         """Change settings of the cluster. UnknownConfig, InvalidConfig, InvalidRequest."""
         present = describe_cluster_settings(self._changes.state)
-        changes = changes_of(asked.edits, present, LIST_SETTINGS, replaces=asked.replaces)
+        changes = changes_of(asked.edits, present, (), replaces=False)
         if asked.validate_only:
             alter_cluster_settings(self._changes.state, changes)
         else:

@@ -27,7 +27,13 @@ from raylog.api.kafka.protocol.codecs import RequestHeader
 from raylog.api.kafka.protocol.error_codes import ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.refusals import Refusals
-from raylog.api.kafka.rules.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from raylog.api.kafka.rules.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    cluster_edits,
+    cluster_entries,
+    topic_entries,
+)
 from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.errors import InvalidRequest, RaylogError, UnknownTopic
 
@@ -154,7 +160,7 @@ def _edit(resource: Any, replaces: bool, validate_only: bool) -> AdminRequest[No
     _check_broker(resource)
     if resource.resource_name:
         raise InvalidRequest("Brokers have no settings of their own: change them for all, with an empty name.")
-    return EditClusterSettings(edits, replaces, validate_only)
+    return EditClusterSettings(cluster_edits(edits, replaces=replaces), validate_only)
 
 
 def _check_broker(resource: Any) -> None:

@@ -127,15 +127,34 @@ def test_settings_of_the_cluster_are_changed_for_all_brokers(stage: Administered
         return entry.value, entry.config_source
 
     assert shown("num.partitions") == ("1", _DEFAULT)
-    assert edit(stage, _BROKER, "", ("num.partitions", SET, "4"), ("group.assignors", APPEND, "a.b,c.d")) == 0
+    assert edit(stage, _BROKER, "", ("num.partitions", SET, "4")) == 0
     assert shown("num.partitions") == ("4", _CLUSTERS)
     assert stage.create(topic("wide"))[0].num_partitions == 4
-    assert edit(stage, _BROKER, "", ("group.assignors", SUBTRACT, "a.b"), ("num.partitions", DELETE, None)) == 0
-    assert (shown("num.partitions"), shown("group.assignors")) == (("1", _DEFAULT), ("c.d", _CLUSTERS))
+    assert edit(stage, _BROKER, "", ("num.partitions", DELETE, None)) == 0
+    assert shown("num.partitions") == ("1", _DEFAULT)
     for setting, value in (("num.partitions", "0"), ("auto.create.topics.enable", "maybe"), ("log.retention.ms", "1")):
         assert edit(stage, _BROKER, "", (setting, SET, value)) == ErrorCode.INVALID_CONFIG
+    assert edit(stage, _BROKER, "", ("num.partitions", SET, "4")) == 0
     assert replace(stage, _BROKER, "", 2, auto_create_topics_enable="true") == 0
-    assert (shown("group.assignors"), shown("auto.create.topics.enable")) == (("", _DEFAULT), ("true", _CLUSTERS))
+    assert (shown("num.partitions"), shown("auto.create.topics.enable")) == (("1", _DEFAULT), ("true", _CLUSTERS))
+
+
+def test_what_people_of_the_cluster_decide_no_client_changes(stage: AdministeredCluster) -> None:
+    """Clients decide neither which code runs nor how many processes there are (rule 36)."""
+    stage.alter_cluster({"group.assignors": "a.b", "shared.hosts": "2"})
+    for setting, operation, value in (
+        ("group.assignors", APPEND, "unittest.main"),
+        ("group.assignors", DELETE, None),
+        ("shared.hosts", SET, "256"),
+        ("own.replicas.max", SET, "1000"),
+    ):
+        assert edit(stage, _BROKER, "", (setting, operation, value)) == ErrorCode.INVALID_REQUEST
+    assert replace(stage, _BROKER, "", 2, num_partitions="2") == 0
+    found = entries(stage, _BROKER, "")
+    assert (found["group.assignors"].value, found["shared.hosts"].value) == ("a.b", "2")
+    assert {name for name, each in found.items() if not each.read_only} == {
+        "auto.create.topics.enable", "num.partitions"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -1,17 +1,19 @@
 """Settings as Kafka's tools see them: each with its value, where that comes from, its type, and what it means.
 
-A topic's settings are raylog's own (`raylog/config.py`). A broker's are those of the whole cluster, which tools may
-change, and what tools look for and nobody can change: it says how raylog is.
+A topic's settings are raylog's own (`raylog/config.py`). A broker's are those of the whole cluster, of which tools may
+change some, and what tools look for and nobody can change: it says how raylog is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from raylog.actors.cluster.cluster_settings import CLUSTER_SETTINGS, GROUP_ASSIGNORS
+from raylog.actors.cluster.cluster_settings import CLUSTER_SETTINGS, FOR_KAFKA_CLIENTS, GROUP_ASSIGNORS
+from raylog.actors.cluster.setting_edits import DELETE, SettingEdit
 from raylog.api.kafka.rules.named_brokers import GatewayAddress
 from raylog.config import LIST_SETTINGS, TOPIC_SETTINGS, ConfigValue, TopicConfig
+from raylog.errors import InvalidRequest
 
 OF_TOPIC: Final = 1  # sources
 OF_CLUSTER: Final = 3
@@ -109,7 +111,20 @@ def _cluster_entry(name: str, text: str, value: str, default: str) -> ConfigEntr
     inherited = (name, default, OF_DEFAULT)
     is_own = value != default
     synonyms = ((name, value, OF_CLUSTER), inherited) if is_own else (inherited,)
-    return ConfigEntry(name, value, OF_CLUSTER if is_own else OF_DEFAULT, False, _type_of(name, ""), text, synonyms)
+    source, read_only = OF_CLUSTER if is_own else OF_DEFAULT, name not in FOR_KAFKA_CLIENTS
+    return ConfigEntry(name, value, source, read_only, _type_of(name, ""), text, synonyms)
+
+
+def cluster_edits(edits: Sequence[SettingEdit], *, replaces: bool) -> list[SettingEdit]:
+    """Return these changes of the cluster's settings. `replaces`: the others that may be changed go back to defaults.
+
+    InvalidRequest: one that only people of the cluster may change (rule 36).
+    """
+    for each in edits:
+        if each.name in CLUSTER_SETTINGS and each.name not in FOR_KAFKA_CLIENTS:
+            raise InvalidRequest(f"Kafka clients may not change {each.name}: use `raylog cluster config`.")
+    others = FOR_KAFKA_CLIENTS.difference(each.name for each in edits) if replaces else ()
+    return [*edits, *(SettingEdit(name, DELETE, None) for name in sorted(others))]
 
 
 def broker_entries(broker: GatewayAddress, brokers: int) -> list[ConfigEntry]:

@@ -98,7 +98,7 @@ def test_requests_are_carried_out(cluster: ControlCluster) -> None:
     assert ask(AlterClusterSettings({})) is None
     ask(EditTopicSettings("t", [SettingEdit("retention.ms", SET, "7")], True, False))
     assert ask(DescribeTopicSettings(["t", "gone"]))["t"].settings == (("retention.ms", "7"),)
-    ask(EditClusterSettings([SettingEdit("num.partitions", SET, "3")], False, False))
+    ask(EditClusterSettings([SettingEdit("num.partitions", SET, "3")], False))
     assert ask(CreateTopic("three", None, None, None, {}, b"", True)).replication_factor == 3
     assert "group.assignors" in ask(DescribeClusterSettings())
     assert [each.partition for each in ask(DescribeTopic("t")).partitions] == [0, 1]
