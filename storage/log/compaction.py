@@ -17,6 +17,7 @@ from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.plan import CompactionPlan, PlannedSegment
 from raylog.storage.compaction.progress import CompactionProgress, Pass
 from raylog.storage.compaction.swap import SWAP_SUFFIX, commit_swap, is_written, put_in_place, retire_old
+from raylog.storage.directory.partition_directory import DELETED_SUFFIX
 from raylog.storage.format.batch_codec import unpack_limit
 from raylog.storage.log.appends import roll
 from raylog.storage.log.job import Job
@@ -162,6 +163,8 @@ class Installation(Job["Installation | None"]):
         commit_swap(log.directory, base_offset, self._report.run)
         yield self._sync_names
         retired = retire_old(log.directory, base_offset, [segment.base_offset for segment in old])
+        for segment in old:
+            segment.was_retired(DELETED_SUFFIX)
         new = log.opened_segment(base_offset, end_offset, SWAP_SUFFIX)
         log.segments.replace(old, new)
         log.remove_later(old, retired, self._now_ms)

@@ -123,6 +123,7 @@ class Segment:
         if self._kept is not None or self._suffix:
             return False
         self.file = self._kept = self._disk.open_files.keep(self.file, self._disk.open)
+        self._kept.moved_to(self.path(LOG_SUFFIX))  # a compaction's was opened under another name
         return True
 
     def _wake_file(self) -> None:
@@ -490,9 +491,13 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.rename(path, path + suffix)
                 retired.append(path + suffix)
-                if kind == LOG_SUFFIX and self._kept is not None:
-                    self._kept.moved_to(path + suffix)
+        self.was_retired(suffix)
         return retired
+
+    def was_retired(self, suffix: str) -> None:
+        """Note that the owner has renamed the files, so that readers find the log file until it is removed."""
+        if self._kept is not None:
+            self._kept.moved_to(self.path(LOG_SUFFIX) + suffix)
 
     def close(self) -> None:
         self.file.close()

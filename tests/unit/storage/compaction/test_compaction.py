@@ -99,6 +99,30 @@ def test_what_is_compacted_stays_so_after_reopening() -> None:
     assert newest(expected) == newest(history)
 
 
+def test_what_was_compacted_is_found_when_its_files_have_been_closed() -> None:
+    """A compaction opens the new files under other names than they have later."""
+    log = open_log(FaultyDisk())
+    fill(log, 60)
+    log.flush()
+    compacted(log)
+    fill(log, 20, seed=2)
+    log.flush()
+    assert len(log.segments.sealed) > 2 * len(log.disk.open_files)
+    expected = committed_records(log)
+    assert committed_records(log) == expected, "by now all but the last files have been closed and opened again"
+
+
+def test_a_reader_of_what_was_compacted_away_finds_it_until_it_is_removed() -> None:
+    log = open_log(FaultyDisk())
+    fill(log, 60)
+    log.flush()
+    old = list(log.segments.sealed)
+    expected = [segment.file.read_at(segment.size, 0) for segment in old]
+    assert len(old) > 2 * len(log.disk.open_files)
+    compacted(log)
+    assert [segment.file.read_at(segment.size, 0) for segment in old] == expected
+
+
 def test_a_tombstone_stays_for_delete_retention_after_the_pass_that_met_it_and_then_goes() -> None:
     log = open_log(FaultyDisk(), {"delete.retention.ms": DAY_MS})
     write(log, [(b"gone", b"was here"), (b"stays", b"is here")])
