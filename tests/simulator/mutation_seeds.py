@@ -60,7 +60,7 @@ SEEDS: Final[dict[str, int]] = {
     "reboot_not_doubted": 12,
     "blank_not_doubted": 32,
     "epoch_not_written": 0,
-    "damaged_goes_unrelieved": 577,
+    "damaged_goes_unrelieved": 369,
     "last_one_relieved": 369,
     "damaged_leads_on": 51,
     "tail_left": 2,

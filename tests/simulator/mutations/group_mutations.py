@@ -103,7 +103,7 @@ SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_23_grants_what_another_owns": (0, 1, 2),
     "rule_23_takes_away_unasked": (0, 1, 2),
     "rule_23_believes_old_heartbeats": (21, 26, 57),
-    "rule_24_lets_anybody_commit": (5, 8, 10),
+    "rule_24_lets_anybody_commit": (7, 16, 18),
     "rule_24_takes_commits_from_before_the_ownership": (12, 38, 90),
     "rule_25_replays_before_the_claim": (10, 23, 31),
     "rule_25_answers_before_the_commit": (0, 1, 2),
