@@ -117,9 +117,7 @@ class Segment:
         return segment
 
     def let_file_rest(self) -> bool:
-        """Keep the file open only while it is used. Nothing is written to it, all of it is synced, and no other thread
-        has it. False: so it was already.
-        """
+        """Keep the file, which is synced and nobody else's, open only while it is used. False: so it was already."""
         if self._kept is not None or self._suffix:
             return False
         self.file = self._kept = self._disk.open_files.keep(self.file, self._disk.open)
@@ -481,10 +479,7 @@ class Segment:
         return LogDamaged(self.path(LOG_SUFFIX), position, reason)
 
     def retire(self, suffix: str) -> list[str]:
-        """Rename all files of this segment out of the log's sight; returns their new names, the log file's last.
-
-        Readers that hold the log file open keep it until it is removed.
-        """
+        """Rename all files of this segment out of the log's sight; returns their new names, the log file's last."""
         retired = []
         for kind in (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX, LOG_SUFFIX):
             path = self.path(kind)
@@ -495,7 +490,7 @@ class Segment:
         return retired
 
     def was_retired(self, suffix: str) -> None:
-        """Note that the owner has renamed the files, so that readers find the log file until it is removed."""
+        """Note that the owner has renamed the files: readers find the log file until it is removed."""
         if self._kept is not None:
             self._kept.moved_to(self.path(LOG_SUFFIX) + suffix)
 
