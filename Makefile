@@ -7,6 +7,8 @@ VENV ?= .venv
 EXTRAS ?= arrow,kafka,spark,bench,test
 WORKERS ?= 2
 CYCLES ?= 1000
+PARTITIONS ?= 1
+SOAK ?= tests/soak
 SEEDS ?= 1000
 FROM ?= 0
 
@@ -130,7 +132,7 @@ mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched
 
 # OUTRUN_SECONDS, BACKLOG_GB: how much the tests of a client's memory take.
 soak: $(STAMP) ## faults on a real Ray under a writer, CYCLES=1000, and more: an hour and longer (CYCLES=30: minutes)
-	CYCLES=$(CYCLES) $(PYTEST) -s tests/soak
+	CYCLES=$(CYCLES) PARTITIONS=$(PARTITIONS) $(PYTEST) -s $(SOAK)
 
 demo: $(STAMP) ## a replicated topic, a leader killed under load, a Spark job: a minute, and nothing left behind
 	@$(BIN)/python -m examples.demo

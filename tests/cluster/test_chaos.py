@@ -23,5 +23,5 @@ def test_no_fault_costs_an_acknowledged_record(
     told: list[str] = []
     with chaos_cluster(tmp_path) as chaos:
         report = run_cycles(len(FAULTS), chaos, Random(1), told.append)
-    assert (report.lost, report.doubled) == (0, 0), "\n".join([*told, str(report)])
-    assert report.acknowledged > 0
+    assert (report.tally.lost, report.tally.doubled) == (0, 0), "\n".join([*told, str(report)])
+    assert report.tally.acknowledged > 0

@@ -1,9 +1,10 @@
-"""Three raylets on this machine with a broker each, a partition replicated on all three, and what kills parts of it.
+"""Three raylets on this machine with a broker each, a topic replicated on all three, and what kills parts of it.
 
-    fault ──► the partition is whole again: three replicas in sync, three brokers, a controller ──► the next fault
+    fault ──► the topic is whole again: three replicas in sync, three brokers, a controller ──► the next fault
 
-A writer and a reader run all the while (`chaos_clients.py`). What a fault costs is the longest time without an
-acknowledgement until all is whole again; what it may never cost is an acknowledged record.
+A writer and a reader run all the while (`chaos_clients.py`; of many partitions `many_partition_clients.py`). What a
+fault costs is the longest time without an acknowledgement until all is whole again; what it may never cost is an
+acknowledged record. A topic of many partitions shares hosts, so whoever kills a replica kills a third of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import ray
 from ray.cluster_utils import Cluster as RayCluster
@@ -33,7 +34,8 @@ from raylog.actors.cluster.descriptions import (
 from raylog.actors.protocol.actor_names import CONTROLLER, DEFAULT_CLUSTER, broker_name, namespace
 from raylog.errors import RaylogError
 from tests.cluster.conftest import kill_tree
-from tests.cluster.support.chaos_clients import Clients, longest_silence
+from tests.cluster.support.chaos_clients import Clients, Tally
+from tests.cluster.support.many_partition_clients import ManyPartitionClients
 
 TOPIC: Final = "clicks"
 NODES: Final = ("a", "b", "c")
@@ -48,12 +50,14 @@ _BEFORE_SECONDS: Final = 0.3  # of undisturbed writing
 class ChaosCluster:
     """Made by `chaos_cluster`."""
 
-    def __init__(self, ray_nodes: RayCluster, folder: Path) -> None:
+    def __init__(self, ray_nodes: RayCluster, folder: Path, partitions: int) -> None:
         self._ray_nodes = ray_nodes
         self._folder = folder
         self._nodes: dict[str, Any] = {name: self._add_node(name) for name in NODES}
         self.cluster = raylog.start(folder / "unused", form=True)
-        self.cluster.create_topic(TOPIC, replication_factor=3, config={"min.insync.replicas": 2})
+        self.partitions = partitions
+        config = {"min.insync.replicas": 2, "replica.host": "auto" if partitions == 1 else "shared"}
+        self.cluster.create_topic(TOPIC, partitions, 3, config)
         self.until_whole()
 
     def _add_node(self, name: str) -> Any:
@@ -66,10 +70,14 @@ class ChaosCluster:
         return self.cluster.describe_replicas(TOPIC, timeout=_CALL_SECONDS)
 
     def leader(self) -> ReplicaDescription:
-        return next(each for each in self.replicas() if each.broker == self._partition().leader)
+        """Return the one that leads the first partition."""
+        return next(each for each in self._first() if each.broker == self._leaders()[0].leader)
 
     def follower(self) -> ReplicaDescription:
-        return next(each for each in self.replicas() if each.broker != self._partition().leader)
+        return next(each for each in self._first() if each.broker != self._leaders()[0].leader)
+
+    def _first(self) -> list[ReplicaDescription]:
+        return [each for each in self.replicas() if each.partition == 0]
 
     def until_whole(self, replaced: Replaced = lambda: True) -> None:
         """Nothing is missing any more."""
@@ -89,14 +97,17 @@ class ChaosCluster:
         alive = [each.broker for each in self._describe().brokers if each.alive]
         if len(alive) < len(NODES):
             return f"brokers {alive} are alive"
+        leaders = [each.leader for each in self._leaders()]
+        if without := leaders.count(-1):
+            return f"{without} partitions have no leader"
         replicas = self.replicas()
-        roles = {each.broker: each.role for each in replicas if each.in_sync}
-        leader = self._partition().leader
-        expected = {each.broker: "leader" if each.broker == leader else "follower" for each in replicas}
-        return "" if roles == expected else f"broker {leader} leads, and the replicas in sync are {roles}"
+        wrong = [each for each in replicas if not each.in_sync or each.role != _role(each, leaders)]
+        if wrong:
+            return f"{len(wrong)} of {len(replicas)} replicas are not in place, the first is {wrong[0]}"
+        return ""
 
-    def _partition(self) -> PartitionDescription:
-        return self.cluster.describe_topic(TOPIC, timeout=_CALL_SECONDS).partitions[0]
+    def _leaders(self) -> tuple[PartitionDescription, ...]:
+        return self.cluster.describe_topic(TOPIC, timeout=_CALL_SECONDS).partitions
 
     def _describe(self) -> ClusterDescription:
         return self.cluster.describe_cluster(timeout=_CALL_SECONDS)
@@ -146,14 +157,15 @@ class ChaosCluster:
         return lambda: self._broker(broker).epoch > before.epoch
 
     def _signal_replica(self, replica: ReplicaDescription, number: int, happened: Happened) -> Replaced:
-        """Signal a replica. If it leads, another leader is awaited too."""
-        before = self._partition()
-        epoch = before.leader_epoch + (before.leader == replica.broker)
+        """Signal a replica's process. Of what leads there another leader is awaited too."""
+        there = {_life(each): each for each in self.replicas() if each.pid == replica.pid}
+        led = {each.partition for each in there.values() if each.role == "leader"}
+        epochs = [each.leader_epoch + (each.partition in led) for each in self._leaders()]
         happened()
         os.kill(replica.pid, number)
         return lambda: (
-            all(each.incarnation != replica.incarnation for each in self.replicas())
-            and self._partition().leader_epoch >= epoch
+            not any(_life(each) in there for each in self.replicas())
+            and all(each.leader_epoch >= epoch for each, epoch in zip(self._leaders(), epochs, strict=True))
         )
 
     def _kill_broker(self, broker: int, happened: Happened) -> Replaced:
@@ -166,6 +178,14 @@ class ChaosCluster:
         pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=_CALL_SECONDS)
         happened()
         os.kill(pid, signal.SIGKILL)
+
+
+def _life(replica: ReplicaDescription) -> tuple[int, int, int]:
+    return replica.partition, replica.broker, replica.incarnation
+
+
+def _role(replica: ReplicaDescription, leaders: list[int]) -> str:
+    return "leader" if leaders[replica.partition] == replica.broker else "follower"
 
 
 Happened = Callable[[], None]  # called when the fault happens
@@ -184,12 +204,12 @@ FAULTS: Final[dict[str, Fault]] = {
 
 
 @contextlib.contextmanager
-def chaos_cluster(folder: Path) -> Iterator[ChaosCluster]:
+def chaos_cluster(folder: Path, partitions: int = 1) -> Iterator[ChaosCluster]:
     """`RAY_TMPDIR` names a folder for this Ray alone, and `RAY_AUTH_MODE` is disabled."""
     nodes = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
-        yield ChaosCluster(nodes, folder)
+        yield ChaosCluster(nodes, folder, partitions)
     finally:
         ray.shutdown()
         for node in nodes.list_all_nodes():  # type: ignore[no-untyped-call]
@@ -197,6 +217,8 @@ def chaos_cluster(folder: Path) -> Iterator[ChaosCluster]:
                 kill_tree(raylet.process.pid)
         nodes.shutdown()  # type: ignore[no-untyped-call]
 
+
+AnyClients: TypeAlias = Clients | ManyPartitionClients
 
 # --- cycles, and what they cost ---------------------------------------------------------------------------------------
 
@@ -207,9 +229,7 @@ class Report:
 
     silences: dict[str, list[float]] = field(default_factory=dict)  # seconds without an acknowledgement, by fault
     times_to_whole: dict[str, list[float]] = field(default_factory=dict)
-    acknowledged: int = 0
-    lost: int = 0
-    doubled: int = 0
+    tally: Tally = field(default_factory=Tally)
 
     def __str__(self) -> str:
         lines = [f"{'fault':26} {'count':>5} {'median':>8} {'max':>8}   {'whole again: median':>19} {'max':>8}"]
@@ -219,14 +239,17 @@ class Report:
                 f"{name:26} {len(gaps):5} {statistics.median(gaps):7.2f}s {max(gaps):7.2f}s   "
                 f"{statistics.median(whole):18.2f}s {max(whole):7.2f}s"
             )
-        lines.append(f"records acknowledged {self.acknowledged}, lost {self.lost}, doubled {self.doubled}")
+        tally = self.tally
+        lines.append(f"records acknowledged {tally.acknowledged}, lost {tally.lost}, doubled {tally.doubled}")
         return "\n".join(lines)
 
 
 def run_cycles(cycles: int, chaos: ChaosCluster, random: Random, tell: Callable[[str], None]) -> Report:
     """Every kind of fault as often as any other, in changing order. InvariantBroken."""
     report = Report()
-    clients = Clients(chaos.cluster.access(), TOPIC)
+    access = chaos.cluster.access()
+    few = chaos.partitions == 1
+    clients = Clients(access, TOPIC) if few else ManyPartitionClients(access, TOPIC, chaos.partitions)
     names: list[str] = []
     clients.until_acknowledged(1)
     for cycle in range(cycles):
@@ -235,28 +258,17 @@ def run_cycles(cycles: int, chaos: ChaosCluster, random: Random, tell: Callable[
         name = names.pop()
         _one_fault(name, chaos, clients, report)
         tell(f"{cycle + 1:4} {name:26} {report.silences[name][-1]:6.2f}s {report.times_to_whole[name][-1]:6.2f}s")
-    _reckon(clients, report)
+    report.tally = clients.reckon()
     return report
 
 
-def _one_fault(name: str, chaos: ChaosCluster, clients: Clients, report: Report) -> None:
+def _one_fault(name: str, chaos: ChaosCluster, clients: AnyClients, report: Report) -> None:
     time.sleep(_BEFORE_SECONDS)
     began: list[float] = []
     replaced = FAULTS[name](chaos, lambda: began.append(time.monotonic()))
     chaos.until_whole(replaced)
     whole_at = time.monotonic()
     clients.until_acknowledged(2)
-    times = [at for at, _ in clients.writer.acknowledged]
-    report.silences.setdefault(name, []).append(longest_silence(times, began[0], whole_at))
+    report.silences.setdefault(name, []).append(clients.longest_silence(began[0], whole_at))
     report.times_to_whole.setdefault(name, []).append(whole_at - began[0])
 
-
-def _reckon(clients: Clients, report: Report) -> None:
-    records = clients.finish()
-    history = clients.history
-    found = {value: offset for offset, value in records}
-    report.acknowledged = len(history.acknowledged)
-    report.lost = sum(found.get(value) != offset for value, offset in history.acknowledged.items())
-    report.doubled = len(records) - len(found)
-    if not report.lost and not report.doubled:
-        history.check_final(records, 0, records[-1][0] + 1)

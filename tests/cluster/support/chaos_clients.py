@@ -13,6 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -308,6 +309,26 @@ class Reader:
         return found
 
 
+@dataclass
+class Tally:
+    """What has become of the records that were acknowledged."""
+
+    acknowledged: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    def add(self, history: PartitionHistory, records: list[tuple[int, bytes]]) -> None:
+        """Count a partition, of which `records` is all that is there. InvariantBroken."""
+        found = {value: offset for offset, value in records}
+        lost = sum(found.get(value) != offset for value, offset in history.acknowledged.items())
+        doubled = len(records) - len(found)
+        self.acknowledged += len(history.acknowledged)
+        self.lost += lost
+        self.doubled += doubled
+        if not lost and not doubled:
+            history.check_final(records, 0, records[-1][0] + 1 if records else 0)
+
+
 class Clients:
     """Some writers and a reader of one partition, at work from the beginning to `finish`.
 
@@ -364,6 +385,15 @@ class Clients:
         while self.acknowledged() < wanted:
             assert time.monotonic() < deadline, f"nothing is acknowledged any more: {self.writer.last_error}"
             time.sleep(_AGAIN_SECONDS)
+
+    def longest_silence(self, since: float, until: float) -> float:
+        return longest_silence([at for at, _ in self.writer.acknowledged], since, until)
+
+    def reckon(self) -> Tally:
+        """`finish`, and check what was read. InvariantBroken."""
+        tally = Tally()
+        tally.add(self.history, self.finish())
+        return tally
 
     def finish(self) -> list[tuple[int, bytes]]:
         """Stop writing, read the whole partition from its beginning, and return its records, unchecked."""
