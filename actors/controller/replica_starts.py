@@ -31,7 +31,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import nsmallest
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
@@ -184,6 +184,13 @@ class _Attempts:
     failures: int = 0
     running: int = -1  # the incarnation that is registered
     started_at: float = 0.0
+
+
+def _failure(registered: asyncio.Future[bool], closed: asyncio.Future[None]) -> str:
+    """Return why a replica was not registered; empty: it was."""
+    if registered.done():
+        return "" if registered.result() else "it was lost before it was registered"
+    return "its broker went away" if closed.done() else "it was not up in time"
 
 
 @dataclass(slots=True)
@@ -353,13 +360,13 @@ class ReplicaSupervisor:
                 self._order.found_place(self._node_of(key))
             else:
                 self._order.needs_process(key, self._node_of(key))
-            await asyncio.wait_for(waiting.registered, _REGISTER_SECONDS)
-        except asyncio.TimeoutError:
-            raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, "it was not up in time") from None
+            # A broker that has ended has forgotten what it was to start.
+            until: set[asyncio.Future[Any]] = {waiting.registered, stream.closed}
+            await asyncio.wait(until, timeout=_REGISTER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._waiting[key]
-        if not waiting.registered.result():
-            raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, "it was lost before it was registered")
+        if why := _failure(waiting.registered, stream.closed):
+            raise ReplicaNotStarted(order.topic, order.partition, key.broker_id, why)
 
     def _failed(self, key: ReplicaKey, error: RaylogError) -> None:
         """Loudly, once for each step by which the pause grows."""

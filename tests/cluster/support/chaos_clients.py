@@ -311,7 +311,7 @@ class Reader:
 
 @dataclass
 class Tally:
-    """What has become of the records that were acknowledged."""
+    """The fate of the records that were acknowledged."""
 
     acknowledged: int = 0
     lost: int = 0

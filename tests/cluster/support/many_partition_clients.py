@@ -26,7 +26,7 @@ _PRODUCER: Final = b"w"
 
 
 class ManyPartitionClients:
-    """At work from the beginning to `reckon`."""
+    """Clients at work from the beginning to `reckon`."""
 
     def __init__(self, access: ClusterAccess, topic: str, partitions: int) -> None:
         self._access = access

@@ -126,6 +126,23 @@ def test_a_replica_that_never_says_hello_is_ended_and_started_again(cluster: Con
     cluster.until(lambda: not process.is_alive)
 
 
+def test_what_a_broker_was_to_start_is_started_again_when_the_broker_is_back(cluster: ControlCluster) -> None:
+    """A broker that is killed forgets what waits for a process, and the controller has to notice."""
+    cluster.create_topic()
+    cluster.launcher.refuses = True
+    first = cluster.replica(3)
+    cluster.kill(first)  # the spare host takes it
+    cluster.until(lambda: cluster.replica(3) is not first and cluster.replica(3).assigned is not None)
+    second = cluster.replica(3)
+    cluster.kill(second)
+    cluster.world.run_for(1.0)
+    assert cluster.replica(3) is second
+    cluster.processes[3].kill()
+    cluster.launcher.refuses = False
+    cluster.start_broker(3)
+    assert cluster.until(lambda: cluster.replica(3) is not second and cluster.is_assigned("clicks", 0)) < 10.0
+
+
 def test_a_host_that_never_says_hello_is_given_up(cluster: ControlCluster) -> None:
     began = len(cluster.launcher.started)
     cluster.launcher.hangs = True
