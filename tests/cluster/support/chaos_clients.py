@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -88,7 +88,7 @@ class ClientLoop:
 class LeaderWatch:
     """The partition's leader, by the newest word of any broker. Made on its loop."""
 
-    def __init__(self, env: RealEnvironment, brokers: Iterable[Endpoint], topic: str, partition: int) -> None:
+    def __init__(self, env: RealEnvironment, brokers: Sequence[Endpoint], topic: str, partition: int) -> None:
         self.env = env
         self.topic_id = b""
         self.epoch = NO_EPOCH
@@ -98,6 +98,8 @@ class LeaderWatch:
         self._topic = topic
         self._version = -1
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._listed = {str(broker) for broker in brokers}
+        self._listed_at = -1
         for broker in brokers:
             self._ask_at(broker)
 
@@ -110,13 +112,14 @@ class LeaderWatch:
             self._asking[str(broker)] = asyncio.ensure_future(self._keep_asking(broker))
 
     async def _keep_asking(self, broker: Endpoint) -> None:
-        """Ask for ever: a broker that has gone may come back under this address, and if not, that costs little."""
-        while True:
+        """Ask also one that has gone, which may come back, until the brokers that are there have another address."""
+        while str(broker) in self._listed:
             try:
                 stream = await self.env.dial(broker, "client", refuse_all)
                 await self._ask_over(stream)
             except RaylogError:
                 await asyncio.sleep(_BROKER_AGAIN_SECONDS)
+        del self._asking[str(broker)]
 
     async def _ask_over(self, stream: Stream) -> None:
         version = -1
@@ -131,6 +134,9 @@ class LeaderWatch:
             await stream.close(0.0)
 
     def _learn(self, answer: Metadata) -> None:
+        if answer.version >= self._listed_at and answer.brokers:
+            self._listed_at = answer.version
+            self._listed = {broker.endpoints[-1] for broker in answer.brokers}
         for broker in answer.brokers:
             self._ask_at(Endpoint.parse(broker.endpoints[-1]))
         for topic in answer.topics:
