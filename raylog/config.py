@@ -292,6 +292,12 @@ class TopicConfig:
         _one_of(*TIMESTAMP_TYPES),
         "Whether records keep the writer's time or get the broker's when they are appended.",
     )
+    metrics_per_partition: bool = _setting(
+        "metrics.per.partition",
+        False,
+        _boolean,
+        "Whether metrics tell each partition apart. Else a process reports the sums of those that it has of the topic.",
+    )
     min_cleanable_dirty_ratio: float = _setting(
         "min.cleanable.dirty.ratio",
         0.5,

@@ -16,6 +16,8 @@ What must stay true:
 - A counter of a `ReadingGroup` that has not moved need not be read; a gauge is read each time.
 - A gauge that is not read any more, for example of a deleted group, becomes 0 once. Otherwise Ray would repeat its last
   value as long as the process lives.
+- Readings under the same tags are summed up. So a thousand partitions of a topic cost Ray as much as one, unless the
+  topic asks for each of them (`metrics.per.partition`).
 """
 
 from __future__ import annotations
@@ -44,11 +46,15 @@ class Metric:
 
 
 class Reading(NamedTuple):
-    """One number of a metric. `tags`: the values of the metric's own tags, in their order."""
+    """One number of a metric. `tags`: the values of the metric's own tags, in their order.
+
+    `source` tells totals of several parts apart that are summed up under the same tags.
+    """
 
     metric: Metric
     tags: tuple[str, ...]
     value: float
+    source: Hashable = None
 
 
 class ReadingGroup(NamedTuple):
@@ -105,6 +111,7 @@ def _gauge(name: str, tags: tuple[str, ...], description: str) -> Metric:
 
 _PROCESS: Final = ("cluster", "broker")
 _REPLICA: Final = (*_PROCESS, "topic", "partition")
+ALL_PARTITIONS: Final = "all"  # as the tag `partition`: of all that a process has of a topic
 _CLUSTER: Final = ("cluster",)
 _REQUEST: Final = (*_PROCESS, "request")
 
@@ -123,11 +130,11 @@ FETCH_SECONDS: Final = LatencyMetric(
 
 # --- every replica -------------------------------------------------------------------------------------------------
 
-LOG_SIZE_BYTES: Final = _gauge("raylog_log_size_bytes", _REPLICA, "Size of this replica's log on its disk")
-LOG_START_OFFSET: Final = _gauge("raylog_log_start_offset", _REPLICA, "First offset of this replica's log")
-LOG_END_OFFSET: Final = _gauge("raylog_log_end_offset", _REPLICA, "Next offset of this replica's log")
-HIGH_WATERMARK: Final = _gauge("raylog_high_watermark", _REPLICA, "End of what is committed, as this replica knows it")
-IS_LEADER: Final = _gauge("raylog_is_leader", _REPLICA, "1 while this replica leads, else 0")
+LOG_SIZE_BYTES: Final = _gauge("raylog_log_size_bytes", _REPLICA, "Size of the replicas' logs on their disk")
+LOG_START_OFFSET: Final = _gauge("raylog_log_start_offset", _REPLICA, "First offsets of the replicas' logs")
+LOG_END_OFFSET: Final = _gauge("raylog_log_end_offset", _REPLICA, "Next offsets of the replicas' logs")
+HIGH_WATERMARK: Final = _gauge("raylog_high_watermark", _REPLICA, "Ends of what is committed, as replicas know them")
+IS_LEADER: Final = _gauge("raylog_is_leader", _REPLICA, "How many of the replicas lead")
 
 # --- a broker ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +234,7 @@ class MetricChanges:
     """Finds out what is new in the readings of a core, for Ray: of a counter what was added since the last time."""
 
     def __init__(self) -> None:
-        self._totals: dict[_Series, float] = {}
+        self._totals: dict[Hashable, dict[_Series, float]] = {}  # by source
         self._gauges: set[_Series] = set()
         self._states: dict[Hashable, tuple[float, ...]] = {}
         self._states_read: dict[Hashable, tuple[float, ...]] = {}
@@ -237,27 +244,30 @@ class MetricChanges:
         self._states_read[group.key] = group.state
         if self._states.get(group.key) == group.state:
             return group.gauges
-        return (*group.gauges, *group.counters())
+        return (*group.gauges, *(each._replace(source=group.key) for each in group.counters()))
 
     def begin_reading(self) -> None:
         """Forget what was read, and perhaps not told."""
         self._states_read = {}
 
     def since_last(self, readings: Iterable[Reading]) -> list[Reading]:
-        """Return what is new, and all gauges."""
+        """Return what is new, and all gauges, each series once."""
         self._states = self._states_read
-        changes: list[Reading] = []
-        gauges: set[_Series] = set()
-        for reading in readings:
-            metric, tags, value = reading
-            if metric.kind is MetricKind.GAUGE:
-                gauges.add((metric, tags))
-                changes.append(reading)
-                continue
-            last = self._totals.get((metric, tags), 0)
-            if value != last:
-                changes.append(Reading(metric, tags, value - last if value > last else value))
-                self._totals[metric, tags] = value
-        changes += [Reading(metric, tags, 0) for metric, tags in self._gauges - gauges]
+        sums: dict[_Series, float] = {}
+        for metric, tags, value, source in readings:
+            new = value if metric.kind is MetricKind.GAUGE else self._added(source, (metric, tags), value)
+            sums[metric, tags] = sums.get((metric, tags), 0) + new
+        self._totals = {
+            source: totals for source, totals in self._totals.items() if source is None or source in self._states
+        }
+        gauges = {series for series in sums if series[0].kind is MetricKind.GAUGE}
+        sums.update(dict.fromkeys(self._gauges - gauges, 0))
         self._gauges = gauges
+        changes = [Reading(*series, value) for series, value in sums.items()]
         return [each for each in changes if each.value > 0 or each.metric.kind is MetricKind.GAUGE]
+
+    def _added(self, source: Hashable, series: _Series, value: float) -> float:
+        totals = self._totals.setdefault(source, {})
+        last = totals.get(series, 0)
+        totals[series] = value
+        return value - last if value >= last else value

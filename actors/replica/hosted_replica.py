@@ -21,6 +21,7 @@ from raylog.actors.housekeeping.calls import HousekeeperCalls
 from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import (
+    ALL_PARTITIONS,
     HIGH_WATERMARK,
     IS_LEADER,
     LOG_END_OFFSET,
@@ -75,6 +76,7 @@ class HostedReplica:
         self._streams = streams
         self._sweep = sweep
         self._counters = ReplicaCounters(clock)
+        self._metric_tags: tuple[str, str] | None = None  # under which its metrics were read last
         self._stopped: asyncio.Future[str] = loop.create_future()
         self._is_kept = True
         self._hosted: HostedLog | None = None
@@ -192,7 +194,11 @@ class HostedReplica:
         hosted = self._hosted
         if hosted is None or hosted.log.offline_because is not None:
             return None
-        log, counters, tags = hosted.log, self._counters, (self.spec.topic, str(self.spec.partition))
+        log, counters = hosted.log, self._counters
+        tags = self.spec.topic, str(self.spec.partition) if log.config.metrics_per_partition else ALL_PARTITIONS
+        if self._metric_tags not in (None, tags):  # what was counted has been told under the others
+            counters.begin_anew()
+        self._metric_tags = tags
         gauges = (
             Reading(LOG_SIZE_BYTES, tags, log.size_bytes),
             Reading(LOG_START_OFFSET, tags, log.log_start_offset),
@@ -200,7 +206,7 @@ class HostedReplica:
             Reading(HIGH_WATERMARK, tags, log.high_watermark),
             Reading(IS_LEADER, tags, hosted.is_leading),
         )
-        key = *tags, self.spec.incarnation
+        key = *tags, self.spec.partition, self.spec.incarnation
         return ReadingGroup(key, counters.state, gauges, partial(counters.readings, tags))
 
     def _open(self) -> PartitionLog:

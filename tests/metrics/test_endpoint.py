@@ -50,6 +50,7 @@ def scrape(address: str) -> dict[str, float]:
 def test_ray_exports_what_was_produced_and_consumed(tmp_path: Path, reporting_ray: str) -> None:
     cluster = raylog.start(tmp_path, brokers=2, cluster="measured")
     cluster.create_topic("clicks", replication_factor=2)
+    cluster.create_topic("views", replication_factor=1, config={"metrics.per.partition": True}, partitions=2)
     with raylog.Producer(cluster="measured", transactional_id="mover") as producer:
         producer.init_transactions()
         with producer.transaction():
@@ -62,20 +63,24 @@ def test_ray_exports_what_was_produced_and_consumed(tmp_path: Path, reporting_ra
     leader = cluster.describe_topic("clicks").partitions[0].leader
     of_leader = f"broker={leader},cluster=measured"
     expected = {
-        f"raylog_records_in_total{{{of_leader},partition=0,topic=clicks}}": _RECORDS,
+        f"raylog_records_in_total{{{of_leader},partition=all,topic=clicks}}": _RECORDS,
         "raylog_brokers_alive{cluster=measured}": 2,
         "raylog_controller_serving{cluster=measured}": 1,
         "raylog_under_replicated_partitions{cluster=measured}": 0,
-        "raylog_log_end_offset{broker=0,cluster=measured,partition=0,topic=clicks}": _RECORDS + 1,
-        "raylog_log_end_offset{broker=1,cluster=measured,partition=0,topic=clicks}": _RECORDS + 1,
-        f"raylog_is_leader{{{of_leader},partition=0,topic=clicks}}": 1,
+        "raylog_log_end_offset{broker=0,cluster=measured,partition=all,topic=clicks}": _RECORDS + 1,
+        "raylog_log_end_offset{broker=1,cluster=measured,partition=all,topic=clicks}": _RECORDS + 1,
+        f"raylog_is_leader{{{of_leader},partition=all,topic=clicks}}": 1,
+        **{
+            f"raylog_is_leader{{broker={each.leader},cluster=measured,partition={each.partition},topic=views}}": 1
+            for each in cluster.describe_topic("views").partitions
+        },
     }
     rising = [
-        f"raylog_bytes_in_total{{{of_leader},partition=0,topic=clicks}}",
-        f"raylog_bytes_out_total{{{of_leader},partition=0,topic=clicks}}",
-        f"raylog_append_seconds_bucket_total{{{of_leader},le=+Inf,partition=0,topic=clicks}}",
-        f"raylog_append_seconds_count_total{{{of_leader},partition=0,topic=clicks}}",
-        f"raylog_append_seconds_sum_total{{{of_leader},partition=0,topic=clicks}}",
+        f"raylog_bytes_in_total{{{of_leader},partition=all,topic=clicks}}",
+        f"raylog_bytes_out_total{{{of_leader},partition=all,topic=clicks}}",
+        f"raylog_append_seconds_bucket_total{{{of_leader},le=+Inf,partition=all,topic=clicks}}",
+        f"raylog_append_seconds_count_total{{{of_leader},partition=all,topic=clicks}}",
+        f"raylog_append_seconds_sum_total{{{of_leader},partition=all,topic=clicks}}",
         f"raylog_disk_free_bytes{{{of_leader}}}",
     ]
     found: dict[str, float] = {}

@@ -1,4 +1,6 @@
-"""Plain numbers of what one replica has done as a leader. They outlive its roles, and begin anew with its process."""
+"""Plain numbers of what one replica has done as a leader. They outlive its roles, and begin anew with its process, or
+under other tags.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,10 @@ class ReplicaCounters:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget what was counted."""
         self.bytes_in = 0
         self.records_in = 0
         self.bytes_out = 0

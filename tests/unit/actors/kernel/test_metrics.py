@@ -13,6 +13,7 @@ import pytest
 from raylog.actors.cluster.control_counters import ControlCounters, cluster_readings
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.kernel.metrics import (
+    ALL_PARTITIONS,
     APPEND_SECONDS,
     BOUNDS,
     BROKERS_ALIVE,
@@ -144,13 +145,13 @@ def test_counters_are_told_as_what_was_added_also_when_they_begin_anew() -> None
 class Part:
     """A part of a core, with one counter and one gauge."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str = "") -> None:
         self.bytes_in = 0
         self.times_read = 0
+        self._key = key
 
     def group(self) -> ReadingGroup:
-        tags = ("t", "0")
-        return ReadingGroup(tags, (self.bytes_in,), (Reading(LOG_END_OFFSET, tags, 7),), self._counters)
+        return ReadingGroup(self._key, (self.bytes_in,), (Reading(LOG_END_OFFSET, ("t", "0"), 7),), self._counters)
 
     def _counters(self) -> list[Reading]:
         self.times_read += 1
@@ -189,6 +190,44 @@ def test_a_part_that_comes_back_with_lower_counters_has_begun_anew() -> None:
     assert changes.since_last(read_of(changes)) == [Reading(LOG_END_OFFSET, ("t", "0"), 0)]
     part.bytes_in = 3
     assert Reading(BYTES_IN, ("t", "0"), 3) in changes.since_last(read_of(changes, part))
+
+
+def test_parts_under_the_same_tags_are_summed_up() -> None:
+    changes, one, two = MetricChanges(), Part("one"), Part("two")
+
+    def told(*parts: Part) -> list[float]:
+        return [each.value for each in changes.since_last(read_of(changes, *parts))]
+
+    one.bytes_in, two.bytes_in = 10, 5
+    assert told(one, two) == [14, 15]
+    two.bytes_in = 8
+    assert told(one, two) == [14, 3]
+    assert told(two) == [7]
+    two.bytes_in = 9
+    assert told(two, Part("three")) == [14, 1]
+
+
+def test_a_replica_tells_its_partition_only_where_its_topic_asks_for_that(trio: Trio) -> None:
+    trio.start(1, 2, 3)
+    trio.elect(1, (1, 2, 3))
+    trio.world.run_for(1.0)
+    replica = trio.members[1].replica
+    assert replica is not None
+
+    def told() -> tuple[set[tuple[str, ...]], float]:
+        read = replica.readings()
+        assert read is not None
+        records = next(each.value for each in read.counters() if each.metric is RECORDS_IN)
+        return {each.tags for each in read.gauges}, records
+
+    trio.offset_of(trio.append(1, b"a", b"b"))
+    assert told() == told() == ({("topic", ALL_PARTITIONS)}, 2)
+    trio.settings = {"metrics.per.partition": "true"}
+    trio.tell_settings()
+    trio.world.run_for(1.0)
+    assert told() == ({("topic", "0")}, 0)  # the two were told with all partitions
+    trio.offset_of(trio.append(1, b"c", sequence=2))
+    assert told() == ({("topic", "0")}, 1)
 
 
 def test_a_gauge_that_is_not_read_any_more_becomes_zero_once() -> None:
