@@ -29,7 +29,14 @@ from raylog.actors.protocol.metadata_records import (
     DirectoryMarked,
     GatewayServes,
 )
-from raylog.errors import BrokerInUse, DirectoryOutdated, DuplicateBroker, StaleBrokerEpoch, WrongCluster
+from raylog.errors import (
+    BrokerInUse,
+    BrokerWasRemoved,
+    DirectoryOutdated,
+    DuplicateBroker,
+    StaleBrokerEpoch,
+    WrongCluster,
+)
 
 NO_EPOCH: Final = -1
 
@@ -37,11 +44,13 @@ NO_EPOCH: Final = -1
 def register_broker(state: ClusterState, live: Liveness, request: RegisterBroker) -> list[Message]:
     """The broker's registration; none where this very run is registered and not fenced: it keeps its epoch.
 
-    WrongCluster, DuplicateBroker, DirectoryOutdated. Afterwards the caller hands each of `request.replicas` to
-    `replica_registered`, and each of `replicas_not_running` to `replica_lost`.
+    WrongCluster, BrokerWasRemoved, DuplicateBroker, DirectoryOutdated. Afterwards the caller hands each of
+    `request.replicas` to `replica_registered`, and each of `replicas_not_running` to `replica_lost`.
     """
     if request.cluster_id != state.cluster_id:
         raise WrongCluster(request.directory, f"cluster {request.cluster_id}", f"cluster {state.cluster_id}")
+    if request.broker_id in state.removed_brokers:
+        raise BrokerWasRemoved(request.directory, request.broker_id)
     known = state.brokers.get(request.broker_id)
     if known is not None and _is_another(known, request) and request.broker_id in live.brokers:
         raise DuplicateBroker(known.id, f"on {known.host}, with directory {known.directory}")

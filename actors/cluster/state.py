@@ -138,6 +138,7 @@ class ClusterState:
     coordinators: dict[PartitionId, CoordinatorState] = field(default_factory=dict)
     next_producer_id: int = 0
     next_broker_id: int = 0  # above all that ever were, removed ones too
+    removed_brokers: set[int] = field(default_factory=set)
     reassignment_throttle: int = NO_LIMIT
     settings: tuple[Setting, ...] = ()  # of the cluster
     # What follows from the above.
@@ -270,6 +271,7 @@ class ClusterState:
         records += [self.replicas[key] for key in sorted(self.replicas)]
         for key in sorted(self.coordinators):
             records += self.coordinators[key].to_records()
+        records += [BrokerRemoved(each) for each in sorted(self.removed_brokers)]
         records.append(BrokerIdsUsed(self.next_broker_id))
         records.append(ProducerIdBlock(self.next_producer_id))
         records.append(ReassignmentThrottle(self.reassignment_throttle))
@@ -300,6 +302,7 @@ class ClusterState:
             gateway="" if before is None else before.gateway,  # a process of its own, which may have gone on
         )
         self.next_broker_id = max(self.next_broker_id, record.broker_id + 1)
+        self.removed_brokers.discard(record.broker_id)  # in logs from before removed ones were refused
 
     def _apply_fenced(self, record: BrokerFenced, _offset: int) -> None:
         self.brokers[record.broker_id] = replace(self.brokers[record.broker_id], fenced=True)
@@ -319,6 +322,7 @@ class ClusterState:
 
     def _apply_broker_removed(self, record: BrokerRemoved, _offset: int) -> None:
         self.brokers.pop(record.broker_id, None)
+        self.removed_brokers.add(record.broker_id)
 
     def _apply_created(self, record: TopicCreated, _offset: int) -> None:
         known = self.topics.get(record.topic_id)

@@ -299,6 +299,9 @@ class ControllerAdmin(CopyRecovery):
         """Describe the disk of a broker, and the logs on it. UnknownBroker."""
         return describe_broker_logs(self._changes.state, self._reports(), broker_id)
 
+    def removed_brokers(self) -> frozenset[int]:
+        return frozenset(self._changes.state.removed_brokers)
+
     def list_brokers(self) -> tuple[BrokerDescription, ...]:
         return describe_brokers(self._changes.state, self._changes.live, self._reports())
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
+from os.path import dirname
 from random import Random
 from typing import Any, Final
 
@@ -35,7 +36,14 @@ from raylog.actors.on_ray.silent_brokers import SilentBrokers
 from raylog.actors.protocol.actor_names import BROKER_RESOURCE, broker_id_of, broker_name, namespace
 from raylog.actors.protocol.cluster_secrets import KeyRing
 from raylog.actors.protocol.gateway_spec import KafkaListeners
-from raylog.errors import BrokerNotAvailable, DirectoryCopied, DirectoryLocked, RaylogError, StorageError
+from raylog.errors import (
+    BrokerNotAvailable,
+    BrokersNotAdded,
+    DirectoryCopied,
+    DirectoryLocked,
+    RaylogError,
+    StorageError,
+)
 
 _LOOK_SECONDS: Final = 0.5
 _TURN_SECONDS: Final = 2.0
@@ -95,6 +103,13 @@ class BrokerFleet:
             if copied is not None:
                 raise DirectoryCopied(home.broker_id, *(_where(each, hosts) for each in (home, copied)))
             self._homes.learn(home)
+
+    def check_adds_none(self, homes: Iterable[BrokerHome]) -> None:
+        """Raise BrokersNotAdded where one of these would be a new broker beside those of another folder of its node."""
+        for home in homes:
+            present = self._homes.beside_others(home)
+            if present:
+                raise BrokersNotAdded(self._cluster, dirname(home.directory), present)
 
     def try_again(self, homes: Iterable[BrokerHome]) -> None:
         """Try again to start these brokers at once, since what kept them from running may have been mended."""
@@ -173,6 +188,8 @@ class BrokerFleet:
             alive = {each.broker for each in admin.list_brokers() if each.alive}
             silent = self._silent.due(self.addresses.keys() - alive, now)
             await asyncio.gather(*(self._end_hanging(broker_id) for broker_id in silent))
+            for broker_id in admin.removed_brokers():
+                self._homes.retire(broker_id)
             await self._number(self._homes.unnumbered(nodes.keys()), {*named}, admin)
         for home in self._homes.wanted(nodes.keys(), named):
             if now >= self._not_before.get(home.broker_id, now) and not self._is_ending:

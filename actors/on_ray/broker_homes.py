@@ -8,6 +8,8 @@ What must stay true:
   broker back. The newest report of a broker's home counts.
 - A number that was read from a directory, or under which a broker has run, is bound to the data of that directory. It
   is never given to a blank one (`may_claim`).
+- A start adds no brokers to a node that has some in another folder, unless it was told to (`beside_others`): those of
+  a wrong path would be there for good.
 - A number is given to one directory only, also if the process that gave it ends right afterwards. At formation the
   numbers follow from the homes alone; later ones are written into the metadata log before they are given.
 """
@@ -16,7 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import dirname
 from typing import Final
+
+from raylog.errors import BrokerWasRemoved
 
 UNNUMBERED: Final = -1
 MAX_VOTERS: Final = 3
@@ -54,6 +59,14 @@ def first_voters(homes: Sequence[BrokerHome]) -> tuple[int, ...]:
 def moved(homes: Iterable[BrokerHome], before: str, now: str) -> tuple[BrokerHome, ...]:
     """Return the homes after the node `before` has come back under the id `now`."""
     return tuple(replace(home, node_id=now) if home.node_id == before else home for home in homes)
+
+
+def without_removed(homes: Sequence[BrokerHome], removed: Collection[int]) -> Sequence[BrokerHome]:
+    """Return the homes in which a broker may run. BrokerWasRemoved: there is none among these."""
+    kept = [home for home in homes if home.broker_id not in removed]
+    if homes and not kept:
+        raise BrokerWasRemoved(homes[0].directory, homes[0].broker_id)
+    return kept
 
 
 class BrokerHomes:
@@ -118,6 +131,18 @@ class BrokerHomes:
             if known.node_id in hosts and known.broker_id not in self._retired and not is_same:
                 return known
         return None
+
+    def beside_others(self, home: BrokerHome) -> str:
+        """Return another folder, in which this home's node has brokers; empty: this home would add none beside those.
+
+        A home that is known, or holds the identity of a broker, adds none. Nor does one in a folder with others: there
+        somebody has asked for more brokers by their number.
+        """
+        if home.broker_id != UNNUMBERED or (home.node_id, home.directory) in self._homes:
+            return ""
+        present = [each for each in self._homes.values() if each.node_id == home.node_id]
+        folders = sorted({dirname(each.directory) for each in present if each.broker_id not in self._retired})
+        return "" if dirname(home.directory) in folders else ", ".join(folders)
 
     def broker_at(self, node_id: str, directory: str) -> int:
         """Return the number of the broker there; UNNUMBERED: none, or unknown."""

@@ -19,7 +19,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ray
 
@@ -39,7 +39,7 @@ from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.machine.socket_directory import remove_dead_sockets, socket_directory
 from raylog.actors.machine.tls import RayTls
 from raylog.actors.on_ray.broker_fleet import BrokerFleet, lasts
-from raylog.actors.on_ray.broker_homes import BrokerHome, moved
+from raylog.actors.on_ray.broker_homes import BrokerHome, moved, without_removed
 from raylog.actors.on_ray.coordinator_launcher import RayCoordinatorLauncher
 from raylog.actors.on_ray.host_launcher import RayHostLauncher
 from raylog.actors.on_ray.metrics import RayMetrics
@@ -72,6 +72,13 @@ class ControllerPost:
     coordinators: Mapping[str, str]  # by topic, the dotted name of what makes the core of its coordinators
     start_id: str  # of the call of `raylog.start` that made this actor
     kafka: KafkaListeners | None = None  # where Kafka clients are served; None: nowhere
+
+
+class Joined(NamedTuple):
+    """The outcome of a start, once its brokers have joined."""
+
+    leaderless: tuple[str, ...]  # partitions that can have no leader, and why
+    left_out: tuple[str, ...]  # directories of brokers that were removed
 
 
 class ControllerActor:
@@ -127,16 +134,19 @@ class ControllerActor:
         if not await _until(lambda: self._serving() is not None, timeout):
             raise self._not_ready(timeout)
 
-    async def join(self, homes: Sequence[BrokerHome], timeout: float, kafka: KafkaListeners | None) -> list[str]:
-        """Start brokers in these homes, and wait for leaders. Return the partitions that can have none, and why.
+    async def join(
+        self, homes: Sequence[BrokerHome], timeout: float, kafka: KafkaListeners | None, may_add: bool
+    ) -> Joined:
+        """Start brokers in these homes, and wait for leaders.
 
-        ClusterNotReady, KafkaListenersDiffer, or what keeps a broker or its gateway from running. `kafka`: where Kafka
-        clients are to be served; None: as the cluster does it.
+        ClusterNotReady, KafkaListenersDiffer, BrokersNotAdded, BrokerWasRemoved where none is left, or what keeps a
+        broker or its gateway from running. `kafka`: where Kafka clients are to be served; None: as the cluster does it.
+        `may_add`: brokers may be added to nodes that have some in another folder.
         """
         if kafka not in (None, self._post.kafka):
             present = self._post.kafka
             raise KafkaListenersDiffer(self._post.cluster, str(kafka), "" if present is None else str(present))
-        return await self._core.call(self._join(homes, timeout))
+        return await self._core.call(self._join(homes, timeout, may_add))
 
     async def is_abandoned(self, start_id: str) -> bool:
         """Return whether only the start that made this actor has used it. If that has failed, it may end the actor."""
@@ -254,13 +264,16 @@ class ControllerActor:
             return replace(answer, control_store=control_store(os.environ))
         return answer
 
-    async def _join(self, homes: Sequence[BrokerHome], timeout: float) -> list[str]:
-        await self._fleet.admit(homes)
-        self._fleet.try_again(homes)
+    async def _join(self, homes: Sequence[BrokerHome], timeout: float, may_add: bool) -> Joined:
+        if not may_add:
+            self._fleet.check_adds_none(homes)
+        kept = self._not_removed(homes)
+        await self._fleet.admit(kept)
+        self._fleet.try_again(kept)
         began = asyncio.get_running_loop().time()
 
         def are_here() -> bool:
-            numbers = {self._fleet.broker_at(home) for home in homes}
+            numbers = {self._fleet.broker_at(home) for home in self._not_removed(homes)}
             is_late = asyncio.get_running_loop().time() - began > _PATIENCE_SECONDS
             for number in numbers & self._fleet.problems.keys():
                 if is_late or lasts(self._fleet.problems[number]):
@@ -270,7 +283,7 @@ class ControllerActor:
 
         if not await _until(are_here, timeout):
             raise self._not_ready(timeout)
-        numbers = {self._fleet.broker_at(home) for home in homes}
+        numbers = {self._fleet.broker_at(home) for home in self._not_removed(homes)}
         await self._fleet.gateways_ready(numbers, began + timeout - asyncio.get_running_loop().time())
         left = began + timeout - asyncio.get_running_loop().time()
         if not await _until(lambda: self._name_gateways(numbers), left):
@@ -281,7 +294,13 @@ class ControllerActor:
             raise ClusterNotReady(self._post.cluster, round(timeout * 1000), self._what_is_unsettled())
         admin = self._admin_if_serving()
         found = None if admin is None else admin.unsettled()
-        return [] if found is None else found.stuck
+        left_out = tuple(home.directory for home in homes if home not in self._not_removed(homes))
+        return Joined(() if found is None else tuple(found.stuck), left_out)
+
+    def _not_removed(self, homes: Sequence[BrokerHome]) -> Sequence[BrokerHome]:
+        """Return those whose broker was not removed, as far as that is known yet. BrokerWasRemoved: none is left."""
+        admin = self._admin_if_serving()
+        return homes if admin is None else without_removed(homes, admin.removed_brokers())
 
     def _name_gateways(self, brokers: Set[int]) -> bool:
         """Return whether clients are told of the gateways of these brokers, if they have any."""

@@ -84,11 +84,15 @@ def start(
     timeout: float = START_SECONDS,
     kafka: str | None = None,
     kafka_advertised: str | None = None,
+    add_brokers: bool = False,
 ) -> Cluster:
     """A running cluster with brokers on this node, or where nodes carry the resource `raylog_broker`, on those.
 
     `brokers` per node, each with a directory below `data_dir`; None: as many as there are directories, at least one.
     `cluster`: its name, for clients where there are several.
+
+    A cluster that runs already is joined. A blank `data_dir` adds brokers to it, for good: on a node that has none, or
+    with `add_brokers`. Where this node has brokers in another folder, it is BrokersNotAdded otherwise.
 
     `kafka`: HOST:PORT, where Kafka clients are served without a password, beside each broker. Several brokers of one
     node take consecutive ports; with port 0 any free ones. `kafka_advertised`: what clients are told in place of these,
@@ -98,9 +102,9 @@ def start(
     partition that cannot have one, because those that may lead it are away or damaged, is told in the log.
 
     RayUnreachable, RayNotAdmitted, RayNotStarted, RayClientRefused, ClusterNotFound, ClusterNotReady, BrokersLeftOut,
-    ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotMade, DirectoryNotOurs, DirectoryCopied,
-    DiskReadOnly, LogDamaged, InvalidConfig, KafkaAddressTaken, KafkaListenersDiffer, KafkaSchemasMissing. What was
-    started is ended then, unless all brokers are there and only leaders are missing.
+    BrokersNotAdded, BrokerWasRemoved, ClusterRunsAlready, WrongCluster, DirectoryLocked, DirectoryNotMade,
+    DirectoryNotOurs, DirectoryCopied, DiskReadOnly, LogDamaged, InvalidConfig, KafkaAddressTaken, KafkaListenersDiffer,
+    KafkaSchemasMissing. What was started is ended then, unless all brokers are there and only leaders are missing.
     """
     deadline = time.monotonic() + timeout
     data_dir = check_before_start(cluster, data_dir, brokers)
@@ -108,7 +112,7 @@ def start(
     join_or_start_ray(include_dashboard=False)
     tell_if_open()
     with Progress(f"starting the cluster {cluster!r}"):
-        return _Start(cluster, data_dir, brokers, timeout, deadline, listeners).run(form)
+        return _Start(cluster, data_dir, brokers, timeout, deadline, listeners, add_brokers).run(form)
 
 
 def check_before_start(name: str, data_dir: str | os.PathLike[str], brokers: int | None) -> str:
@@ -143,6 +147,7 @@ class _Start:
         timeout: float,
         deadline: float,
         kafka: KafkaListeners | None,
+        may_add: bool,
     ) -> None:
         self._name = name
         self._data_dir = data_dir
@@ -150,6 +155,7 @@ class _Start:
         self._timeout_ms = round(timeout * 1000)
         self._deadline = deadline
         self._kafka = kafka
+        self._may_add = may_add
         self._calls = ControllerCalls(name)
         self._id = uuid.uuid4().hex
 
@@ -285,7 +291,13 @@ class _Start:
             raise WrongCluster(self._data_dir, f"cluster {owner}", f"cluster {own}, which runs as {self._name!r}")
         homes = [home for node, each in zip(places, found, strict=True) for home in _homes(node.node_id, each)]
         left = self._left()
-        leaderless = self._calls.ask("join", homes, left, self._kafka, timeout=left + _GRACE_SECONDS, repeatable=True)
+        leaderless, left_out = self._calls.ask(
+            "join", homes, left, self._kafka, self._may_add, timeout=left + _GRACE_SECONDS, repeatable=True
+        )
+        for each in left_out:
+            _log.warning(
+                "%s is left as it is: its broker was removed from the cluster. Delete it, or move it away.", each
+            )
         if leaderless:
             _log.error(
                 "The cluster %r runs, but these partitions have no leader, and no reader or writer reaches them: %s. "

@@ -50,7 +50,7 @@ What stays true here:
     ├── StorageError
     │   ├── DiskError             DiskFull, DiskBusy, DiskFailed, DiskReadOnly
     │   ├── DirectoryError        DirectoryLocked, DirectoryNotMade, DirectoryNotOurs, DirectoryBlank, DirectoryCopied,
-    │   │                         WrongCluster, WrongPartition, DirectoryOutdated
+    │   │                         WrongCluster, WrongPartition, DirectoryOutdated, BrokerWasRemoved
     │   ├── UnsupportedFormat
     │   ├── LogDamaged
     │   └── LogOffline
@@ -89,7 +89,7 @@ What stays true here:
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
         ├── RayUnreachable, RayNotStarted, RayNotAdmitted, RayClientRefused
-        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut, ClusterRunsAlready       nothing was done
+        ├── ClusterNotFound, ClusterNotReady, BrokersLeftOut, BrokersNotAdded, ClusterRunsAlready   nothing was done
         └── ControllerLost                                                             outcome unknown
 """
 

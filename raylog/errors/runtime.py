@@ -101,6 +101,26 @@ class BrokersLeftOut(RuntimeUnavailable):
         return f"{self.path} holds the data of {self.found} brokers, and {self.asked} were asked for."
 
 
+class BrokersNotAdded(RuntimeUnavailable):
+    """A start named a blank folder on a node where the running cluster has its brokers in another one."""
+
+    advice = (
+        "To join the cluster, name the folder that it has on this node, or use `raylog.connect`. To have more brokers "
+        "in this one, for good, say so: `raylog start --add-brokers`, `raylog.start(…, add_brokers=True)`. For another "
+        "cluster there, give it another name."
+    )
+
+    name: str
+    path: str
+    present: str
+
+    def describe(self) -> str:
+        return (
+            f"The cluster {self.name!r} runs, with its brokers of this node in {self.present}. Brokers in the blank "
+            f"{self.path} would be added to it for good."
+        )
+
+
 class ClusterRunsAlready(RuntimeUnavailable):
     """The directory belongs to a cluster that already runs under another name."""
 

@@ -128,6 +128,21 @@ class DirectoryOutdated(DirectoryError):
         )
 
 
+class BrokerWasRemoved(DirectoryError):
+    """The directory belonged to a broker that was removed from the cluster."""
+
+    advice = (
+        "The cluster needs nothing of it any more: delete the directory, or move it away. A start with a blank one in "
+        "its place makes a broker with a number of its own."
+    )
+
+    path: str
+    broker: int
+
+    def describe(self) -> str:
+        return f"Directory {self.path} belonged to broker {self.broker}, which was removed from the cluster."
+
+
 class WrongCluster(DirectoryError):
     """The directory belongs to another cluster or broker."""
 

@@ -15,7 +15,7 @@ import raylog
 from raylog.actors.machine.socket_directory import socket_directory
 from raylog.actors.on_ray.runtime.nodes import living_nodes
 from raylog.api.admin.cluster_shutdown import actor_names
-from raylog.errors import ClusterRunsAlready, DirectoryLocked
+from raylog.errors import BrokersNotAdded, BrokerWasRemoved, ClusterRunsAlready, DirectoryLocked
 from tests.cluster.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("process_ray")]
@@ -98,3 +98,42 @@ def test_a_start_does_not_hang_for_a_partition_whose_only_copy_is_away(
     assert [each.leader for each in again.describe_topic("clicks").partitions] == [0, -1]
     until(lambda: [each.alive for each in again.describe_cluster().brokers] == [True, False])
     again.shutdown()
+
+
+def directories_of(cluster: raylog.Cluster) -> dict[int, str]:
+    return {each.broker: each.directory for each in cluster.describe_cluster().brokers}
+
+
+@pytest.mark.timeout(240)
+def test_a_start_with_another_folder_adds_no_brokers_unless_it_is_told_to(tmp_path: Path) -> None:
+    cluster = raylog.start(tmp_path / "data", brokers=2, cluster="adding")
+    with pytest.raises(BrokersNotAdded, match=r"'adding' runs.*/data\. .*/other would.*add_brokers=True"):
+        raylog.start(tmp_path / "other", brokers=3, cluster="adding")
+    assert sorted(directories_of(cluster)) == [0, 1]
+    assert not (tmp_path / "other").exists()
+
+    raylog.start(tmp_path / "other", cluster="adding", add_brokers=True)
+    assert directories_of(cluster)[2] == f"{tmp_path}/other/broker-0"
+    raylog.start(tmp_path / "other", cluster="adding")  # it is one of its folders now
+    raylog.start(tmp_path / "data", brokers=3, cluster="adding")  # more were asked for, where there are some
+    assert directories_of(cluster)[3] == f"{tmp_path}/data/broker-2"
+    cluster.shutdown()
+
+
+@pytest.mark.timeout(240)
+def test_a_removed_broker_does_not_come_back_with_its_directory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raylog.start(tmp_path / "data", brokers=3, cluster="removing")
+    raylog.start(tmp_path / "other", cluster="removing", add_brokers=True)
+    cluster.drain_broker(3)
+    cluster.remove_broker(3)
+    with pytest.raises(BrokerWasRemoved, match=r"other/broker-0 belonged to broker 3.*delete the directory"):
+        raylog.start(tmp_path / "other", cluster="removing")
+    (tmp_path / "other" / "broker-0").rename(tmp_path / "data" / "broker-9")
+    for _ in range(2):  # the cluster runs, and then it does not
+        caplog.clear()
+        again = raylog.start(tmp_path / "data", cluster="removing")
+        assert "data/broker-9 is left as it is: its broker was removed" in caplog.text
+        assert {each.broker: each.alive for each in again.describe_cluster().brokers} == {0: True, 1: True, 2: True}
+        again.shutdown()

@@ -41,6 +41,9 @@ _SHOWN: Final = 10
     default=None,
     help="Whether a new cluster may be formed where no data is found.  [default: on a Ray of one node only]",
 )
+@click.option(
+    "--add-brokers", is_flag=True, help="Add the brokers of a blank DATA_DIR to a cluster that has others on this node."
+)
 @click.option("--join", is_flag=True, help="Join a Ray that is running; start none.")
 @click.option(
     "--nodes",
@@ -67,6 +70,7 @@ def start(
     data_dir: str,
     brokers: int | None,
     form: bool | None,
+    add_brokers: bool,
     join: bool,
     nodes: int | None,
     ray_port: int | None,
@@ -92,7 +96,7 @@ def start(
         with working(f"starting the cluster {session.name!r}"):
             if nodes is not None:
                 session.wait_for_nodes(nodes, timeout)
-            description = session.start_cluster(data_dir, brokers, form, timeout, kafka, kafka_advertised)
+            description = session.start_cluster(data_dir, brokers, form, timeout, kafka, kafka_advertised, add_brokers)
     except BaseException:
         if started:
             session.stop_ray()

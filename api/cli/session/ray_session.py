@@ -63,10 +63,12 @@ def start_cluster(
     timeout: float,
     kafka: str | None,
     kafka_advertised: str | None,
+    add_brokers: bool,
 ) -> ClusterDescription:
     cluster = start(
-        data_dir, brokers, cluster=name, form=form, timeout=timeout, kafka=kafka, kafka_advertised=kafka_advertised
-    )
+        data_dir, brokers, cluster=name, form=form, timeout=timeout, kafka=kafka, kafka_advertised=kafka_advertised,
+        add_brokers=add_brokers,
+    )  # fmt: skip
     return cluster.describe_cluster()
 
 

@@ -116,10 +116,11 @@ class Session:
         timeout: float,
         kafka: str | None,
         kafka_advertised: str | None,
+        add_brokers: bool,
     ) -> ClusterDescription:
         from raylog.api.cli.session.ray_session import start_cluster
 
-        return start_cluster(self.name, data_dir, brokers, form, timeout, kafka, kafka_advertised)
+        return start_cluster(self.name, data_dir, brokers, form, timeout, kafka, kafka_advertised, add_brokers)
 
     def ray_address(self) -> str:
         import ray

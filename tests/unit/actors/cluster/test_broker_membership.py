@@ -17,7 +17,7 @@ from raylog.actors.cluster.broker_membership import (
 from raylog.actors.cluster.placement.draining import drain_broker
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.protocol.metadata_records import BrokerFenced, BrokerIdsUsed, BrokerRegistration
-from raylog.errors import BrokerInUse, DuplicateBroker, StaleBrokerEpoch, UnknownBroker, WrongCluster
+from raylog.errors import BrokerInUse, BrokerWasRemoved, DuplicateBroker, StaleBrokerEpoch, UnknownBroker, WrongCluster
 from tests.unit.actors.small_cluster import SmallCluster, registration
 
 
@@ -158,6 +158,22 @@ def test_the_number_of_a_removed_broker_is_never_given_again() -> None:
     cluster.apply(records)
     assert allocate_broker_ids(cluster.copy_of_state(), 1, above=8)[0] == 9  # one is known that has not registered
     assert allocate_broker_ids(cluster.copy_of_state(), 1, above=0)[0] == 6
+
+
+def test_a_removed_broker_does_not_come_back_under_its_number() -> None:
+    cluster = SmallCluster(3)
+    cluster.lose_broker(3)
+    cluster.apply(remove_broker(cluster.state, cluster.live, (), 3))
+    for state in (cluster.state, cluster.copy_of_state()):
+        assert state.removed_brokers == {3}
+        with pytest.raises(BrokerWasRemoved, match="belonged to broker 3, which was removed"):
+            register_broker(state, cluster.live, registration(3))
+
+
+def test_a_broker_that_has_a_number_and_did_not_register_yet_is_no_removed_one() -> None:
+    cluster = SmallCluster(2)
+    cluster.apply([BrokerIdsUsed(4)])
+    assert register_broker(cluster.state, cluster.live, registration(3))
 
 
 def test_a_new_controller_believes_that_all_lives_that_was_not_fenced() -> None:

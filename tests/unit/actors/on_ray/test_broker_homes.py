@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.on_ray.broker_homes import UNNUMBERED, BrokerHome, BrokerHomes, first_voters, moved, number_all
+from raylog.actors.on_ray.broker_homes import (
+    UNNUMBERED,
+    BrokerHome,
+    BrokerHomes,
+    first_voters,
+    moved,
+    number_all,
+    without_removed,
+)
+from raylog.errors import BrokerWasRemoved
 
 HERE = BrokerHome("node-a", "/data/broker-0")
 
@@ -69,6 +78,39 @@ def test_a_blank_directory_of_a_removed_broker_gets_a_number_of_its_own() -> Non
     known.learn(HERE)
     assert known.unnumbered([HERE.node_id]) == [HERE]
     assert known.highest() == 3
+
+
+@pytest.mark.parametrize(
+    ("home", "present"),
+    [
+        (BrokerHome("node-a", "/other/broker-0"), "/data"),  # a wrong path, most likely
+        (BrokerHome("node-a", "/data/broker-1"), ""),  # more brokers were asked for
+        (BrokerHome("node-b", "/other/broker-0"), ""),  # a new node, with a directory of its own
+        (BrokerHome("node-a", "/other/broker-0", 4, is_claimed=True), ""),  # it comes back
+        (BrokerHome("node-a", "/data/broker-0"), ""),  # a start that is repeated
+    ],
+)
+def test_a_blank_folder_beside_that_of_a_nodes_brokers_would_add_some(home: BrokerHome, present: str) -> None:
+    known = BrokerHomes()
+    known.learn(replace(HERE, broker_id=0))
+    assert known.beside_others(home) == present
+    known.learn(home)
+    assert known.beside_others(home) == "", "it was added"
+
+
+def test_beside_a_removed_broker_a_folder_adds_none_to_others() -> None:
+    known = BrokerHomes()
+    known.learn(replace(HERE, broker_id=0))
+    known.retire(0)
+    assert known.beside_others(BrokerHome("node-a", "/other/broker-0")) == ""
+
+
+def test_directories_of_removed_brokers_are_left_out_and_refused_where_there_are_no_others() -> None:
+    kept, removed = replace(HERE, broker_id=0), BrokerHome("node-a", "/data/broker-1", 1, is_claimed=True)
+    assert without_removed([kept, removed], {1}) == [kept]
+    assert without_removed([], {1}) == []
+    with pytest.raises(BrokerWasRemoved, match="/data/broker-1 belonged to broker 1"):
+        without_removed([removed], {1})
 
 
 THERE = BrokerHome("node-b", "/data/broker-0", 0, is_claimed=True)

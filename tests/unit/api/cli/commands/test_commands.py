@@ -390,7 +390,7 @@ def test_start_stop_and_status(cluster: FakeCluster) -> None:
     run(cluster, "stop", "--ray", session=session)
     assert session.started == [
         ("ray", "/data", 3, False, 7000, None, False, 60.0),
-        ("cluster", "/data", 3, True, 60.0, "0.0.0.0:9092", "10.0.0.1:9092"),
+        ("cluster", "/data", 3, True, 60.0, "0.0.0.0:9092", "10.0.0.1:9092", False),
         ("stop", False),
         ("stop ray",),
     ]
