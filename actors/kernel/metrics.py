@@ -151,6 +151,9 @@ SCRUB_AGE_SECONDS: Final = _gauge(
 # --- a gateway for Kafka clients, of a broker ------------------------------------------------------------------------
 
 KAFKA_CONNECTIONS: Final = _gauge("raylog_kafka_connections", _PROCESS, "Connections of Kafka clients to the gateway")
+KAFKA_BYTES_HELD: Final = _gauge(
+    "raylog_kafka_bytes_held", _PROCESS, "Bytes of requests and answers that a gateway holds for Kafka clients"
+)
 KAFKA_REQUESTS: Final = _counter(
     "raylog_kafka_requests", _REQUEST, "Requests of Kafka clients, by their name in Kafka's protocol"
 )

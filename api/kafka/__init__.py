@@ -4,6 +4,7 @@
 
     request_frames.py        requests cut out of the bytes that arrive
     kafka_connection.py      one connection: bytes, order, bounds
+    connection_memory.py     what a connection holds, and what it waits for
     listener.py              the door: a TCP listener
     gateway.py               requests to the modules that serve them; its face
     known_topics.py          topics by name or id, and their leaders

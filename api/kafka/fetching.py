@@ -5,8 +5,8 @@
 
 What must stay true:
 - An answer goes out when the polls have `min_bytes` together, when one has an error or a divergence to tell, or when
-  `max_wait_ms` is over. Within that time it may be later than Kafka's: a leader holds a poll until that has its share
-  of `min_bytes`.
+  `max_wait_ms` is over; with less, where there is no room to hold more (rule 31). Within that time it may be later
+  than Kafka's: a leader holds a poll until that has its share of `min_bytes`.
 - No answer has more than `max_bytes`, but for the first partition in it (KIP-74). Each partition polls its share of
   that, so all polls together hold little more. What does not fit stays for the next fetch.
 - No damaged batch is passed on: its leader is told (rule 1), and the client asks again.
@@ -27,7 +27,7 @@ from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.leader_hints import LeaderHints
-from raylog.api.kafka.partition_polls import Bounds, Key, PartitionPolls, Polled, Question
+from raylog.api.kafka.partition_polls import MOST_BYTES, Bounds, Key, PartitionPolls, Polled, Question
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import (
@@ -52,7 +52,6 @@ _CHECKED_ON_LOOP: Final = 256 * 1024  # some thousand batches at most
 _CONVERTED_ON_LOOP: Final = 128 * 1024  # of `conversion_bytes`: some thousand records at most
 _SUSPECT_SECONDS: Final = 5.0
 _MOST_WAIT_MS: Final = 600_000
-_MOST_BYTES: Final = 55 * 1024 * 1024  # of an answer, as in Kafka, whatever the client says
 _LOOK_SECONDS: Final = 1.0  # for the first answer about a partition, however little time the client gives
 
 _Done = TypeVar("_Done")
@@ -113,10 +112,14 @@ class Fetching:
         wanted = [self._wanted(name, part, by_id=by_id) for name, part in fetch.partitions]
         polls.keep_only({each.key for each in wanted if each.key is not None})
         wait_ms = min(max(request.max_wait_ms, 0), _MOST_WAIT_MS)
-        max_bytes = min(max(request.max_bytes, 1), _MOST_BYTES)
+        max_bytes = min(max(request.max_bytes, 1), MOST_BYTES)
         limits = _Limits(request.min_bytes, max_bytes, now + wait_ms / 1000)
-        await self._poll(version, request, wanted, polls, limits)
-        return self._answer(fetch, wanted, polls, max_bytes, by_id=by_id)
+        polls.begin_fetch()
+        try:
+            await self._poll(version, request, wanted, polls, limits)
+            return self._answer(fetch, wanted, polls, max_bytes, by_id=by_id)
+        finally:
+            polls.end_fetch()
 
     def _wanted(self, name: Any, part: Any, *, by_id: bool) -> _Wanted:
         topic = name[0]
@@ -146,7 +149,10 @@ class Fetching:
             under_way = polls.under_way()
             if not under_way:
                 return
-            await asyncio.wait(under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            changes: list[asyncio.Future[Any]] = [*under_way]
+            if not polls.is_pressed:
+                changes.append(polls.pressed)
+            await asyncio.wait(changes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     def _begin_all(
         self, version: int, request: Any, wanted: list[_Wanted], polls: PartitionPolls, limits: _Limits, seconds: float
@@ -171,7 +177,7 @@ class Fetching:
             if isinstance(outcome, RaylogError) or (outcome is not None and outcome.diverged is not None):
                 return True
             size += 0 if outcome is None else outcome.size
-        return size >= limits.min_bytes
+        return size >= min(limits.min_bytes, limits.max_bytes) or (size > 0 and polls.is_pressed)
 
     # --- batches --------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from raylog.api.kafka.refusals import Refusals
 from raylog.api.kafka.request_counts import RequestCounts
 from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatches
 from raylog.api.kafka.rules.fetch_sessions import FetchSessions
+from raylog.api.kafka.rules.memory_budget import DEFAULT_MOST_BYTES, Account, MemoryBudget
 from raylog.api.kafka.rules.named_brokers import NO_BROKER, Gateways
 from raylog.api.kafka.topic_administration import TopicAdministration
 from raylog.errors import UnsupportedRequestVersion
@@ -51,7 +52,7 @@ class Gateway:
 
     `gateways` returns which gateways there are now, this one included. `new_session_id` gives a number that nobody can
     guess, for fetch sessions and members of groups. `broker_id`: the broker
-    that it is beside. `room`: bytes of converted batches that are kept.
+    that it is beside. `room`: bytes of converted batches that are kept. `most_bytes`: of all requests and answers.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Gateway:
         *,
         broker_id: int = NO_BROKER,
         room: int = DEFAULT_ROOM,
+        most_bytes: int = DEFAULT_MOST_BYTES,
     ) -> None:
         self._link = link
+        self.budget = MemoryBudget(most_bytes)
         self._loop = asyncio.get_running_loop()
         self._topics = KnownTopics(link)
         administration, refusals = Administration(link), Refusals()
@@ -123,7 +126,7 @@ class Gateway:
 
     def connection(self) -> ClientConnection:
         """Return what serves one more connection."""
-        return ClientConnection(self, PartitionPolls(self._link))
+        return ClientConnection(self, self._link, self.budget.account())
 
     async def close(self) -> None:
         """Serve nobody any more. The link is its owner's to close."""
@@ -166,9 +169,10 @@ class Gateway:
 class ClientConnection:
     """One connection of a client, as the gateway sees it."""
 
-    def __init__(self, gateway: Gateway, polls: PartitionPolls) -> None:
+    def __init__(self, gateway: Gateway, link: ClusterLink, account: Account) -> None:
         self._gateway = gateway
-        self.polls = polls
+        self.account = account
+        self.polls = PartitionPolls(link, account)
         self.turns = BatchTurns()
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
@@ -178,3 +182,4 @@ class ClientConnection:
     def close(self) -> None:
         """Give up what is open for it."""
         self.polls.close()
+        self.account.close()

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.metrics import KAFKA_CONNECTIONS, Reading
+from raylog.actors.kernel.metrics import KAFKA_BYTES_HELD, KAFKA_CONNECTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.gateway_messages import GatewayHello, GatewaysServe, NamedGateway, StopGateway
@@ -27,6 +27,7 @@ from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.api.kafka.gateway import ClientConnection, Gateway
 from raylog.api.kafka.listener import KafkaListener
 from raylog.api.kafka.protocol.schemas import schema
+from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.api.kafka.rules.named_brokers import GatewayAddress, Gateways
 from raylog.errors import KafkaAddressTaken, RaylogError
 
@@ -58,7 +59,7 @@ class GatewayProcess:
         spec: GatewaySpec,
         pid: int,
         new_session_id: Callable[[], int],
-        listener: Callable[[Callable[[], ClientConnection]], Listener],
+        listener: Callable[[Callable[[], ClientConnection], MemoryBudget], Listener],
     ) -> None:
         self._env = env
         self._spec = spec
@@ -69,7 +70,7 @@ class GatewayProcess:
         self._gateways = Gateways()
         self.link = ClusterLink(env, [spec.broker], spec.node_id, for_clients=True)
         self.gateway = Gateway(self.link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id)
-        self._listener = listener(self.gateway.connection)
+        self._listener = listener(self.gateway.connection, self.gateway.budget)
         self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
             {GatewaysServe: self._name, KeepSecrets: self._keep_secrets, StopGateway: self._stop}
         )
@@ -104,6 +105,7 @@ class GatewayProcess:
     def readings(self) -> Iterator[Reading]:
         """Metrics of this process."""
         yield Reading(KAFKA_CONNECTIONS, (), len(self._listener))
+        yield Reading(KAFKA_BYTES_HELD, (), self.gateway.budget.held)
         yield from self.gateway.requests.readings()
 
     def _end(self, reason: object) -> None:

@@ -4,6 +4,7 @@ What must stay true:
 - A client costs itself only. What is no request, or is not served in this version, ends its connection with one line in
   the log; so does a request that fails, because there is no answer to say it in. Many such clients do not fill the log.
 - A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
+- What it holds counts in its account, and more is read or begun only where there is room (`connection_memory.py`).
 - A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
 """
 
@@ -15,11 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 from raylog.actors.kernel.rare_log import RareLog
+from raylog.api.kafka.connection_memory import STALL_SECONDS, ConnectionMemory
 from raylog.api.kafka.protocol.api_versions import has_flexible_header
 from raylog.api.kafka.protocol.codecs import RequestHeader, read_request_header
 from raylog.api.kafka.request_frames import RequestFrames
+from raylog.api.kafka.rules.memory_budget import Account
 from raylog.api.kafka.rules.request_order import DEFAULT_MOST_BYTES, RequestOrder, Turn
-from raylog.errors import KafkaProtocolError
+from raylog.errors import KafkaClientTooSlow, KafkaProtocolError
 from raylog.storage.format.record_batch import Bytes
 
 _PRODUCE: Final = 0
@@ -39,6 +42,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         shared: memoryview,
         serve: Serve,
         when_over: Callable[[KafkaConnection], None],
+        account: Account,
         *,
         most_bytes: int = DEFAULT_MOST_BYTES,
     ) -> None:
@@ -47,6 +51,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._when_over = when_over
         self._frames = RequestFrames(shared)
         self._order: RequestOrder[_Request] = RequestOrder(most_bytes)
+        self._memory = ConnectionMemory(loop, account, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._is_congested = False  # the client does not take what was written
@@ -54,13 +59,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._client_id: str | None = None
         self._used_at = loop.time()
         self._unsent = 0  # when it was last looked at
+        self._moved = 0  # bytes that have come, and that were written
 
     def idle_seconds(self) -> float:
         """Return for how long nothing was under way here, and no byte came or went. To be called now and then.
 
         It makes no difference what else a client has begun: half a request, or answers that it does not take.
         """
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        unsent = self._bytes_unsent
         if self._order.is_serving or unsent != self._unsent:
             self._used_at = self._loop.time()
         self._unsent = unsent
@@ -69,8 +75,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def bytes_held(self) -> int:
         """Bytes of requests and answers that wait for something."""
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self._order.bytes_held + self._frames.bytes_held + unsent
+        return self._order.bytes_held + self._frames.bytes_held + self._bytes_unsent
+
+    @property
+    def _bytes_unsent(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def look(self, *, somebody_waits: bool) -> None:
+        """Count anew what is held; and end if its client keeps somebody waiting for memory, and hangs."""
+        self._count()
+        if not somebody_waits:
+            self._memory.nobody_waits()
+            return
+        unsent = self._bytes_unsent
+        waits = unsent + (self._frames.bytes_held if self._is_reading else 0)
+        if self._memory.has_stalled(waits, self._moved - unsent):
+            self.end(KafkaClientTooSlow(waits, STALL_SECONDS))
 
     # --- what the event loop calls --------------------------------------------------------------------------------
 
@@ -78,12 +98,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the frames know better)
-        return self._frames.get_buffer()
+        return self._frames.get_buffer(self._memory.most_read)
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
             return
         self._used_at = self._loop.time()
+        self._moved += nbytes
         try:
             for frame in self._frames.received(nbytes):
                 self._take(frame)
@@ -129,17 +150,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
         parts = self._order.take_answers()
         if parts:
             self._used_at = self._loop.time()
+            self._moved += sum(map(len, parts))
             transport.writelines(parts)
+        self._count()
         if not self._is_congested:
-            for turn in self._order.begin():
+            for turn in self._order.begin(self._has_room):
                 task = self._loop.create_task(self._answer(turn))
                 self._tasks.add(task)
                 task.add_done_callback(self._done)
         self._read_or_not()
 
+    def _has_room(self, turn: Turn[_Request]) -> bool:
+        header, _ = turn.request
+        return self._memory.may_begin(header.api_key)
+
+    def _count(self) -> None:
+        self._memory.count(self._order.bytes_held + self._bytes_unsent, self._frames.bytes_held)
+
     async def _answer(self, turn: Turn[_Request]) -> None:
         header, frame = turn.request
         self._order.answered(turn, await self._serve(header, frame))
+        self._memory.is_answered()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -153,7 +184,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _read_or_not(self) -> None:
         transport = self._transport
-        reads = not (self._is_congested or self._order.is_full)
+        is_full = self._is_congested or self._order.is_full
+        reads = not is_full and self._memory.may_read(self._frames.bytes_held)
         if transport is not None and reads != self._is_reading:
             self._is_reading = reads
             if reads:

@@ -13,6 +13,9 @@ What must stay true:
 - The first poll of a partition is not held, so an answer can say where the partition ends.
 - A failure is told only by the fetch that waits for it. One that happens between two fetches is forgotten, and the
   partition is polled anew.
+- What polls have brought has room in the connection's account, and no more than one connection may have (rule 31). What
+  finds none is let go at once, and asked for again: with less, and once there is room. A fetch that has something to
+  answer with does not wait for that, nor does what is kept for the next one.
 - Where compaction has left nothing but fillers a poll reads on. What it ends with has records, or reaches the end of
   what is visible.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.kernel.stream_interface import Told
@@ -29,11 +32,14 @@ from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
 from raylog.actors.protocol.replication_messages import NO_EPOCH, AbortedRange, EpochEnd, Fetch, Fetched
 from raylog.api.kafka.rules.batch_conversion import Visible
+from raylog.api.kafka.rules.memory_budget import Account
 from raylog.errors import RaylogError
-from raylog.storage.format.record_batch import Bytes
+from raylog.storage.format.record_batch import HEADER_BYTES, Bytes, read_header
 
 _GRACE_SECONDS: Final = 5.0  # beyond the time for which the leader may hold a fetch
 _SHORTEST_WAIT_MS: Final = 1
+MOST_BYTES: Final = 16 * 1024 * 1024  # that polls of one connection hold, but for the first batch
+_SHORT_BYTES: Final = 256 * 1024  # asked for where many wait for room: all get a little, before anybody gets much
 
 Key: TypeAlias = "tuple[bytes, int]"  # topic id and partition
 
@@ -82,20 +88,24 @@ class Polled(NamedTuple):
         return self.size > 0 or self.diverged is not None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Poll:
     question: Question
-    task: asyncio.Task[Polled | RaylogError]
     is_look: bool  # no leader holds it, and nobody has waited for it
+    held: int = 0  # bytes
+    task: asyncio.Task[Polled | RaylogError] = field(init=False)
 
 
 class PartitionPolls:
     """The polls of one connection. They are all that is kept for it, and end with it."""
 
-    def __init__(self, link: ClusterLink) -> None:
+    def __init__(self, link: ClusterLink, account: Account) -> None:
         self._link = link
+        self._account = account
         self._polls: dict[Key, _Poll] = {}
         self._marks: dict[Key, Marks] = {}
+        self._held = 0
+        self._pressed: asyncio.Future[None] | None = None  # of the fetch that waits
 
     def __len__(self) -> int:
         return len(self._polls)
@@ -119,8 +129,8 @@ class PartitionPolls:
         self.take(key)
         is_look = key not in self._marks or bounds.wait_ms <= 0
         bounds = bounds._replace(wait_ms=0 if is_look else max(bounds.wait_ms, _SHORTEST_WAIT_MS))
-        task = asyncio.ensure_future(self._poll(leader, question, bounds, show))
-        self._polls[key] = _Poll(question, task, is_look)
+        poll = self._polls[key] = _Poll(question, is_look)
+        poll.task = asyncio.ensure_future(self._poll(poll, leader, bounds, show))
 
     def outcome(self, key: Key) -> Polled | RaylogError | None:
         """Return what a poll has brought; None: it is not over."""
@@ -132,10 +142,51 @@ class PartitionPolls:
         poll = self._polls.pop(key, None)
         if poll is not None:
             poll.task.cancel()
+            self._hold(poll, 0)
 
     def under_way(self) -> list[asyncio.Task[Polled | RaylogError]]:
         """Return what can be waited for."""
         return [poll.task for poll in self._polls.values() if not poll.task.done()]
+
+    # --- one fetch after the other --------------------------------------------------------------------------------
+
+    def begin_fetch(self) -> None:
+        """Take what polls bring for a fetch that waits for it, until `end_fetch`."""
+        self._pressed = asyncio.get_running_loop().create_future()
+
+    def end_fetch(self) -> None:
+        """Keep what is left for the next fetch, as long as nobody waits for the room that it takes."""
+        self._pressed = None
+        self._keep()
+
+    @property
+    def pressed(self) -> asyncio.Future[None]:
+        """Done when the fetch is to be answered with what there is: others wait for room, or there is none here."""
+        assert self._pressed is not None  # between `begin_fetch` and `end_fetch`
+        return self._pressed
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether that is so."""
+        return self.pressed.done() or self._account.budget.is_waited_for
+
+    def _press(self) -> bool:
+        """Have the fetch that waits, if there is one, answered with what there is."""
+        if self._pressed is not None and not self._pressed.done():
+            self._pressed.set_result(None)
+        return self._pressed is not None
+
+    def _keep(self) -> None:
+        if self._held:
+            self._account.budget.keeps(self._account, self._let_go)
+
+    def _let_go(self) -> None:
+        if self._press():
+            return
+        for key in [key for key, poll in self._polls.items() if poll.task.done()]:
+            self.take(key)
+
+    # --- one poll -------------------------------------------------------------------------------------------------
 
     def looks(self) -> list[asyncio.Task[Polled | RaylogError]]:
         """Return those of them that no leader holds, each once. One that takes long is not waited for again."""
@@ -149,19 +200,23 @@ class PartitionPolls:
         self.keep_only(())
 
     async def _poll(
-        self, leader: PartitionLeader, question: Question, bounds: Bounds, show: Show
+        self, poll: _Poll, leader: PartitionLeader, bounds: Bounds, show: Show
     ) -> Polled | RaylogError:
         try:
-            return await self._read(leader, question, bounds, show)
+            return await self._read(poll, leader, bounds, show)
         except RaylogError as error:
+            self._hold(poll, 0)
             return error
 
-    async def _read(self, leader: PartitionLeader, question: Question, bounds: Bounds, show: Show) -> Polled:
+    async def _read(self, poll: _Poll, leader: PartitionLeader, bounds: Bounds, show: Show) -> Polled:
+        question = poll.question
         offset, last_epoch, wait_ms = question.offset, question.last_epoch, bounds.wait_ms
         shown = Visible([], offset, False)
         while True:
             asked = question._replace(offset=offset, last_epoch=last_epoch)
-            told = await self._ask(leader, asked, bounds._replace(wait_ms=wait_ms))
+            told = await self._fetched(poll, leader, asked, bounds._replace(wait_ms=wait_ms))
+            if told is None:
+                return Polled([], 0, None, ())
             answer = told.message
             marks = Marks(answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
             self._marks[leader.topic_id, leader.partition] = marks
@@ -172,7 +227,75 @@ class PartitionPolls:
             if shown.has_records or shown.next_offset >= end:
                 break
             offset, last_epoch, wait_ms = shown.next_offset, NO_EPOCH, 0
-        return Polled(shown.pieces, sum(map(len, shown.pieces)), answer.diverged, answer.aborted)
+        size = sum(map(len, shown.pieces))
+        self._hold(poll, size)
+        self._keep()
+        return Polled(shown.pieces, size, answer.diverged, answer.aborted)
+
+    async def _fetched(
+        self, poll: _Poll, leader: PartitionLeader, asked: Question, bounds: Bounds
+    ) -> Told[Fetched] | None:
+        """Return what the leader has, which has room. None: there is no room, and others to answer with.
+
+        Nobody knows before how much a poll will bring, and most bring nothing. So room is not asked for before that.
+        """
+        self._hold(poll, 0)
+        told = await self._ask(leader, asked, bounds)
+        size = len(told.payload)
+        if self._may_hold(poll, size):
+            return told
+        has_others = any(each.held and each.task.done() for each in self._polls.values())
+        if (self._press() and has_others) or self._pressed is None:
+            return None
+        size = max(_first_batch(told.payload), min(size, _SHORT_BYTES))
+        del told
+        await self._room_for(poll, size)
+        told = await self._ask(leader, asked, bounds._replace(max_bytes=size, wait_ms=0))
+        self._hold(poll, len(told.payload))
+        return told
+
+    # --- room -----------------------------------------------------------------------------------------------------
+
+    def _hold(self, poll: _Poll, size: int) -> None:
+        """Count what a poll holds now."""
+        change, poll.held = size - poll.held, size
+        self._held += change
+        self._account.take(change)
+        if self._held == 0:
+            self._account.budget.keeps_nothing(self._account)
+
+    def _may_hold(self, poll: _Poll, size: int) -> bool:
+        """Count what a poll has brought, if there is room for it."""
+        if self._held and self._held + size > MOST_BYTES:
+            return False
+        has_room = self._account.may_take(size)
+        if has_room:
+            poll.held += size
+            self._held += size
+        return has_room
+
+    async def _room_for(self, poll: _Poll, size: int) -> None:
+        """Wait until there is room for so much, and hold it."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        is_granted = False
+
+        def granted() -> None:
+            nonlocal is_granted
+            is_granted = True
+            if not turn.done():
+                turn.set_result(None)
+
+        waiter = self._account.wait(size, granted)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if is_granted:
+                self._account.take(-size)
+            else:
+                self._account.budget.withdraw(waiter)
+            raise
+        poll.held += size
+        self._held += size
 
     async def _ask(self, leader: PartitionLeader, asked: Question, bounds: Bounds) -> Told[Fetched]:
         fetch = Fetch(
@@ -194,3 +317,8 @@ def _is_of_no_use(task: asyncio.Task[Polled | RaylogError]) -> bool:
         return False
     outcome = task.result()
     return not (isinstance(outcome, Polled) and outcome.is_news)
+
+
+def _first_batch(data: Bytes) -> int:
+    """Return the bytes of the first batch, which is always read whole."""
+    return min(read_header(data).size, len(data)) if len(data) >= HEADER_BYTES else len(data)

@@ -37,12 +37,16 @@ class RequestFrames:
         """Bytes of the request that is midway, as it says of itself."""
         return len(self._request)
 
-    def get_buffer(self) -> memoryview:
-        """Return the memory for the next bytes. `received` has to be called before another connection asks."""
+    def get_buffer(self, most_bytes: int | None = None) -> memoryview:
+        """Return the memory for the next bytes, at most so many where no request is midway.
+
+        `received` has to be called before another connection asks.
+        """
         if self._request:
             return self._rest
-        self._shared[: len(self._length_so_far)] = self._length_so_far
-        return self._shared[len(self._length_so_far) :]
+        begin = len(self._length_so_far)
+        self._shared[:begin] = self._length_so_far
+        return self._shared[begin:] if most_bytes is None else self._shared[begin : begin + most_bytes]
 
     def received(self, count: int) -> list[bytearray]:
         """Return the requests that are whole, after so many bytes were read into that memory. MalformedRequest."""

@@ -80,7 +80,7 @@ What stays true here:
     │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
     ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId, TooManyPartitionsAtOnce,
-    │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer
+    │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer, KafkaClientTooSlow
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
     │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, RowNotWritable

@@ -98,3 +98,21 @@ class KafkaListenersDiffer(KafkaProtocolError):
     def describe(self) -> str:
         present = f"at {self.present}" if self.present else "nowhere"
         return f"The cluster {self.cluster!r} serves Kafka clients {present}, and not at {self.wanted}."
+
+
+class KafkaClientTooSlow(KafkaProtocolError):
+    """A Kafka client keeps memory of the gateway that others wait for: answers not taken, or a request half sent."""
+
+    advice = (
+        "Look whether the client hangs, or its network is slow. Smaller answers (`fetch.max.bytes`) need less memory, "
+        "and clients of several brokers share what each gateway has."
+    )
+
+    held: int
+    seconds: float
+
+    def describe(self) -> str:
+        return (
+            f"A client moved less than the {self.held} bytes that it kept a gateway holding, for {self.seconds:g} s in "
+            "which others waited for memory."
+        )

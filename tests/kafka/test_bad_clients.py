@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 import raylog
 from bench.gateway.connections import frame
 from bench.partitions.processes import listener_at, private_mib
+from raylog.api.kafka.protocol.codecs import request_frame
+from raylog.api.kafka.protocol.message_types import message_type
 from tests.cluster.conftest import until
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
@@ -32,6 +34,10 @@ _API_VERSIONS: Final = 18
 _METADATA: Final = 3
 _IDLE: Final = 500
 _MOST_MIB: Final = 64  # what a gateway may hold for one client, and for the others meanwhile
+_HEAVY: Final = 16
+_NEVER_READING: Final = 60  # each of which asks for 14 MiB
+_GATEWAY_MIB: Final = 256 + 2 * _MOST_MIB
+_ALL: Final = 2**31 - 1
 _RECORDS: Final = [Record(number, 1_700_000_000_000, None, b"%d" % number, ()) for number in range(200)]
 
 
@@ -55,7 +61,7 @@ def dial(address: str) -> socket.socket:
 @pytest.fixture(scope="module")
 def topic(cluster: raylog.Cluster) -> str:
     """A topic with a partition for each of these tests."""
-    cluster.create_topic("beside-others", partitions=3)
+    cluster.create_topic("beside-others", partitions=4)
     return "beside-others"
 
 
@@ -129,3 +135,30 @@ def test_idle_clients_cost_little(cluster: raylog.Cluster, topic: str) -> None:
         assert private_mib([pid]) - before < _IDLE * 16 / 1024  # MiB, of 16 KiB each
         check_others(address, topic, 2)
     assert os.path.exists(f"/proc/{pid}")
+
+
+def test_many_clients_that_never_read_hold_no_more_than_their_gateway_gives(
+    cluster: raylog.Cluster, topic: str
+) -> None:
+    address = cluster.kafka_addresses()[2]
+    pid = listener_at(int(address.rpartition(":")[2]))
+    cluster.create_topic("heavy", partitions=1)
+    heavy = [Record(number, 1_700_000_000_000, None, os.urandom(900_000), ()) for number in range(_HEAVY)]
+    confluent.write(address, "heavy", 0, heavy)
+    asked = b"".join(request_frame("Fetch", 12, message_type("FetchRequest")(**fetched_all("heavy")), correlation_id=1))
+    before = private_mib([pid])
+    with ExitStack() as all_of_them:
+        for _ in range(_NEVER_READING):
+            all_of_them.enter_context(dial(address)).sendall(asked)
+        check_others(address, topic, 3)
+        until(lambda: _stands_still(lambda: round(private_mib([pid]))), _SECONDS)
+        grown = private_mib([pid]) - before
+        assert confluent.read(address, "heavy", 0, _HEAVY) == heavy
+    assert grown < _GATEWAY_MIB
+
+
+def fetched_all(topic: str) -> dict[str, Any]:
+    """Return a fetch of as much as there is."""
+    part, of_topic = (message_type("FetchRequest", name) for name in ("FetchPartition", "FetchTopic"))
+    parts = [part(0, fetch_offset=0, partition_max_bytes=_ALL)]
+    return {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": _ALL, "topics": [of_topic(topic, bytes(16), parts)]}

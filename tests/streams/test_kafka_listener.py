@@ -18,6 +18,7 @@ from raylog.api.kafka.listener import KafkaListener
 from raylog.api.kafka.protocol.api_versions import api_versions_answer
 from raylog.api.kafka.protocol.codecs import RequestHeader, answer_frame, decoder, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.storage.format.record_batch import Bytes
 
 _SECONDS = 10.0
@@ -28,6 +29,7 @@ class Side:
 
     def __init__(self, sides: list[Side]) -> None:
         sides.append(self)
+        self.account = MemoryBudget().account()
         self.is_closed = False
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
@@ -41,7 +43,9 @@ class Side:
 class Stage:
     def __init__(self, idle_seconds: float = 600.0, most: int | None = None) -> None:
         self.sides: list[Side] = []
-        self.listener = KafkaListener(lambda: Side(self.sides), idle_seconds=idle_seconds, most_connections=most)
+        self.listener = KafkaListener(
+            lambda: Side(self.sides), MemoryBudget(), idle_seconds=idle_seconds, most_connections=most
+        )
         self.port = 0
 
     async def open(self) -> None:

@@ -305,6 +305,7 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.KafkaSchemasMissing,  # at the start of a gateway
     errors.KafkaAddressTaken,
     errors.KafkaListenersDiffer,
+    errors.KafkaClientTooSlow,  # whose connection is closed
     # Requests that Kafka has not got.
     errors.TooManyWatches,
     errors.BrokerInUse,

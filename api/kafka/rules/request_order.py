@@ -14,7 +14,7 @@ What must stay true:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -67,10 +67,13 @@ class RequestOrder(Generic[Request]):
         self._waiting.append(turn)
         self.bytes_held += turn.bytes_held
 
-    def begin(self) -> list[Turn[Request]]:
-        """Return the requests that begin now, each of them once."""
+    def begin(self, has_room: Callable[[Turn[Request]], bool] = lambda _: True) -> list[Turn[Request]]:
+        """Return the requests that begin now, each of them once.
+
+        `has_room`: whether there is room for the answer of the one whose turn it is.
+        """
         begun = []
-        while self._waiting and self._may_begin(self._waiting[0]):
+        while self._waiting and self._may_begin(self._waiting[0]) and has_room(self._waiting[0]):
             turn = self._waiting.popleft()
             self._under_way.add(turn)
             begun.append(turn)

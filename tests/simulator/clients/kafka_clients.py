@@ -14,6 +14,7 @@ from raylog.api.kafka.gateway_process import GatewayProcess
 from raylog.api.kafka.protocol.api_versions import SERVED, has_flexible_header
 from raylog.api.kafka.protocol.codecs import decoder, read_answer_header, read_request_header, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.errors import KafkaAddressTaken
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.world.machines import Process, SimEnvironment
@@ -55,7 +56,7 @@ class Listener:
 
     is_taken = False
 
-    def __init__(self, connection: Callable[[], ClientConnection]) -> None:
+    def __init__(self, connection: Callable[[], ClientConnection], _budget: MemoryBudget) -> None:
         self.connection = connection
         self.is_open = False
 
@@ -85,8 +86,8 @@ class BesideBroker:
         self._number = number
         self.process: Process = cluster.homes[number].machine.start(f"gateway-{number}", self._main)
 
-    def _listening(self, connection: Callable[[], ClientConnection]) -> Listener:
-        self.listener = Listener(connection)
+    def _listening(self, connection: Callable[[], ClientConnection], budget: MemoryBudget) -> Listener:
+        self.listener = Listener(connection, budget)
         return self.listener
 
     async def _main(self, env: SimEnvironment) -> None:

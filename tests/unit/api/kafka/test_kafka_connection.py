@@ -16,6 +16,7 @@ from raylog.api.kafka import kafka_connection
 from raylog.api.kafka.kafka_connection import KafkaConnection
 from raylog.api.kafka.protocol.codecs import RequestHeader, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.errors import NotLeader
 
 
@@ -57,6 +58,7 @@ class Clock:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = 1_000.0
         self.create_task = loop.create_task
+        self.call_soon = loop.call_soon
 
     def time(self) -> float:
         return self.now
@@ -72,9 +74,10 @@ class Gateway:
         loop = asyncio.get_running_loop()
         shared = memoryview(bytearray(4096))
         self.clock = Clock(loop)
+        self.budget = MemoryBudget()
         self.connection = KafkaConnection(
             self.clock,  # type: ignore[arg-type] # all of a loop that it uses
-            shared, self.serve, self.over.append, most_bytes=most_bytes,
+            shared, self.serve, self.over.append, self.budget.account(), most_bytes=most_bytes,
         )  # fmt: skip
         self.connection.connection_made(self.wire)
 
