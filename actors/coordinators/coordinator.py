@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
-from raylog.actors.kernel.stream_interface import Answer, Request
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, pass_on
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.errors import CoordinatorNotReady, CoordinatorStopped, RaylogError, StreamNotOpen
@@ -68,6 +68,7 @@ class HostedCoordinator:
         self._is_over = False
         self._sure_until = 0.0
         self._held: set[asyncio.Future[Answer]] = set()
+        self._owed: set[LaterAnswer] = set()
         self._partition_log = CoordinatorLog(
             link, spec.topic, spec.partition, spec.producer_id, spec.epoch, spec.retired_id
         )
@@ -133,6 +134,9 @@ class HostedCoordinator:
         """End the requests that wait for something that will not come any more."""
         self._is_over = True
         await asyncio.sleep(0)  # so that each of them has begun, and hears of its end
+        owed, self._owed = self._owed, set()
+        for each in owed:
+            each.fail(self._stopped())
         held = list(self._held)
         for each in held:
             each.cancel()
@@ -145,19 +149,31 @@ class HostedCoordinator:
         if not self._is_serving or self._partition_log.ended.done():
             raise CoordinatorNotReady(self.spec.topic, self.spec.partition)
         if self._loop.time() >= self._sure_until:
-            return self._hold(self._handle_when_sure(request))
+            later = LaterAnswer()
+            self._hold(self._handle_when_sure(request, later))
+            return self._owe(later)
         answer = self._core.handle(request)
+        if isinstance(answer, LaterAnswer):
+            return self._owe(answer)
         return self._hold(answer) if isinstance(answer, Awaitable) else answer
 
-    async def _handle_when_sure(self, request: Request) -> Answer:
+    async def _handle_when_sure(self, request: Request, later: LaterAnswer) -> Answer:
         """Requests that waited in sockets while this process stood still come in any order. Whose stream has ended
         meanwhile is dead, or will ask again: its request, a join say, must not undo what its successor has asked for.
         """
-        await self._partition_log.confirm()
-        if request.stream.closed.done():
-            raise StreamNotOpen(request.stream.peer, "it ended before its request was handled")
-        answer = self._core.handle(request)
-        return await answer if isinstance(answer, Awaitable) else answer
+        try:
+            await self._partition_log.confirm()
+            if request.stream.closed.done():
+                raise StreamNotOpen(request.stream.peer, "it ended before its request was handled")
+            answer = self._core.handle(request)
+            if isinstance(answer, LaterAnswer):  # it takes no task, however long it waits
+                later.when_cancelled(answer.cancel)
+                pass_on(answer, later)
+            else:
+                pass_on(await answer if isinstance(answer, Awaitable) else answer, later)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it goes back to the requester)
+            later.fail(error)
+        return None
 
     def _hold(self, answer: Awaitable[Answer]) -> Awaitable[Answer]:
         held = self._loop.create_task(self._answered(answer))
@@ -170,5 +186,30 @@ class HostedCoordinator:
             return await answer
         except asyncio.CancelledError:
             if self._is_over:
-                raise CoordinatorStopped(self.spec.topic, self.spec.partition, self.spec.epoch) from None
+                raise self._stopped() from None
             raise
+
+    def _owe(self, later: LaterAnswer) -> LaterAnswer:
+        """Return an answer that is given with this one, or when this coordinator is over."""
+        owed = LaterAnswer()
+        self._owed.add(owed)
+
+        def over(answer: Answer, error: BaseException | None) -> None:
+            self._owed.discard(owed)
+            if owed.done():
+                return
+            if error is None:
+                owed.give(answer)
+            else:
+                owed.fail(error)
+
+        def cancelled() -> None:
+            self._owed.discard(owed)
+            later.cancel()
+
+        owed.when_cancelled(cancelled)
+        later.when_over(over)
+        return owed
+
+    def _stopped(self) -> CoordinatorStopped:
+        return CoordinatorStopped(self.spec.topic, self.spec.partition, self.spec.epoch)

@@ -24,7 +24,7 @@ STALL_SECONDS: Final = 10.0
 
 
 class _Mark(NamedTuple):
-    """What a client had moved at one moment, and what it has to move from there on."""
+    """A moment: what a client had moved by then, and how much it has to move from there on."""
 
     at: float
     moved: int
@@ -47,7 +47,7 @@ class ConnectionMemory:
 
     @property
     def most_read(self) -> int | None:
-        """How much may be read at once, where no request is midway. None: as much as there is."""
+        """The most that is read at once, where no request is midway. None: as much as there is."""
         return FREE_BYTES if self._account.budget.is_short else None
 
     def count(self, held: int, midway: int) -> None:

@@ -90,7 +90,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         unsent = self._bytes_unsent
         waits = unsent + (self._frames.bytes_held if self._is_reading else 0)
         if self._memory.has_stalled(waits, self._moved - unsent):
-            self.end(KafkaClientTooSlow(waits, STALL_SECONDS))
+            self.end(KafkaClientTooSlow(waits, round(1000 * STALL_SECONDS)))
 
     # --- what the event loop calls --------------------------------------------------------------------------------
 

@@ -102,14 +102,20 @@ class CommitLine:
 
     async def committed(self, ticket: int, group: str) -> None:
         """Raises GroupRequestTimedOut; or whatever the line has failed with."""
+        waiting = self.commit_of(ticket, group)
+        if waiting is not None:
+            await waiting
+
+    def commit_of(self, ticket: int, group: str) -> asyncio.Future[None] | None:
+        """Return what is done when the batch of this ticket is committed, or has one of these errors. None: it is."""
         if ticket <= self.committed_until:
-            return
+            return None
         if self._error_for is not None:
             raise self._error_for(group)
         batch = self._open if ticket == self._open.number else self._batches[ticket - self._batches[0].number]
         future: asyncio.Future[None] = self._loop.create_future()
         batch.waiting.append((group, future))
-        await future
+        return future
 
     def fail(self, error_for: Callable[[str], Exception]) -> None:
         """Tell everybody who waits an error for their group; nothing is written any more."""

@@ -29,6 +29,7 @@ from random import Random
 from typing import Final
 
 from raylog.actors.kernel.background import BackgroundTasks, TimerHandle, Timers
+from raylog.actors.kernel.stream_interface import LaterAnswer
 from raylog.actors.protocol.messages import Message
 from raylog.errors import (
     CoordinatorLoading,
@@ -42,6 +43,7 @@ from raylog.errors import (
 from raylog.groups.assignors.calling import Assignors, AssignorsBesideLoop, OffLoop
 from raylog.groups.coordinator.assignment_runs import AssignmentRuns
 from raylog.groups.coordinator.commit_line import CommitLine
+from raylog.groups.coordinator.given_answers import Answered, GivenAnswers, answer_of
 from raylog.groups.coordinator.held_heartbeats import HeldHeartbeats
 from raylog.groups.coordinator.held_joins import HeldJoins
 from raylog.groups.coordinator.named_offsets import committed, uncommitted
@@ -104,7 +106,9 @@ class GroupCoordinator:
         self._joins = HeldJoins(
             self._shard.classic, self._timers, self._now, self._settings.heartbeat_interval_ms,
             lambda: int(self._line.confirmed_at * 1000), self._confirm_if_idle, self._looked,
+            lambda group, told: self._given.once_committed(self._tickets.get(group, 0), group, told),
         )  # fmt: skip
+        self._given = GivenAnswers(self._line, self._tasks)
         self.serving: asyncio.Future[None] = self._loop.create_future()  # done: requests are taken
         self._began_at = self._loop.time()
         self._ended: asyncio.Future[BaseException] = self._loop.create_future()
@@ -226,10 +230,10 @@ class GroupCoordinator:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def answer(self, request: Message) -> Message | Awaitable[Message]:
+    def answer(self, request: Message) -> Answered:
         """The answer to a request of `records/messages.py`, at once where nothing has to be waited for.
 
-        It, or what is awaited, raises errors of `raylog.errors`.
+        It, or what is awaited or owed, raises errors of `raylog.errors`.
         """
         try:
             return self._answer(request)
@@ -239,11 +243,11 @@ class GroupCoordinator:
             self._end(error)
             raise
 
-    def _answer(self, request: Message) -> Message | Awaitable[Message]:
+    def _answer(self, request: Message) -> Answered:
         group: str = getattr(request, "group", "")
         self._check_serving(request, group)
         if self._line.confirmed_at < self._woke_at:
-            return self._answer_once_sure(request, group)
+            return self._given.once_sure(group, partial(self.answer, request))
         if isinstance(request, GroupHeartbeat):
             return self._heartbeat(request)
         if isinstance(request, (JoinClassic, SyncClassic)):
@@ -257,14 +261,11 @@ class GroupCoordinator:
             ticket = self._confirmation()
         return self._once_committed(answer, ticket, group)
 
-    async def _answer_once_sure(self, request: Message, group: str) -> Message:
-        """Answer a request that comes after a rest, as soon as it is clear that nobody has replaced us meanwhile."""
-        await self._line.committed(self._line.last_ticket, group)
-        return await self.handle(request)
-
     async def handle(self, request: Message) -> Message:
         """`answer`, waited for."""
         answer = self.answer(request)
+        if isinstance(answer, LaterAnswer):
+            return await answer_of(answer)
         return answer if isinstance(answer, Message) else await answer
 
     def _heartbeat(self, request: GroupHeartbeat) -> Message | Awaitable[Message]:
@@ -280,13 +281,13 @@ class GroupCoordinator:
             return self._once_told(self._held.hold(request, answer, wait_ms), request.group)
         return self._once_committed(answer, self._tickets.get(request.group, 0), request.group)
 
-    def _enter(self, request: JoinClassic | SyncClassic) -> Message | Awaitable[Message]:
+    def _enter(self, request: JoinClassic | SyncClassic) -> Answered:
         try:
             answer = self._shard.classic.enter(request, self._now())
         finally:
             self._took_turn(request.group)
         if answer is None:
-            return self._once_told(self._joins.hold(request), request.group)
+            return self._joins.hold(request)
         return self._once_committed(answer, self._tickets.get(request.group, 0), request.group)
 
     async def _once_told(self, told: Awaitable[Message], group: str) -> Message:

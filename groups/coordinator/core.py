@@ -17,7 +17,7 @@ from raylog.actors.coordinators.claimed_log import CoordinatorLog
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import GROUP_LAG, GROUP_MEMBERS, GROUP_OFFSET, Reading
-from raylog.actors.kernel.stream_interface import Answer, Request, Response
+from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, Response
 from raylog.actors.link.cluster_link import ClusterLink, TopicView
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.messages import Message
@@ -173,7 +173,7 @@ class GroupCore:
         answer = self._coordinator.answer(request.message)
         if isinstance(answer, Message):
             return Response(answer)
-        return _responded(answer)
+        return answer if isinstance(answer, LaterAnswer) else _responded(answer)
 
     def readings(self) -> Iterator[Reading]:
         for group, count in self._coordinator.members():

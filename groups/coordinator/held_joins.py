@@ -9,16 +9,16 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from raylog.actors.kernel.background import TimerHandle, Timers
-from raylog.actors.protocol.messages import Message
+from raylog.actors.kernel.stream_interface import LaterAnswer
 from raylog.errors import RebalanceInProgress
+from raylog.groups.coordinator.given_answers import Owed
 from raylog.groups.records.classic_messages import NO_GENERATION, JoinClassic, SyncClassic
-from raylog.groups.rules.classic_group import HeldRequest, Released, Waiting
+from raylog.groups.rules.classic_group import HeldRequest, Waiting
 from raylog.groups.rules.classic_groups import ClassicGroups
 from raylog.groups.rules.membership import Moment
 
@@ -29,6 +29,7 @@ _LOOK_AGAIN_MS: Final = 20
 class HeldJoins:
     """`confirmed_ms`: when something was appended that has been committed since; it has a newer append made where the
     log is idle. `looked(group)`: the group may have changed, so what is new of it is to be written and told.
+    `tell`: gives answers of a group, once all is written that they rest on.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class HeldJoins:
         confirmed_ms: Callable[[], int],
         confirm: Callable[[], None],
         looked: Callable[[str, Callable[[], None]], None],
+        tell: Callable[[str, list[Owed]], None],
     ) -> None:
         self._groups = groups
         self._timers = timers
@@ -48,14 +50,15 @@ class HeldJoins:
         self._confirmed_ms = confirmed_ms
         self._confirm = confirm
         self._looked = looked
-        self._held: dict[str, dict[HeldRequest, asyncio.Future[Message]]] = {}
+        self._tell = tell
+        self._held: dict[str, dict[HeldRequest, LaterAnswer]] = {}
         self._due: dict[str, TimerHandle] = {}
 
     def __bool__(self) -> bool:
         """Whether any group waits for something, as one with members does."""
         return bool(self._due)
 
-    def hold(self, request: JoinClassic | SyncClassic) -> asyncio.Future[Message]:
+    def hold(self, request: JoinClassic | SyncClassic) -> LaterAnswer:
         """Return what the answer will be."""
         if isinstance(request, JoinClassic):
             key = HeldRequest(request.member or request.new_member, Waiting.JOIN)
@@ -63,30 +66,29 @@ class HeldJoins:
             key = HeldRequest(request.member, Waiting.SYNC)
         of_group = self._held.setdefault(request.group, {})
         before = of_group.get(key)
-        if before is not None and not before.done():
-            before.set_exception(RebalanceInProgress(request.group, NO_GENERATION))
-        future = of_group[key] = asyncio.get_running_loop().create_future()
-        return future
+        if before is not None:
+            self._tell(request.group, [(before, RebalanceInProgress(request.group, NO_GENERATION))])
+        owed = of_group[key] = LaterAnswer()
+        return owed
 
     def release(self) -> None:
         """Answer the requests that wait no more."""
         for group in list(self._groups.to_release):
-            for key, answer in self._groups.take_released(group).items():
-                future = self._held.get(group, {}).pop(key, None)
-                if future is not None and not future.done():
-                    _tell(future, answer)
+            held = self._held.get(group, {})
+            released = self._groups.take_released(group).items()
+            told: list[Owed] = [(held.pop(key), answer) for key, answer in released if key in held]
             if self._groups.due_ms(group) is None:  # nobody is in it any more
-                for future in self._held.pop(group, {}).values():
-                    if not future.done():
-                        future.set_exception(RebalanceInProgress(group, NO_GENERATION))
+                error = RebalanceInProgress(group, NO_GENERATION)
+                told += [(owed, error) for owed in self._held.pop(group, {}).values()]
+            if told:
+                self._tell(group, told)
 
     def fail_all(self, error_for: Callable[[str], Exception]) -> None:
         """Tell everybody who waits an error for their group."""
-        for group, held in self._held.items():
-            for future in held.values():
-                if not future.done():
-                    future.set_exception(error_for(group))
-        self._held.clear()
+        held, self._held = self._held, {}
+        for group, of_group in held.items():
+            error = error_for(group)
+            self._tell(group, [(owed, error) for owed in of_group.values()])
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -124,10 +126,3 @@ class HeldJoins:
                 return
         self._groups.look(group, at)
         self._groups.to_time[group] = None
-
-
-def _tell(future: asyncio.Future[Message], answer: Released) -> None:
-    if isinstance(answer, Message):
-        future.set_result(answer)
-    else:
-        future.set_exception(answer)

@@ -109,10 +109,10 @@ class KafkaClientTooSlow(KafkaProtocolError):
     )
 
     held: int
-    seconds: float
+    waited_ms: int
 
     def describe(self) -> str:
         return (
-            f"A client moved less than the {self.held} bytes that it kept a gateway holding, for {self.seconds:g} s in "
-            "which others waited for memory."
+            f"A client moved less than the {self.held} bytes that it kept a gateway holding, for {self.waited_ms} ms "
+            "in which others waited for memory."
         )

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
+from raylog.actors.protocol.endpoint import StreamLimits
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
@@ -225,3 +226,16 @@ def test_tools_see_the_group(stage: Stage) -> None:
         assert (await one.client.ask("ListGroups", 4, states_filter=["empty"])).groups[0].group_id == GROUP
 
     stage.gateway.run(look())
+
+
+def test_more_members_than_a_stream_has_handlers_form_a_group_behind_one_gateway(stage: Stage) -> None:
+    members = [stage.member(4) for _ in range(StreamLimits().max_handlers + 100)]
+    alone = stage.member()
+
+    async def live() -> None:
+        await asyncio.gather(*(each.settle() for each in members))
+        assert {each.generation for each in members} == {1}
+        assert await asyncio.wait_for(alone.client.ask("ListGroups", 5), 5.0)  # others are heard
+        assert {await each.beat() for each in members[::100]} == {0}
+
+    stage.gateway.run(live())

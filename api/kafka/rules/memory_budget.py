@@ -27,7 +27,7 @@ FREE_BYTES: Final = 16 * 1024
 
 
 class Waiter:
-    """Somebody who waits for room. `granted` is called once it has been taken: it must not do more than note that."""
+    """A connection that waits for room. `granted` is called once it has that, and does no more than note it."""
 
     __slots__ = ("account", "granted", "size")
 
