@@ -120,8 +120,7 @@ async def _started(log: _ListLog) -> tuple[GroupCoordinator, asyncio.Task[BaseEx
 
 async def _ask(coordinator: GroupCoordinator, request: Message) -> Message:
     """Ask as over a stream: the request and the answer are packed and unpacked."""
-    answer = coordinator.answer(unpack(*pack(request)))
-    return unpack(*pack(answer if isinstance(answer, Message) else await answer))
+    return unpack(*pack(await coordinator.handle(unpack(*pack(request)))))
 
 
 async def _settle(coordinator: GroupCoordinator, member: Member) -> None:

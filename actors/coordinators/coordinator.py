@@ -134,9 +134,8 @@ class HostedCoordinator:
         """End the requests that wait for something that will not come any more."""
         self._is_over = True
         await asyncio.sleep(0)  # so that each of them has begun, and hears of its end
-        owed, self._owed = self._owed, set()
-        for each in owed:
-            each.fail(self._stopped())
+        while self._owed:
+            self._owed.pop().fail(self._stopped())
         held = list(self._held)
         for each in held:
             each.cancel()

@@ -25,6 +25,7 @@ from raylog.groups.records.classic_messages import (
     JoinClassic,
     LeaveClassic,
     SyncClassic,
+    packed_assignments,
 )
 
 _ANSWER_SECONDS: Final = 10.0
@@ -89,10 +90,11 @@ class ClassicMembership:
         assignments = tuple((each.member_id, bytes(each.assignment)) for each in request.assignments)
         message = SyncClassic(
             request.group_id, request.member_id, request.group_instance_id or "", request.generation_id,
-            request.protocol_type or "", request.protocol_name or "", assignments,
+            request.protocol_type or "", request.protocol_name or "", (),
         )  # fmt: skip
+        given = packed_assignments(assignments)
         try:
-            told = await self._ask(request.group_id, message, ClassicSynced, _LONGEST_SECONDS)
+            told = await self._ask(request.group_id, message, ClassicSynced, _LONGEST_SECONDS, given)
         except RaylogError as error:
             return answer(error_code=code_of(error, Asked.SYNC))
         return answer(protocol_type=told.protocol_type, protocol_name=told.protocol, assignment=told.assignment)
@@ -130,9 +132,11 @@ class ClassicMembership:
             return code_of(error, Asked.CLASSIC_GROUP)
         return ErrorCode.NONE
 
-    async def _ask(self, group: str, message: Message, expect: type[_Answer], seconds: float) -> _Answer:
+    async def _ask(
+        self, group: str, message: Message, expect: type[_Answer], seconds: float, payload: bytes = b""
+    ) -> _Answer:
         coordinator = await self._link.find_coordinator(OFFSETS_TOPIC, group_hash(group), _ANSWER_SECONDS)
-        return (await self._link.ask(coordinator, message, expect=expect, timeout=seconds)).message
+        return (await self._link.ask(coordinator, message, payload, expect=expect, timeout=seconds)).message
 
 
 def _refused_join(version: int, member_id: str, code: ErrorCode) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from raylog.actors.coordinators.claimed_log import CoordinatorLog
@@ -25,6 +26,7 @@ from raylog.errors import CoordinatorReplaced, CoordinatorStopped, FrameInvalid,
 from raylog.groups.assignors.calling import Assignors
 from raylog.groups.coordinator.coordinator import GroupCoordinator
 from raylog.groups.coordinator.log_ends import LogEnds, Place
+from raylog.groups.records.classic_messages import SyncClassic, read_assignments
 from raylog.groups.records.offsets_log import KnownTopic, OffsetsLog
 from raylog.groups.records.records import EncodedRecord
 from raylog.groups.records.settings import GroupSettings
@@ -150,6 +152,8 @@ class GroupCore:
         assignors: Assignors | None = None,
     ) -> None:
         self._log = log
+        settings = settings or GroupSettings()
+        self._most_members = settings.max_members
         self._topics = LinkTopics(link)
         self._coordinator = GroupCoordinator(
             offsets_log, self._topics, spec.term, env.wall_ms, env.off_loop, env.random, settings, assignors
@@ -170,7 +174,10 @@ class GroupCore:
         self._tasks.start(self._ends.follow())
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
-        answer = self._coordinator.answer(request.message)
+        message = request.message
+        if request.payload and isinstance(message, SyncClassic):
+            message = replace(message, assignments=read_assignments(request.payload, self._most_members))
+        answer = self._coordinator.answer(message)
         if isinstance(answer, Message):
             return Response(answer)
         return answer if isinstance(answer, LaterAnswer) else _responded(answer)

@@ -3,19 +3,52 @@
 
 In a classic group a member, its leader, assigns the partitions; the coordinator does not look into what members say of
 themselves (`metadata`), nor into what the leader gives them (`assignment`). Gateways are clients of the cluster, so a
-request has no more bytes than one of a client may have.
+message has no more bytes than one of a client may have.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from raylog.actors.protocol.messages import Message, message
+from raylog.errors import InvalidRequest
+from raylog.storage.format.record_batch import Bytes
 
 NO_GENERATION: Final = -1
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]  # name, metadata; the one that the member likes most comes first
+
+
+Assignments: TypeAlias = tuple[tuple[str, bytes], ...]  # by member id
+_LENGTHS: Final = struct.Struct(">HI")  # of the id and of the assignment, which follow
+
+
+def packed_assignments(assignments: Assignments) -> bytes:
+    """Return assignments as a payload."""
+    parts: list[bytes] = []
+    for member, assignment in assignments:
+        name = member.encode()
+        parts += (_LENGTHS.pack(len(name), len(assignment)), name, assignment)
+    return b"".join(parts)
+
+
+def read_assignments(payload: Bytes, most: int) -> Assignments:
+    """Return the assignments in a payload, at most so many (rule 34). InvalidRequest."""
+    found: list[tuple[str, bytes]] = []
+    position, end = 0, len(payload)
+    while position < end:
+        if len(found) == most or end - position < _LENGTHS.size:
+            raise InvalidRequest(f"More than {most} assignments, or {end - position} bytes that are none.")
+        name_bytes, size = _LENGTHS.unpack_from(payload, position)
+        begin = position + _LENGTHS.size + name_bytes
+        position = begin + size
+        if position > end:
+            raise InvalidRequest("An assignment is cut off.")
+        name = bytes(payload[begin - name_bytes : begin]).decode(errors="replace")
+        found.append((name, bytes(payload[begin:position])))
+    return tuple(found)
 
 
 @message(kind=162, for_clients=True)
@@ -53,7 +86,11 @@ class ClassicJoined(Message):
 @message(kind=164, for_clients=True)
 @dataclass(frozen=True, slots=True)
 class SyncClassic(Message):
-    """Ask for the assignment, which the leader brings. The answer waits for that."""
+    """Ask for the assignment, which the leader brings. The answer waits for that.
+
+    The assignments of all members are more than a client's message may hold, so they travel as the payload behind it
+    (`packed_assignments`), and the field is empty.
+    """
 
     group: str
     member: str
@@ -61,7 +98,7 @@ class SyncClassic(Message):
     generation: int
     protocol_type: str  # empty: not said
     protocol: str  # likewise
-    assignments: tuple[tuple[str, bytes], ...]  # by member id; of the leader
+    assignments: Assignments
 
 
 @message(kind=165)

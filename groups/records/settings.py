@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raylog.actors.protocol.names import refused_character
+from raylog.config import MIB
 from raylog.errors import InvalidGroupId, InvalidMembership, InvalidRequest, RaylogError
 from raylog.groups.assignors.calling import check_assignor
 from raylog.groups.records.classic_messages import JoinClassic
@@ -25,7 +26,11 @@ class GroupSettings:
     max_session_timeout_ms: int = 1_800_000
     max_members: int = 2_000  # of one group
     max_promised_ids: int = 5_000  # given out for groups that have no members, and not used yet
-    max_classic_bytes: int = 448 * 1024  # what members of a classic group say, or are given: both are one record
+    # What members of a classic group say of themselves: 2,000 of them 4 KiB each, as of 50 topics in two protocols.
+    max_classic_bytes: int = 8 * MIB
+    max_classic_record_bytes: int = 7 * MIB  # the part of it that counts, and the assignments: the topic takes 8 MiB
+    max_all_classic_bytes: int = 64 * MIB  # of all groups of a coordinator (rule 34)
+    min_classic_bytes: int = MIB  # that each group may have, however much the others have
     initial_rebalance_delay_ms: int = 500  # in which the first members of a classic group are waited for
     max_metadata_bytes: int = 4_096  # the text beside an offset
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # after the group's last member, or the commit

@@ -97,7 +97,9 @@ class ClassicGroup:
         self._syncing: dict[str, None] = {}  # members whose SyncGroup is held
         self._unsynced: dict[str, None] = {}  # members that have heard of the generation, and are to sync
         self._support: Counter[str] = Counter()  # protocols, by how many members know them
+        self.most_bytes = settings.max_all_classic_bytes  # that it may hold
         self._bytes = 0
+        self._assigned_bytes = 0
         self._settles_at_ms = 0  # before that a rebalance waits for more members
         self._deadline_ms = 0  # of the joins, or of the syncs
         self._released: dict[HeldRequest, Released] = {}
@@ -115,6 +117,11 @@ class ClassicGroup:
     def forget_promised(self) -> None:
         """Forget the ids that were given out. A member that comes with one is told to begin anew."""
         self._pending.clear()
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes its members say and are given."""
+        return self._bytes + self._assigned_bytes
 
     def take_released(self) -> dict[HeldRequest, Released]:
         """Return the answers to held requests that have come about since this was last asked."""
@@ -140,6 +147,7 @@ class ClassicGroup:
             )  # fmt: skip
             member = ClassicMember(member_id, said, at)
             member.assignment = assignment
+            self._assigned_bytes += len(assignment)
             self._put(member)
 
     def broken_invariants(self) -> Iterator[str]:
@@ -205,7 +213,7 @@ class ClassicGroup:
                 raise InconsistentGroupProtocol(self.group_id, "its members have no protocol in common with this one")
         held = self._bytes - (0 if before is None else size_of(before))
         joining = ClassicMember(request.member or request.new_member, request, Moment(0, 0))
-        if held + size_of(joining) > self._settings.max_classic_bytes:
+        if held + size_of(joining) > min(self.most_bytes, self._settings.max_classic_bytes):
             raise GroupFull(self.group_id, len(self.members))
 
     def _add(self, member_id: str, request: JoinClassic, at: Moment) -> None:
@@ -294,6 +302,7 @@ class ClassicGroup:
         if self.leader not in self._joining:
             self.leader = next(iter(self._joining))
         self._deadline_ms = at.now_ms + self._longest_ms()
+        self._assigned_bytes = 0
         for member in self.members.values():
             member.assignment = b""
             member.heard_at_ms = at.now_ms
@@ -338,13 +347,13 @@ class ClassicGroup:
         return self._synced(member)
 
     def _assign(self, request: SyncClassic) -> None:
-        size = sum(len(assignment) for _, assignment in request.assignments)
-        if size > self._settings.max_classic_bytes:
-            raise InvalidRequest(
-                f"The assignments of group {self.group_id!r} have {size} bytes; the most is "
-                f"{self._settings.max_classic_bytes}."
-            )
         given = dict(request.assignments)
+        size = sum(map(len, given.values()))
+        said = sum(size_of(each, self.protocol) for each in self.members.values())
+        most = max(0, min(self._settings.max_classic_record_bytes - said, self.most_bytes - self._bytes))
+        if size > most:
+            raise InvalidRequest(f"The assignments of group {self.group_id!r} have {size} bytes; the most is {most}.")
+        self._assigned_bytes = size
         for member in self.members.values():
             member.assignment = given.get(member.member_id, b"")
         self.state, self.is_changed = STABLE, True

@@ -43,6 +43,8 @@ class ClassicGroups:
         self._promised: dict[str, int] = {}  # ids given out for groups without members; the oldest group first
         self._promised_ids = 0
         self.to_time: dict[str, None] = {}  # groups whose `due_ms` may have come nearer
+        self._sizes: dict[str, int] = {}  # of groups
+        self._size = 0  # of all of them together
         self.handlers: dict[type[Message], Callable[[Any, Moment], Message]] = {
             ClassicHeartbeat: self._heartbeat,
             LeaveClassic: self._leave,
@@ -57,11 +59,13 @@ class ClassicGroups:
                 group.classic = ClassicGroup(group.group_id, self._settings)
                 group.classic.restore(group.classic_value, at)
                 self.to_time[group.group_id] = None
+                self._count_size(group.group_id, group.classic.size)
 
     def enter(self, request: JoinClassic | SyncClassic, at: Moment) -> Message | None:
         """Answer a JoinGroup or a SyncGroup. None: it is held; its answer will be in `take_released`."""
         if isinstance(request, SyncClassic):
             classic = self._existing(request.group, request.member)
+            self._make_room(classic)
             try:
                 return classic.sync(request, at)
             finally:
@@ -69,6 +73,7 @@ class ClassicGroups:
         check_join(request, self._settings)
         group = self._for_join(request)
         assert group.classic is not None
+        self._make_room(group.classic)
         try:
             return group.classic.join(request, at)
         finally:
@@ -89,8 +94,20 @@ class ClassicGroups:
         if group.classic.is_changed:
             group.classic.is_changed = False
             self._apply([(ClassicKey(group_id), group.classic.value(at))])
+        self._count_size(group_id, group.classic.size)
         self._count_promised(group_id, group.classic.promised)
         self._state.forget_if_blank(group)  # nobody has joined it after all
+
+    def _make_room(self, classic: ClassicGroup) -> None:
+        """Say how much a group may hold, besides what the others do (rule 34). A little is there for each."""
+        others = self._size - self._sizes.get(classic.group_id, 0)
+        settings = self._settings
+        classic.most_bytes = max(settings.min_classic_bytes, settings.max_all_classic_bytes - others)
+
+    def _count_size(self, group_id: str, size: int) -> None:
+        self._size += size - self._sizes.pop(group_id, 0)
+        if size:
+            self._sizes[group_id] = size
 
     def _count_promised(self, group_id: str, count: int) -> None:
         """Keep a bounded number of ids of groups that nobody is in: each costs its group (rule 34)."""
@@ -110,6 +127,7 @@ class ClassicGroups:
         if group.has_classic_members:
             raise InconsistentGroupProtocol(group.group_id, "Kafka clients are its members, by the classic protocol")
         group.classic = None
+        self._count_size(group.group_id, 0)
         if group.classic_value is not None:
             self._apply([(ClassicKey(group.group_id), None)])
 

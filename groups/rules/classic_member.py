@@ -45,8 +45,9 @@ class ClassicMember:
         )  # fmt: skip
 
 
-def size_of(member: ClassicMember) -> int:
-    """Return how many bytes of its group's room it takes."""
+def size_of(member: ClassicMember, protocol: str | None = None) -> int:
+    """Return how many bytes of its group's room it takes; with all protocols, or with that one alone."""
     texts = (member.member_id, member.instance, member.client_id, member.host)
-    said = sum(_COST_OF_A_PROTOCOL + len(name) + len(metadata) for name, metadata in member.protocols)
+    counted = [each for each in member.protocols if protocol in (None, each[0])]
+    said = sum(_COST_OF_A_PROTOCOL + len(name) + len(metadata) for name, metadata in counted)
     return _COST_OF_A_MEMBER + 4 * sum(map(len, texts)) + said

@@ -37,6 +37,8 @@ class Member:
         self.leader = ""
         self.members: list[str] = []
         self.assignment = b""
+        self.said = b"likes clicks"
+        self.padding = b""  # of what it gives each member, if it leads
 
     async def ask(self, name: str, most: int, **fields: Any) -> Any:
         """Ask until a coordinator answers."""
@@ -54,7 +56,7 @@ class Member:
         answer = await self.ask(
             "JoinGroup", 9, session_timeout_ms=10_000, rebalance_timeout_ms=20_000 if self.version else -1,
             member_id=self.id, group_instance_id=self.instance, protocol_type="consumer",
-            protocols=[of_protocol("range", b"likes clicks")],
+            protocols=[of_protocol(each, self.said) for each in ("range", "sticky")],
         )  # fmt: skip
         self.id = answer.member_id
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -65,7 +67,7 @@ class Member:
 
     async def sync(self) -> int:
         of_member = message_type("SyncGroupRequest", "SyncGroupRequestAssignment")
-        given = [of_member(each, b"for " + each.encode()) for each in self.members]
+        given = [of_member(each, b"for " + each.encode() + self.padding) for each in self.members]
         answer = await self.ask(
             "SyncGroup", 5, generation_id=self.generation, member_id=self.id, group_instance_id=self.instance,
             protocol_type="consumer" if self.version >= 5 else None,
@@ -104,7 +106,7 @@ class Member:
     async def settle(self) -> None:
         assert await self.join() == 0
         assert await self.sync() == 0
-        assert self.assignment == b"for " + self.id.encode()
+        assert self.assignment == b"for " + self.id.encode() + self.padding
 
 
 _PARTS: Final = ("Partition", "Topic")
@@ -239,3 +241,27 @@ def test_more_members_than_a_stream_has_handlers_form_a_group_behind_one_gateway
         assert {await each.beat() for each in members[::100]} == {0}
 
     stage.gateway.run(live())
+
+
+def test_a_thousand_members_with_fifty_topics_each_form_a_group_that_outlives_its_coordinator(stage: Stage) -> None:
+    members = [stage.member(5) for _ in range(1_000)]
+    for each in members:
+        each.said = b"".join(b"\0\x14topic-%014d" % topic for topic in range(50))
+        each.padding = bytes(50 * (22 + 8))
+
+    async def live() -> None:
+        await asyncio.gather(*(each.settle() for each in members))
+        (leader,) = (each for each in members if each.members)
+        assert len(leader.members) == 1_000
+        (group,) = (await leader.client.ask("DescribeGroups", 5, groups=[GROUP])).groups
+        assert {each.member_metadata for each in group.members} == {leader.said}
+
+    async def go_on() -> None:
+        assert {await each.beat() for each in members[::50]} == {0}
+        assert await members[7].sync() == 0
+        assert members[7].assignment == b"for " + members[7].id.encode() + members[7].padding
+
+    stage.gateway.run(live())
+    for process in stage.cluster.coordinator_processes():
+        process.kill()
+    stage.gateway.run(go_on())

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from raylog.actors.cluster.coordinator_state import COORDINATED_SETTINGS
+from raylog.config import MIB
 from raylog.errors import (
     FencedInstance,
     FencedMember,
@@ -21,6 +25,7 @@ from raylog.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from raylog.groups.records.classic_messages import packed_assignments, read_assignments
 from raylog.groups.records.messages import CommitOffsets, DeleteGroup
 from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.classic_group import COMPLETING, EMPTY, PREPARING, STABLE
@@ -352,6 +357,58 @@ def test_a_group_has_a_bound_of_members_and_of_bytes() -> None:
         KafkaMember(of, "three", needs_id=True).join()
 
 
+def test_all_groups_of_a_coordinator_have_a_bound_and_each_has_a_little() -> None:
+    settings = GroupSettings(max_classic_bytes=10_000, max_all_classic_bytes=25_000, min_classic_bytes=2_000)
+    machine = Machine(settings, t=1)
+    large = [KafkaMember(Classic(machine, f"g{number}"), "one", said=bytes(9_000)) for number in range(4)]
+    for each in large[:2]:
+        each.join()
+    with pytest.raises(GroupFull):
+        large[2].join()
+    KafkaMember(Classic(machine, "modest"), "one", said=bytes(1_500)).join()
+    large[0].of.wait(1_000)
+    assert large[0].joined()
+    large[0].leave()
+    large[2].join()
+    with pytest.raises(GroupFull):
+        large[3].join()
+
+
+def test_a_restored_group_has_its_share_of_the_bound() -> None:
+    settings = GroupSettings(max_classic_bytes=10_000, max_all_classic_bytes=15_000, min_classic_bytes=2_000)
+    machine = Machine(settings, t=1)
+    one = KafkaMember(Classic(machine), "one", said=bytes(9_000))
+    settled(one.of, one)
+    with pytest.raises(GroupFull):
+        KafkaMember(Classic(machine.successor(), "other"), "two", said=bytes(9_000)).join()
+
+
+def test_assignments_have_a_bound_with_what_members_say() -> None:
+    of = Classic(Machine(GroupSettings(max_classic_record_bytes=5_000), t=1))
+    one = KafkaMember(of, "one", "range", "sticky", said=bytes(3_000)).join()
+    of.wait(1_000)
+    assert one.joined()
+    with pytest.raises(InvalidRequest):
+        one.sync(one="x" * 2_000)
+    one.sync(one="x" * 1_500, nobody="")
+    assert one.assignment == b"x" * 1_500
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=50)), max_size=20))
+def test_assignments_are_read_as_they_were_packed(assignments: list[tuple[str, bytes]]) -> None:
+    payload = packed_assignments(tuple(assignments))
+    assert read_assignments(memoryview(payload), 20) == tuple(assignments)
+    for end in range(len(payload)):
+        try:
+            found = read_assignments(payload[:end], 20)
+        except InvalidRequest:
+            continue
+        assert found == tuple(assignments)[: len(found)]
+    if assignments:
+        with pytest.raises(InvalidRequest):
+            read_assignments(payload, len(assignments) - 1)
+
+
 def test_no_two_members_have_one_id(of: Classic) -> None:
     KafkaMember(of, "one").join()
     with pytest.raises(InvalidRequest):
@@ -366,8 +423,12 @@ def test_a_leader_brings_no_more_than_a_record_holds(of: Classic) -> None:
     of.wait(1_000)
     assert one.joined()
     with pytest.raises(InvalidRequest):
-        one.sync(one="x" * 500_000)
+        one.sync(one="x" * 7 * MIB)
     assert of.state.state == COMPLETING
+    one.sync(one="x" * (7 * MIB - 500))
+    assert of.state.state == STABLE
+    _, value = of.machine.written[-1]
+    assert 7 * MIB - 500 < len(value or b"") < 8 * MIB == COORDINATED_SETTINGS["max.message.bytes"]  # with a batch around it
 
 
 def test_time_outs_and_names_have_bounds(of: Classic) -> None:
