@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from raylog.actors.protocol.messages import Message
@@ -49,7 +50,7 @@ from raylog.groups.records.classic_messages import (
     SyncClassic,
 )
 from raylog.groups.records.settings import GroupSettings
-from raylog.groups.rules.classic_member import ClassicMember, size_of
+from raylog.groups.rules.classic_member import ClassicMember, size_of, voted
 from raylog.groups.rules.membership import Moment
 
 EMPTY: Final = "Empty"
@@ -102,6 +103,7 @@ class ClassicGroup:
         self._assigned_bytes = 0
         self._settles_at_ms = 0  # before that a rebalance waits for more members
         self._deadline_ms = 0  # of the joins, or of the syncs
+        self._session_ends_ms: float = inf  # no session ends before that
         self._released: dict[HeldRequest, Released] = {}
 
     @property
@@ -167,6 +169,8 @@ class ClassicGroup:
             yield f"its static members are listed as {self._instances}"
         if self._bytes != sum(map(size_of, self.members.values())):
             yield f"{self._bytes} bytes are counted"
+        if any(ends < self._session_ends_ms for _, ends in self._sessions()):
+            yield f"a session ends before {self._session_ends_ms}"
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
 
@@ -298,7 +302,7 @@ class ClassicGroup:
             self.state, self.protocol, self.leader, self.is_changed = EMPTY, "", "", True
             return
         self.state = COMPLETING
-        self.protocol = self._vote()
+        self.protocol = voted(self.members.values(), self._support)
         if self.leader not in self._joining:
             self.leader = next(iter(self._joining))
         self._deadline_ms = at.now_ms + self._longest_ms()
@@ -309,15 +313,6 @@ class ClassicGroup:
         self._unsynced = dict(self._joining)
         for member_id in list(self._joining):
             self._release(member_id, Waiting.JOIN, self._joined(self.members[member_id]))
-
-    def _vote(self) -> str:
-        """Return the protocol that most members like best, of those that all know."""
-        count = len(self.members)
-        votes = Counter(
-            next(name for name, _ in member.protocols if self._support[name] == count)
-            for member in self.members.values()
-        )
-        return votes.most_common(1)[0][0]
 
     # --- SyncGroup, Heartbeat, LeaveGroup, commits ----------------------------------------------------------------
 
@@ -410,14 +405,16 @@ class ClassicGroup:
 
     def due_ms(self) -> int | None:
         """Return when `look` has something to do at the earliest; None: nothing is waited for."""
-        moments = [*self._pending.values(), *(ends for _, ends in self._sessions())]
+        if not self.is_active:
+            return None
+        moments: list[float] = [*self._pending.values(), self._session_ends_ms]
         if self.state == PREPARING:
             all_joined = len(self._joining) == len(self.members) and not self._pending
             # Newcomers put off the end of the joins, but not for ever.
             moments.append(min(self._settles_at_ms, self._deadline_ms) if all_joined else self._deadline_ms)
         elif self._unsynced:
             moments.append(self._deadline_ms)
-        return min(moments, default=None)
+        return int(min(moments))
 
     def expels(self, at: Moment) -> bool:
         """Whether `look` would remove a member now."""
@@ -438,12 +435,13 @@ class ClassicGroup:
             slow = [self.members[each] for each in self._unsynced]
             self._remove(slow, "it did not ask for its assignment", at)
         self._complete_if_all_joined(at)
+        self._session_ends_ms = min((ends for _, ends in self._sessions()), default=inf)
 
     def _sessions(self) -> Iterator[tuple[ClassicMember, int]]:
         """Yield each member that has to be heard, and until when."""
         for member in self.members.values():
             if member.member_id not in self._joining and member.member_id not in self._syncing:
-                yield member, member.heard_at_ms + member.session_timeout_ms
+                yield member, member.session_ends_ms
 
     def _give_up_waiting(self, at: Moment) -> None:
         """Go on without those that have not joined. Static members stay until their sessions are over."""
@@ -469,6 +467,7 @@ class ClassicGroup:
         self.members[member.member_id] = member
         self._support.update({name for name, _ in member.protocols})
         self._bytes += size_of(member)
+        self._session_ends_ms = min(self._session_ends_ms, member.session_ends_ms)
         if member.instance:
             self._instances[member.instance] = member.member_id
 
@@ -493,4 +492,6 @@ class ClassicGroup:
     def _release(self, member_id: str, kind: Waiting, answer: Released) -> None:
         waiting = self._joining if kind is Waiting.JOIN else self._syncing
         del waiting[member_id]
+        if member_id in self.members:
+            self._session_ends_ms = min(self._session_ends_ms, self.members[member_id].session_ends_ms)
         self._released[HeldRequest(member_id, kind)] = answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from raylog.groups.records.classic_messages import ClassicMemberFields, JoinClassic, Protocols
@@ -34,6 +36,11 @@ class ClassicMember:
         self.protocols: Protocols = request.protocols
         self.heard_at_ms = at.now_ms
 
+    @property
+    def session_ends_ms(self) -> int:
+        """The moment when its session is over, unless it is heard before."""
+        return self.heard_at_ms + self.session_timeout_ms
+
     def metadata(self, protocol: str) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
@@ -51,3 +58,10 @@ def size_of(member: ClassicMember, protocol: str | None = None) -> int:
     counted = [each for each in member.protocols if protocol in (None, each[0])]
     said = sum(_COST_OF_A_PROTOCOL + len(name) + len(metadata) for name, metadata in counted)
     return _COST_OF_A_MEMBER + 4 * sum(map(len, texts)) + said
+
+
+def voted(members: Collection[ClassicMember], support: Mapping[str, int]) -> str:
+    """Return the protocol that most members like best, of those that all know. `support`: how many know each."""
+    count = len(members)
+    votes = Counter(next(name for name, _ in member.protocols if support[name] == count) for member in members)
+    return votes.most_common(1)[0][0]
