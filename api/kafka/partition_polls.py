@@ -183,7 +183,7 @@ class PartitionPolls:
     def _let_go(self) -> None:
         if self._press():
             return
-        for key in [key for key, poll in self._polls.items() if poll.task.done()]:
+        for key in [key for key, poll in self._polls.items() if poll.held or poll.task.done()]:
             self.take(key)
 
     # --- one poll -------------------------------------------------------------------------------------------------

@@ -292,3 +292,26 @@ def test_a_poll_that_is_given_up_waits_no_longer_and_holds_nothing() -> None:
         assert (stage.budget.held, stage.budget.is_waited_for) == (0, False)
 
     run(give_up())
+
+
+def test_what_is_being_converted_between_two_fetches_goes_too_when_others_wait() -> None:
+    async def let_go() -> None:
+        stage = Stage()
+        shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def show_late(leader: PartitionLeader, data: Bytes, asked: Question) -> Visible:
+            await shown
+            return await show(leader, data, asked)
+
+        stage.polls.begin(LEADER, QUESTION, HELD, show_late)
+        await settle()
+        await stage.link.answer(large_batch(0))
+        assert stage.budget.held == len(large_batch(0))
+        stage.fill()
+        granted: list[int] = []
+        stage.other.wait(LARGE, lambda: granted.append(1))
+        shown.set_result(None)
+        await settle()
+        assert (granted, len(stage.polls), stage.budget.is_waited_for) == ([1], 0, False)
+
+    run(let_go())
