@@ -26,7 +26,6 @@ from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.last_writes import LastWriteRows
 from raylog.storage.compaction.plan import CompactionPlan
 from raylog.storage.compaction.swap import draft_suffix, remove_drafts
-from raylog.storage.log.compaction import Installation
 
 LOOK_SECONDS: Final = 15.0
 LONGEST_QUIET_SECONDS: Final = 60.0  # between looks at a log to which nothing is written; age alone may make it due
@@ -127,9 +126,7 @@ class LogCompaction:
         await self._hosted.beside(partial(plan_files.save, self._hosted.log.disk, plan, rows))
 
     async def _install(self, report: CompactionReport) -> None:
-        step: Installation | None = self._hosted.log.plan_installation(report, self._hosted.env.wall_ms())
-        while step is not None:
-            step = await self._hosted.carry_out(step)
+        await self._hosted.carry_out_all(self._hosted.log.plan_installation(report, self._hosted.env.wall_ms()))
 
     async def _remove_drafts(self, runs: list[str]) -> None:
         log = self._hosted.log

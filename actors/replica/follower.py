@@ -175,8 +175,7 @@ class FollowerRole:
                 name, broker_id, log.log_start_offset, log.log_end_offset, start,
             )  # fmt: skip
             await self._keep_what_is_cut(start, explained=True)
-            log.restart_at(start)
-            self._hosted.changed()
+            await self._hosted.restart_at(start)
             return None
 
     async def _take(self, response: Response) -> bool:
@@ -220,12 +219,11 @@ class FollowerRole:
             )
 
     async def _truncate(self, offset: int) -> None:
-        """Cut the log. While the cut is prepared off the loop nothing is appended, for only the caller appends."""
+        """Cut the log. While that waits for the disk nothing is appended, for only the caller appends."""
         log = self._log
         before, high_watermark = log.log_end_offset, log.high_watermark
         await self._keep_what_is_cut(offset)
-        end = await self._hosted.carry_out(log.plan_truncation(offset, self._hosted.env.wall_ms()))
-        self._hosted.changed()
+        end = await self._hosted.truncate(offset)
         if end < high_watermark:
             _log.error(
                 "%s: broker %d cut its log from %d to %d, below its high watermark %d: records that were acknowledged "

@@ -22,14 +22,15 @@ from raylog.actors.protocol.transaction_messages import AddPartition
 from raylog.actors.replica.rules.counters import ReplicaCounters
 from raylog.actors.replica.rules.full_disk import FullDisk
 from raylog.config import MIB
-from raylog.errors import DiskError, DiskFailed, DiskFull, LogDamaged, RaylogError, ReplicaCrashed
+from raylog.errors import DiskError, DiskFailed, LogDamaged, LogOffline, RaylogError, ReplicaCrashed
 from raylog.storage.log.flushing import Flush
-from raylog.storage.log.job import Job
+from raylog.storage.log.job import Job, StepJob
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import FetchedBatches, Isolation, read_slice, take_slice
 
 MAX_READ_BYTES: Final = 32 * MIB  # one batch alone may be larger
 _RETRY_SECONDS: Final = 1.0  # after a flush that could not even begin: no file handle to be had
+_READ_TRIES: Final = 5
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -112,11 +113,12 @@ class HostedLog:
         task.add_done_callback(self._over)
         return task
 
-    def start_last(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_last(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run, as `start` does, what ends a part of the replica: `close` waits for it, and cancels all others."""
         task = self.start(work)
         self._tasks.discard(task)
         self._last_tasks.add(task)
+        return task
 
     def off_loop(self, work: Callable[[], _T]) -> Awaitable[_T]:
         """Do slow work on the files beside the loop. `close` waits for it, also where nobody else does any more."""
@@ -166,16 +168,43 @@ class HostedLog:
                 raise
         return job.apply()
 
-    async def begin_at(self, offset: int) -> None:
-        """Let the log begin at `offset`, durably, with the waiting for the disk off the event loop.
+    async def carry_out_all(self, job: StepJob | None) -> None:
+        """Do a job of several steps, its work off the event loop."""
+        while job is not None:
+            job = await self.carry_out(job)
 
-        On a full disk segments make room for that, and then it is done at once.
+    async def truncate(self, offset: int) -> int:
+        """Cut the log; returns its end. Only the caller appends, and it does not meanwhile."""
+        return await self._cut(self.log.plan_truncation(offset, self.env.wall_ms()))
+
+    async def restart_at(self, offset: int) -> None:
+        """Throw the log away, and go on empty from `offset`. Only the caller appends, and it does not meanwhile."""
+        await self._cut(self.log.plan_restart(offset))
+
+    async def _cut(self, job: StepJob) -> int:
+        """Cut the log in memory, and then its files. A caller that is cancelled before gives the cut up; from then on
+        it is finished without him.
         """
+        await self.carry_out_all(job)
+        self.changed()
+        if self.log.cut is not None:
+            await asyncio.wait([self.start_last(self._cut_files(self.log.cut))])
+        if self.log.offline_because is not None:
+            raise LogOffline(f"{self.name} was cut in memory only: {self.log.offline_because}")
+        return self.log.log_end_offset
+
+    async def _cut_files(self, cut: StepJob) -> None:
+        try:
+            await self.carry_out_all(cut)
+        except RaylogError as error:
+            _log.error("%s: broker %d could not cut its files: %s", self.name, self.me[0], error)
+            self.check_offline()
+        self.changed()
+
+    async def begin_at(self, offset: int) -> None:
+        """Let the log begin at `offset`, durably, with the waiting for the disk off the event loop."""
         while self.log.log_start_offset < offset:
-            try:
-                await self.carry_out(self.log.plan_log_start(offset))
-            except DiskFull:
-                self.log.delete_records(offset)
+            await self.carry_out(self.log.plan_log_start(offset))
         self.changed()
 
     # --- reading ---
@@ -187,6 +216,14 @@ class HostedLog:
     def read(self, offset: int, max_bytes: int, isolation: Isolation) -> FetchedBatches:
         """Read as `log.read` does, no more than one answer may hold (rule 31)."""
         return self.log.read(offset, min(max_bytes, MAX_READ_BYTES), isolation)
+
+    async def know_aborted(self, offset: int) -> None:
+        """Read what is known of aborted transactions from `offset` on, so that a look-up need not."""
+        for _ in range(_READ_TRIES):  # while compaction replaces segments
+            reading = self.log.plan_aborted(offset, self.env.wall_ms())
+            if not reading.has_work:
+                return
+            await self.carry_out(reading)
 
     async def read_cold(
         self, offset: int, max_bytes: int, isolation: Isolation, check: Callable[[], None]

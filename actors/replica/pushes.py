@@ -24,9 +24,9 @@ from raylog.actors.replica.hosted_log import HostedLog
 from raylog.actors.replica.rules.replication import NOTHING_TOLD, FollowerCursor, check_epoch, divergence, epoch_before
 from raylog.errors import (
     AnswerUnexpected,
-    DiskFull,
     NotLeader,
     OffsetOutOfRange,
+    RaylogError,
     RemoteFailed,
     StaleIncarnation,
     StaleLeaderEpoch,
@@ -90,6 +90,7 @@ class FollowerPushes:
         self._unpushed: list[_Run] = []
         self._marks_due = False
         self._ended = False
+        self._moving_start: asyncio.Task[None] | None = None
         hosted.when_start_moves = self.marks_moved
 
     # --- pulls ---
@@ -128,12 +129,18 @@ class FollowerPushes:
 
         A follower whose log begins where this one has nothing yet is from another history, and tells nothing.
         """
-        if self._log.log_start_offset < offset <= self._log.high_watermark:
-            try:
-                self._log.delete_records(offset)
-                self._hosted.changed()
-            except DiskFull as error:  # it is asked for again with the next pull
-                _log.warning("%s: its log start offset stays behind: %s", self._hosted.name, error)
+        if self._moving_start is None and self._log.log_start_offset < offset <= self._log.high_watermark:
+            self._moving_start = self._hosted.start(self._move_start(offset))
+
+    async def _move_start(self, offset: int) -> None:
+        try:
+            await self._hosted.begin_at(offset)
+            self.marks_moved()
+        except RaylogError as error:  # it is asked for again with the next pull
+            _log.warning("%s: its log start offset stays behind: %s", self._hosted.name, error)
+            self._hosted.check_offline()
+        finally:
+            self._moving_start = None
 
     async def _pull_cold(self, message: Pull) -> Response:
         """Answer a pull from a sealed segment. It does not reach the log end, so the follower will pull again."""
@@ -325,6 +332,8 @@ class FollowerPushes:
     def end(self) -> None:
         """End with the leadership: nothing more goes out, and answers that come count for nothing."""
         self._ended = True
+        if self._moving_start is not None:
+            self._moving_start.cancel()
         for following in self._following.values():
             following.forget_stream()
         self._following.clear()

@@ -225,6 +225,8 @@ class LeaderReads:
             return Response(self._fetched(message.offset, diverged=diverged))
         visible = message.offset < visible_end(self._log, _isolation(message.committed))
         if visible and self._hosted.is_cold(message.offset):
+            if message.committed and self._log.lacks_aborted(message.offset):
+                return self._fetch_unknown(stream, message, began)
             return self._show_cold(message, began) or self._fetch_cold(stream, message, began)
         answer = self._try_fetch(message, message.max_wait_ms <= 0)
         if answer is not None:
@@ -284,6 +286,12 @@ class LeaderReads:
     def _reads_files(self, message: Fetch) -> bool:
         """Only the same Ray node counts as the same machine: it sees the same files under the same names."""
         return bool(message.node_id) and message.node_id == self._hosted.node_id
+
+    async def _fetch_unknown(self, stream: Stream, message: Fetch, began: float) -> Answer:
+        """Find out beside the loop which transactions were aborted, and answer then."""
+        await self._hosted.know_aborted(message.offset)
+        self._check_leading()
+        return self._show_cold(message, began) or await self._fetch_cold(stream, message, began)
 
     async def _fetch_cold(self, stream: Stream, message: Fetch, began: float) -> Answer:
         isolation, size = _isolation(message.committed), min(message.max_bytes, MAX_READ_BYTES)

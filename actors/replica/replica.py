@@ -50,7 +50,7 @@ from raylog.actors.replica.reads import LeaderReads
 from raylog.actors.replica.rules.replication import RecordedPartition, check_epoch
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import NotLeader, RaylogError, StaleIncarnation
-from raylog.storage.log.job import Job
+from raylog.storage.log.job import StepJob
 
 _RETRY_MS: Final = 500
 _TRIES: Final = 3
@@ -208,11 +208,11 @@ class Replica:
     def _epoch_to_begin(self, assigned: Assign) -> int | None:
         return assigned.leader_epoch if assigned.leader == self._hosted.me[0] else None
 
-    async def _prepare(self, assigned: Assign, start: Job[None]) -> None:
+    async def _prepare(self, assigned: Assign, start: StepJob) -> None:
         """Wait for the disk beside the loop: other replicas of the host go on (rule 35)."""
         failure: RaylogError | None = None
         try:
-            await self._hosted.carry_out(start)
+            await self._hosted.carry_out_all(start)
         except RaylogError as error:
             failure = error
         self._is_preparing = False

@@ -26,6 +26,7 @@ from raylog.errors import DirectoryNotOurs, DiskError, LogDamaged, WrongCluster,
 from raylog.storage.directory.doubts import BLANK
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX, Body, read_checkpoint, write_checkpoint, write_unnamed
 from raylog.storage.disk.disk import DirectoryLock, Disk
+from raylog.storage.segment.cutting import remove_file
 from raylog.storage.segment.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX
 from raylog.storage.segment.segment import LOG_SUFFIX, file_name
@@ -81,6 +82,15 @@ class CleanShutdown:
 
     log_end_offset: int
     segments: tuple[tuple[int, int], ...]
+
+
+def emptied(marks: LogCheckpoint) -> LogCheckpoint:
+    """Return the marks of a log that was thrown away, as `marks.restart` says."""
+    assert marks.restart is not None
+    base_offset, start = marks.restart
+    return replace(
+        marks, recovery_point=base_offset, high_watermark=start, log_start_offset=start, restart=None
+    )
 
 
 def may_precede_creation(name: str) -> bool:
@@ -223,7 +233,10 @@ class PartitionDirectory:
         """Remove whatever belongs to a segment, also half-way through a compaction."""
         for name in self.disk.list_directory(self.path):
             if _OF_A_SEGMENT.match(name):
-                self.disk.remove(self.file(name))
+                if LOG_SUFFIX in name:
+                    remove_file(self.disk, self.file(name))
+                else:
+                    self.disk.remove(self.file(name))
 
     # --- what is remembered ---
 

@@ -43,7 +43,7 @@ from raylog.storage.format.record_batch import (
     stamp,
     stamp_log_append_time,
 )
-from raylog.storage.log.state import LogState
+from raylog.storage.log.state import LogState, make_whole
 from raylog.storage.log.truncation import restart
 from raylog.storage.segment.producer_state import take_in
 from raylog.storage.segment.segment import LOG_SUFFIX, Segment
@@ -91,6 +91,8 @@ def append_as_leader(
     """
     if leader_epoch != log.epochs.latest or leader_epoch == NO_LEADER_EPOCH:
         raise StaleLeaderEpoch(leader_epoch, log.epochs.latest)
+    if log.cut is not None or log.marks.restart_ahead is not None:
+        make_whole(log)
     if log.epochs.is_stale:
         log.epochs.take_back()
     header = checked or check_new_batch(batch, log.config, now_ms, control=control)
@@ -120,6 +122,8 @@ def append_as_follower(log: LogState, data: Bytes, now_ms: int) -> int:
     All of `data` is checked before any of it is written, and it must join on to the log's end. Where a write fails
     (`DiskFull`), the batches before it are in the log: the log end offset tells.
     """
+    if log.cut is not None or log.marks.restart_ahead is not None:
+        make_whole(log)
     end = log.segments.active.next_offset
     arrived = check_replicated(data, end, log.epochs.latest)
     if not arrived:
@@ -223,6 +227,7 @@ def _jitter_ms(log: LogState, active: Segment) -> int:
 
 def roll(log: LogState) -> None:
     """Seal the growing segment and begin a new one."""
+    make_whole(log)
     if log.segments.active.size:
         _roll(log)
 

@@ -1,14 +1,14 @@
 """Compaction as far as it touches the log itself: planning it, and putting its segments in place.
 
 What must stay true: a log whose files are half swapped is cut or closed only after the swap has been finished
-(`Installation.settle`).
+(`LogState.settle`).
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from raylog.config import INT64_MAX
@@ -20,7 +20,7 @@ from raylog.storage.compaction.swap import SWAP_SUFFIX, commit_swap, is_written,
 from raylog.storage.directory.partition_directory import DELETED_SUFFIX
 from raylog.storage.format.batch_codec import unpack_limit
 from raylog.storage.log.appends import roll
-from raylog.storage.log.job import Job
+from raylog.storage.log.job import StepJob
 from raylog.storage.log.state import LogState, all_or_offline
 from raylog.storage.segment.segment import Segment
 
@@ -29,8 +29,10 @@ _log = logging.getLogger(__name__)
 
 def plan_compaction(log: LogState, now_ms: int, *, force: bool = False) -> CompactionPlan | None:
     """Return what to compact in `log` now; None where it is not worth while yet (`force`: where there is nothing
-    dirty).
+    dirty), or while the log is cut.
     """
+    if log.cut is not None:
+        return None
     _roll_if_waiting_too_long(log, now_ms)
     cleanable = _cleanable(log, now_ms)
     if not cleanable:
@@ -97,18 +99,15 @@ def check_current(log: LogState, report: CompactionReport) -> None:
 
 def install_compaction(log: LogState, report: CompactionReport, now_ms: int) -> None:
     """Put the segments that a compaction wrote in the place of the old ones."""
-    step: Installation | None = Installation(log, report, now_ms)
-    while step is not None:
-        step = step.run()
+    Installation(log, report, now_ms).run()
 
 
-class Installation(Job["Installation | None"]):
+class Installation(StepJob):
     """One step of `install_compaction`: one segment after the other takes the place of the old ones.
 
-        work: the sync that the next step relies on  →  apply: the next step  →  work  →  apply  →  …
+        apply: the first step  →  work: the sync that the next one relies on  →  apply: the next step  →  work  →  …
 
-    `apply` returns the job for the step after it; None: all is in place. Between two steps the log may be appended to,
-    read and flushed. `compaction/swap.py` says what a crash leaves.
+    Between two steps the log may be appended to, read and flushed. `compaction/swap.py` says what a crash leaves.
     """
 
     def __init__(self, log: LogState, report: CompactionReport, now_ms: int) -> None:
@@ -117,47 +116,35 @@ class Installation(Job["Installation | None"]):
         log.settle()
         self._report = report
         self._now_ms = now_ms
-        self._steps = self._install()
-        self._sync: Callable[[], None] | None = None  # what the next step relies on
         self._is_between = True  # two segments: none is half in place
         self._is_settled = False
-        log.finish_swap = self.settle
+        log.swap = self
 
-    @property
-    def has_work(self) -> bool:
-        return self._sync is not None
-
-    def work(self) -> None:
-        if self._sync is not None:
-            self._sync()
-
-    def _take_in(self) -> Installation | None:
+    def _take_in(self) -> StepJob | None:
         """Take the next step. CompactionOutdated: the log was cut since, or it needed all of its segments in place."""
         if self._is_settled or self._report.made_for != self._log.shape:
             raise CompactionOutdated(0, self._report.cleaned_to)
         _take_step(self._log, self)
-        return None if self._sync is None else self
+        return None if self._is_over else self
 
-    def take_step(self) -> None:
-        """Take the next step, and leave in `_sync` what the one after it relies on."""
-        self._sync = next(self._steps, None)
-
-    def settle(self) -> None:
+    def settle_in_steps(self) -> Iterator[Callable[[], object]]:
         """Finish the segment that is half in place, if one is, and go no further."""
-        while not self._is_between:
-            self.work()
-            self.take_step()
         self._is_settled = True
+        while not self._is_between:
+            if self.has_work:
+                yield self.work
+            _take_step(self._log, self)
 
-    def _install(self) -> Generator[Callable[[], None], None, None]:
+    def _run(self) -> Iterator[Callable[[], object]]:
         for base_offset, end_offset in self._report.replaced:
             self._is_between = False
             yield from self._swap(base_offset, end_offset)
             self._is_between = True
         yield self._save_progress
+        self._log.swap = None
         _tell(self._log, self._report)
 
-    def _swap(self, base_offset: int, end_offset: int) -> Generator[Callable[[], None], None, None]:
+    def _swap(self, base_offset: int, end_offset: int) -> Iterator[Callable[[], object]]:
         log = self._log
         old = _segments_between(log, base_offset, end_offset)
         commit_swap(log.directory, base_offset, self._report.run)

@@ -27,7 +27,8 @@ _UNDER_WAY: Final = "@being-set-aside"
 class LogCopy(Job[str]):
     """A copy of all that is in the log now. `apply` returns where it lies.
 
-    From the plan to the end of `work` nothing may be appended to the log or cut off it.
+    From the plan to the end of `work` nothing may be appended to the log. A cut waits for the copy, or keeps it from
+    being made.
     """
 
     def __init__(self, log: LogState, why: str, now_ms: int) -> None:
@@ -44,6 +45,7 @@ class LogCopy(Job[str]):
         self._history = list(log.epochs.history)
         self._synced_to = log.recovery_point
         self._marks = replace(log.marks.now(), recovery_point=log.log_end_offset)
+        self._shape = log.shape
         self._copied_to = ""
 
     def work(self) -> None:
@@ -53,6 +55,8 @@ class LogCopy(Job[str]):
         anew.
         """
         with self._lock:  # an earlier copy, which nobody waits for any more, may be under way
+            if self._log.shape != self._shape:
+                raise FileNotFoundError(f"{self._path} was cut meanwhile.")
             self._copied_to = self._find() or self._make()
 
     def _take_in(self) -> str:

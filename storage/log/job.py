@@ -5,13 +5,17 @@
     apply    the owner: the log takes in what was done, and checks whether it still fits
     abandon  the owner, in place of `apply`, where `work` failed
 
+A `StepJob` goes from `apply` to another `work`, until it is over.
+
 What must stay true: `work` changes nothing that the owner has in memory. The log may be appended to, cut or closed
 while it runs, so `apply` trusts nothing that was read for the plan without a check.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from raylog.storage.log.state import LogState, while_open
@@ -58,3 +62,73 @@ class Job(ABC, Generic[_R]):
 @while_open
 def _apply(_: LogState, job: Job[_R]) -> _R:
     return job._take_in()
+
+
+class _Piece:
+    """Work of one step. Several may ask for it, on any threads: it is done once, and all wait for that."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._doing = threading.Lock()
+        self.is_done = False
+
+    def do(self) -> None:
+        with self._doing:
+            if not self.is_done:
+                self._work()
+                self.is_done = True
+
+
+class StepJob(Job["StepJob | None"]):
+    """A job that takes turns with its owner: work → apply → work → … `apply` returns it until it is over.
+
+    What must stay true: no step is taken before the work that it relies on is done, whoever carries the job out, and if
+    several do.
+    """
+
+    def __init__(self, log: LogState) -> None:
+        super().__init__(log)
+        self._steps = self._run()
+        self._piece: _Piece | None = None
+        self._is_over = False
+        self._failure: Exception | None = None
+
+    @abstractmethod
+    def _run(self) -> Iterator[Callable[[], object]]:
+        """Take all steps, and yield between two of them the work that the next one relies on."""
+
+    @property
+    def has_work(self) -> bool:
+        return self._piece is not None and not self._piece.is_done
+
+    def work(self) -> None:
+        if self._piece is not None:
+            try:
+                self._piece.do()
+            except Exception as error:
+                self._failure = error
+                raise
+
+    def _take_in(self) -> StepJob | None:
+        self.take_step()
+        return None if self._is_over else self
+
+    def take_step(self) -> None:
+        """Take the next step, if the work that it relies on is done. Another one may have taken that before."""
+        if not (self._is_over or self.has_work):
+            work = next(self._steps, None)
+            self._piece = None if work is None else _Piece(work)
+            self._is_over = work is None
+
+    def run(self) -> None:
+        """All steps at once, on the owner's thread."""
+        job: StepJob | None = self
+        while job is not None:
+            job = super().run()
+
+    def settle_in_steps(self) -> Iterator[Callable[[], object]]:
+        """Take all steps that are left, with the work for whoever asks to do."""
+        while not self._is_over:
+            if self.has_work:
+                yield self.work
+            self.take_step()

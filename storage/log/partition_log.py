@@ -30,6 +30,7 @@ from raylog.storage.disk.disk import Disk
 from raylog.storage.disk.local_disk import LocalDisk
 from raylog.storage.disk.sealed_file import sync_sealed
 from raylog.storage.log import (
+    aborted_transactions,
     appends,
     compaction,
     copying,
@@ -100,6 +101,8 @@ class PartitionLog(LogState):
     look_up_timestamp = reading(reader.look_up_timestamp)
     aborted_between = reading(reader.aborted_between)
     find_aborted = reading(reader.find_aborted)
+    lacks_aborted = reading(aborted_transactions.lacks_aborted)
+    plan_aborted = while_open(aborted_transactions.AbortedReading)
     inspect = reading(reader.inspect)
     spot_of = reading(reader.spot_of_offset)
     spot_from = reading(reader.spot_from_position)
@@ -108,6 +111,7 @@ class PartitionLog(LogState):
 
     plan_copy = while_open(copying.LogCopy)
     plan_truncation = while_open(truncation.Truncation)
+    plan_restart = while_open(truncation.Restart)
     truncate_to = while_open(truncation.truncate_to)
     restart_at = while_open(truncation.restart_at)
 

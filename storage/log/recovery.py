@@ -34,6 +34,7 @@ from raylog.storage.directory.partition_directory import (
     CleanShutdown,
     LogCheckpoint,
     PartitionDirectory,
+    emptied,
 )
 from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.disk.sealed_file import SealBroken
@@ -67,20 +68,12 @@ class OpenedAfter(Enum):
 def finish_restart(directory: PartitionDirectory, epochs: LeaderEpochs, marks: LogCheckpoint) -> LogCheckpoint:
     """Leave nothing of the old log; returns the marks of the empty one, which are then on disk."""
     assert marks.restart is not None
-    base_offset, log_start_offset = marks.restart
     directory.remove_segment_files()
     directory.disk.sync_directory(directory.path)
     epochs.clear()  # before the log can begin elsewhere: a history from here would refuse what the leader has there
-    cut_progress(directory, base_offset)
-    empty = replace(
-        marks,
-        recovery_point=base_offset,
-        high_watermark=log_start_offset,
-        log_start_offset=log_start_offset,
-        restart=None,
-    )
-    directory.write_checkpoint(empty)
-    return empty
+    cut_progress(directory, marks.restart[0])
+    directory.write_checkpoint(emptied(marks))
+    return emptied(marks)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import DiskFull, OffsetOutOfRange
 from raylog.storage.directory.partition_directory import DELETED_SUFFIX
+from raylog.storage.disk.disk import Disk
 from raylog.storage.format.record_batch import NO_TIMESTAMP
 from raylog.storage.log.appends import roll
 from raylog.storage.log.job import Job
@@ -158,7 +159,7 @@ def delete_old_segments(
     Where the log's owner does not decide what is too old or too much (`decides`), only what is below the log start
     offset goes. What this process wrote within `spared_ms` does not go by age.
     """
-    log.settle()
+    log.settle_swap()
     expired = _find_old_segments(log, now_ms, at_most, decides, spared_ms)
     if expired:
         gone = [log.segments.containing(entry.base_offset) for entry in expired]
@@ -171,6 +172,31 @@ def delete_old_segments(
     return expired
 
 
+class _StartAhead:
+    """Writes down where the log will start, on any thread.
+
+    Where not one block is free, segments that go by this pay for it with their indexes. These can be made again, should
+    there be no room even then, and the segments stay.
+    """
+
+    def __init__(self, log: LogState, offset: int) -> None:
+        self._disk = log.disk
+        self._going = [segment.index_paths() for segment in log.segments.sealed if segment.next_offset <= offset]
+        self.write = log.marks.write_ahead(offset)
+
+    def carry_out(self) -> None:
+        going = iter(self._going)
+        while True:
+            try:
+                self.write.carry_out()
+                return
+            except DiskFull:
+                paths = next(going, None)
+                if paths is None:
+                    raise
+                _remove_indexes(self._disk, paths)
+
+
 class LogStart(Job[None]):
     """Lets the log begin at an offset, which `work` writes ahead, so that the owner need not wait for the disk.
 
@@ -181,20 +207,20 @@ class LogStart(Job[None]):
         super().__init__(log)
         if offset > log.high_watermark:
             raise OffsetOutOfRange(offset, log.log_start_offset, log.high_watermark)
-        self._write = log.marks.write_ahead(offset) if offset > log.log_start_offset else None
+        self._ahead = _StartAhead(log, offset) if offset > log.log_start_offset else None
 
     @property
     def has_work(self) -> bool:
-        return self._write is not None
+        return self._ahead is not None
 
     def work(self) -> None:
-        if self._write is not None:
-            self._write.carry_out()
+        if self._ahead is not None:
+            self._ahead.carry_out()
 
     def _take_in(self) -> None:
-        write, log = self._write, self._log
-        if write is not None and log.directory.is_newest(write):
-            advance_log_start(log, write.checkpoint.log_start_offset)
+        log = self._log
+        if self._ahead is not None and log.directory.is_newest(self._ahead.write):
+            advance_log_start(log, self._ahead.write.checkpoint.log_start_offset)
 
 
 class Deletion(Job[list[Expired]]):
@@ -216,21 +242,19 @@ class Deletion(Job[list[Expired]]):
         self._now_ms = now_ms
         self._decides = decides
         self._spared_ms = spared_ms
-        log.settle()
+        log.settle_swap()
         old = _find_old_segments(log, now_ms, at_most, decides(), spared_ms)
         self._at_most = len(old)  # what has become too old or too much since was not written ahead
         start = log.segments.containing(old[-1].base_offset).next_offset if old else log.log_start_offset
-        self._write = log.marks.write_ahead(start) if start > log.log_start_offset else None
+        self._ahead = _StartAhead(log, start) if start > log.log_start_offset else None
 
     @property
     def has_work(self) -> bool:
-        return self._write is not None
+        return self._ahead is not None
 
     def work(self) -> None:
-        """Write down where the log will start. On a full disk the deletion itself makes the room that this needs."""
-        if self._write is not None:
-            with suppress(DiskFull):
-                self._write.carry_out()
+        if self._ahead is not None:
+            self._ahead.carry_out()
 
     def _take_in(self) -> list[Expired]:
         return delete_old_segments(
@@ -318,20 +342,9 @@ def _roll_if_there_is_room(log: LogState) -> None:
 
 
 def _begin_at(log: LogState, offset: int) -> None:
-    """Let the log start there. Where not one block is free, segments that go by this pay for it with their indexes.
-
-    These can be made again, should there be no room even then, and the segments stay.
-    """
-    going = iter([segment for segment in log.segments.sealed if segment.next_offset <= offset])
-    while True:
-        try:
-            log.marks.begin_at(offset)
-            return
-        except DiskFull:
-            segment = next(going, None)
-            if segment is None:
-                raise
-            _remove_indexes(log, segment)
+    if not log.marks.is_written_ahead(offset):
+        _StartAhead(log, offset).carry_out()
+    log.marks.begin_at(offset)
 
 
 def _retire(log: LogState, segment: Segment) -> list[str]:
@@ -341,11 +354,11 @@ def _retire(log: LogState, segment: Segment) -> list[str]:
     try:
         return segment.retire(DELETED_SUFFIX)
     except DiskFull:
-        _remove_indexes(log, segment)
+        _remove_indexes(log.disk, segment.index_paths())
         return segment.retire(DELETED_SUFFIX)
 
 
-def _remove_indexes(log: LogState, segment: Segment) -> None:
-    for path in segment.index_paths():
-        log.disk.remove(path)
-        log.disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already
+def _remove_indexes(disk: Disk, paths: Sequence[str]) -> None:
+    for path in paths:
+        disk.remove(path)
+        disk.remove(path + DELETED_SUFFIX)  # perhaps it has that name already

@@ -2,45 +2,54 @@
 
 A follower's first append in an epoch waits for the same words.
 
-What must stay true: neither counts before it is on disk. A write that something else has overtaken is made again.
+What must stay true: neither counts before it is on disk. A write that something else has overtaken is made again. No
+role begins while the log is cut in memory and not yet in its files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from raylog.errors import InvalidLeaderEpoch
+from raylog.storage.directory.partition_directory import CheckpointWrite
 from raylog.storage.format.record_batch import HEADER_BYTES, MAX_LEADER_EPOCH, Bytes, read_header
-from raylog.storage.log.job import Job
-from raylog.storage.log.state import LogState
+from raylog.storage.log.job import Job, StepJob
+from raylog.storage.log.state import LogState, make_whole
+from raylog.storage.segment.leader_epochs import EpochWrite
 
 
-class RoleStart(Job[None]):
-    """Writes both down. `epoch`: the one to lead in; None for a follower."""
+class RoleStart(StepJob):
+    """Writes both down, after a cut that is under way. `epoch`: the one to lead in; None for a follower."""
 
     def __init__(self, log: LogState, epoch: int | None) -> None:
         super().__init__(log)
-        self._epoch = epoch
-        self._marks = log.marks.write_registered_ahead() if log.marks.unproven else None
-        self._epochs = None
         if epoch is not None and epoch != log.epochs.latest:
             _check_epoch(epoch)
+        self._epoch = epoch
+        self._marks: CheckpointWrite | None = None
+        self._epochs: EpochWrite | None = None
+        self.take_step()
+
+    def _run(self) -> Iterator[Callable[[], object]]:
+        log, epoch = self._log, self._epoch
+        while log.cut is not None:
+            yield from log.cut.settle_in_steps()
+        if log.marks.unproven or log.marks.restart_ahead is not None:
+            self._marks = log.marks.write_registered_ahead()
+        if epoch is not None and epoch != log.epochs.latest:
             self._epochs = log.epochs.write_ahead(epoch, log.log_end_offset)
+        if self._marks is not None or self._epochs is not None:
+            yield self._write
+        if self._marks is not None:
+            log.marks.registered(self._marks)
+        if epoch is not None and self._epochs is not None:
+            log.epochs.assign(epoch, log.log_end_offset)
 
-    @property
-    def has_work(self) -> bool:
-        return self._marks is not None or self._epochs is not None
-
-    def work(self) -> None:
+    def _write(self) -> None:
         if self._marks is not None:
             self._marks.carry_out()
         if self._epochs is not None:
             self._epochs.carry_out()
-
-    def _take_in(self) -> None:
-        log = self._log
-        if self._marks is not None:
-            log.marks.registered(self._marks)
-        if self._epoch is not None and self._epochs is not None:
-            log.epochs.assign(self._epoch, log.log_end_offset)
 
 
 class FollowedEpoch(Job[None]):
@@ -73,6 +82,7 @@ class FollowedEpoch(Job[None]):
 def begin_epoch(log: LogState, epoch: int) -> None:
     """Become the log of a leader: its epoch is on disk before its first batch is (rule 8)."""
     _check_epoch(epoch)
+    make_whole(log)
     log.epochs.assign(epoch, log.log_end_offset)
 
 

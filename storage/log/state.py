@@ -20,15 +20,18 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from raylog.config import TopicConfig
 from raylog.errors import DiskError, DiskFailed, LogDamaged, LogOffline, RaylogError
-from raylog.storage.directory.partition_directory import CheckpointWrite, LogCheckpoint, PartitionDirectory
+from raylog.storage.directory.partition_directory import PartitionDirectory
+from raylog.storage.log.marks import LogMarks
 from raylog.storage.log.recovery import RecoveredLog
 from raylog.storage.segment.damaged_ranges import DamagedRanges
 from raylog.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from raylog.storage.log.job import StepJob
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +58,8 @@ class LogState:
         self.when_damaged: Callable[[LogDamaged], None] = self.go_offline  # an owner may know more (rule 14)
         self.offline_because: RaylogError | None = None
         self.truncations = 0  # in this opening
-        self.finish_swap: Callable[[], None] | None = None  # set while compacted segments are put in place
+        self.swap: StepJob | None = None  # compacted segments that are put in place
+        self.cut: StepJob | None = None  # made here, not in the files yet: nothing may be appended before
         self._opening = secrets.token_hex(8)
         self.producers.settle(self.high_watermark)
         self.let_files_rest()
@@ -121,6 +125,12 @@ class LogState:
     def flush_due(self, now_ms: int) -> bool:
         return self.flushes.is_due(self.config, now_ms)
 
+    def segment_to_come(self, base_offset: int) -> Segment:
+        """Return an empty segment that grows once its file is there."""
+        return Segment.without_file(
+            self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
+        )
+
     def new_segment(self, base_offset: int) -> Segment:
         """Create an empty segment that grows. The list of segments does not have it yet."""
         return Segment.create(
@@ -154,14 +164,31 @@ class LogState:
         yield from self.flushes.broken_invariants()
 
     def settle(self) -> None:
+        """Leave no segment half in place, and no cut half made."""
+        self._finish(self.settle_in_steps())
+
+    def settle_swap(self) -> None:
         """Leave no segment half in place."""
-        finish, self.finish_swap = self.finish_swap, None
-        if finish is not None:
-            try:
-                finish()
-            except RaylogError as error:
-                self.go_offline(error)
-                raise
+        self._finish(self._swap_in_steps())
+
+    def settle_in_steps(self) -> Iterator[Callable[[], object]]:
+        """Do what `settle` does, with the slow work for whoever asks to do, on any thread."""
+        yield from self._swap_in_steps()
+        if self.cut is not None:
+            yield from self.cut.settle_in_steps()
+
+    def _swap_in_steps(self) -> Iterator[Callable[[], object]]:
+        if self.swap is not None:
+            yield from self.swap.settle_in_steps()
+            self.swap = None
+
+    def _finish(self, steps: Iterator[Callable[[], object]]) -> None:
+        try:
+            for work in steps:
+                work()
+        except RaylogError as error:
+            self.go_offline(error)
+            raise
 
     def go_offline(self, error: RaylogError) -> None:
         """Serve and take nothing more. Damage is remembered through restarts."""
@@ -187,120 +214,19 @@ class LogState:
             _log.error("%s: its disk failed, and that could not be written down: %s", self.directory.path, refused)
 
 
-class LogMarks:
-    """The marks of a log, and their copy on disk. Anybody may read them; the log alone moves them.
+def make_whole(log: LogState) -> None:
+    """Leave nothing under way that an append would have to wait for. Its owner has seen to that nearly always."""
+    if log.cut is not None:
+        log.settle()
+    if log.marks.restart_ahead is not None:
+        log.marks.take_restart_back()
 
-    What must stay true: nothing else moves a mark, so this is where it is decided what readers see. The copy on disk
-    never says more than is so. It is `partition_directory.LogCheckpoint`, replaced whole.
-    """
 
-    __slots__ = (
-        "_ahead",
-        "_boot_id",
-        "_directory",
-        "created_as",
-        "high_watermark",
-        "log_start_offset",
-        "recovery_point",
-        "unproven",
-    )
+class Closable(Protocol):
+    """An open file, or a segment with one."""
 
-    def __init__(self, directory: PartitionDirectory, found: LogCheckpoint) -> None:
-        self._directory = directory
-        self._boot_id = found.boot_id
-        self.created_as = found.created_as
-        self._ahead: CheckpointWrite | None = None
-        self._take(found)
-
-    def _take(self, marks: LogCheckpoint) -> None:
-        self.log_start_offset = marks.log_start_offset
-        self.high_watermark = marks.high_watermark
-        self.recovery_point = marks.recovery_point
-        self.unproven = marks.unproven
-
-    def now(self) -> LogCheckpoint:
-        return LogCheckpoint(
-            self._boot_id,
-            self.recovery_point,
-            self.high_watermark,
-            self.log_start_offset,
-            self.unproven,
-            created_as=self.created_as,
-        )
-
-    def write(self) -> None:
-        self._directory.write_checkpoint(self.now())
-
-    def begin_write(self) -> CheckpointWrite:
-        """The same for another thread to carry out."""
-        return self._directory.begin_checkpoint(self.now())
-
-    # --- moving them ---
-
-    def replicated_to(self, offset: int) -> bool:
-        """Forward only; whether it moved."""
-        if offset <= self.high_watermark:
-            return False
-        self.high_watermark = offset
-        return True
-
-    def synced_to(self, offset: int) -> None:
-        self.recovery_point = max(self.recovery_point, offset)
-
-    def begin_at(self, offset: int) -> None:
-        """The log starts there: on disk first, since what is below may be removed from now on."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead.checkpoint.log_start_offset != offset or not self._directory.is_newest(ahead):
-            self._directory.write_checkpoint(replace(self.now(), log_start_offset=offset))
-        self.log_start_offset = offset
-
-    def write_ahead(self, offset: int) -> CheckpointWrite:
-        """Return a job for another thread: it writes that the log starts there, before it does. `begin_at` then need
-        not wait for the disk.
-
-        A crash in between has the log start there already, so nothing must hold `offset` back any more. Whatever is
-        written behind this takes it back.
-        """
-        self._ahead = self._directory.begin_checkpoint(replace(self.now(), log_start_offset=offset))
-        return self._ahead
-
-    def write_registered_ahead(self) -> CheckpointWrite:
-        """Return a job for another thread: it writes that the controller has heard of this replica as it is.
-
-        `registered` need not wait for the disk then. Whatever is written behind this takes it back.
-        """
-        return self._directory.begin_checkpoint(replace(self.now(), unproven=""))
-
-    def registered(self, ahead: CheckpointWrite) -> None:
-        """The controller knows that this log is blank, or perhaps shorter than it was (rule 7)."""
-        if self._directory.is_newest(ahead):
-            self.unproven = ""
-        else:
-            self._write_and_take(replace(self.now(), unproven=""))
-
-    def before_cut_to(self, offset: int) -> None:
-        """Write the cut down before anything is cut: what is written there next has not been synced."""
-        lower = replace(
-            self.now(),
-            recovery_point=min(self.recovery_point, offset),
-            high_watermark=min(self.high_watermark, offset),
-        )
-        if lower != self.now():
-            self._write_and_take(lower)
-
-    def before_restart(self, base_offset: int, log_start_offset: int) -> LogCheckpoint:
-        """Write down that everything goes: from here on an opening carries it out, whatever is still there."""
-        marks = replace(self.now(), restart=(base_offset, log_start_offset))
-        self._directory.write_checkpoint(marks)
-        return marks
-
-    def restarted(self, empty: LogCheckpoint) -> None:
-        """The log is empty; these are its marks, and on disk."""
-        self._take(empty)
-
-    def _write_and_take(self, marks: LogCheckpoint) -> None:
-        self._directory.write_checkpoint(marks)
-        self._take(marks)
+    def close(self) -> None:
+        """Close it."""
 
 
 class LogFlushes:
@@ -321,7 +247,7 @@ class LogFlushes:
         self._waiting_since_ms: int | None = None
         self._at_once = False
         self._under_way = 0
-        self._let_go: list[Segment] = []
+        self._let_go: list[Closable] = []
 
     def appended(self, records: int, now_ms: int) -> None:
         self._records += records
@@ -366,9 +292,9 @@ class LogFlushes:
         """Whether no flush is at the files on another thread."""
         return not self._under_way
 
-    def let_go(self, segment: Segment) -> None:
-        """Close a segment that has left the log, as soon as no flush can be at it."""
-        self._let_go.append(segment)
+    def let_go(self, left: Closable) -> None:
+        """Close a segment, or a file, that has left the log, as soon as no flush can be at it."""
+        self._let_go.append(left)
         self._close_if_idle()
 
     @property

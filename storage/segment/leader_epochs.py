@@ -103,11 +103,15 @@ class LeaderEpochs:
 
     def take_back(self) -> None:
         """Let nothing be on disk that is no part of the history, before a batch of its last epoch is appended."""
+        self.note_written()
+        if self.is_stale:
+            self.save()
+
+    def note_written(self) -> None:
+        """Take note of what was written ahead, if it is the history."""
         ahead = self._ahead
         if ahead is not None and self._was_carried_out(ahead) and list(ahead.history) == self._history:
             self._is_on_disk()
-        elif self.is_stale:
-            self.save()
 
     def _was_carried_out(self, write: EpochWrite) -> bool:
         return write.is_carried_out and write.number == self._writes
@@ -165,6 +169,11 @@ class LeaderEpochs:
 
     def clear(self) -> None:
         self._replace([])
+
+    def forget_all(self) -> None:
+        """Forget the history. On disk it goes before the next append."""
+        self._history = []
+        self.is_stale = True
 
     def _replace(self, history: list[EpochStart]) -> None:
         before, self._history = self._history, history

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from raylog.errors import DiskBusy, DiskError, DiskFailed, DiskFull, DiskReadOnly, LogDamaged
-from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
-from raylog.storage.disk.disk import Disk, DiskFile, KeptFile, copy_file
+from raylog.storage.disk.disk import Disk, DiskFile, KeptFile
+from raylog.storage.disk.file_to_come import FileToCome
 from raylog.storage.disk.sealed_file import SealBroken
 from raylog.storage.format.record_batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes, read_header
 from raylog.storage.segment import transaction_index
 from raylog.storage.segment.batch_scan import ChainBroken, scan_file, walk_chain
+from raylog.storage.segment.cutting import cut_file
 from raylog.storage.segment.indexes import OffsetIndex, SegmentIndexes, TimeIndex
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from raylog.storage.segment.producer_state import SNAPSHOT_SUFFIX, ProducerStates
@@ -91,9 +92,24 @@ class Segment:
         suffix: str = "",
     ) -> Segment:
         """A new, empty, growing segment. A left-over file of that name is emptied."""
-        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment = cls.without_file(disk, directory, base_offset, index_interval, epochs, suffix)
         segment.file = disk.open(segment.path(LOG_SUFFIX), create=True)
         segment.file.truncate(0)
+        return segment
+
+    @classmethod
+    def without_file(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        epochs: LeaderEpochs | None,
+        suffix: str = "",
+    ) -> Segment:
+        """The same, and its file is made later."""
+        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment.file = FileToCome(segment.path(LOG_SUFFIX))
         segment._indexes.start_anew()
         segment._indexes.is_dated = True
         segment.transactions_known = True
@@ -189,39 +205,27 @@ class Segment:
     def end(self) -> Place:
         return Place(self.size, self.next_offset)
 
-    def truncate(self, place: Place, replacement: str = "") -> None:
-        """Cut off the batch at `place` and all after it, durably, and grow from there.
-
-        A file that has a second name keeps what it has, for a copy of the log: `replacement` is, or becomes, what takes
-        its place.
-        """
+    def truncate(self, place: Place) -> None:
+        """Cut off the batch at `place` and all after it, durably, and grow from there."""
         self._wake_file()
         offsets, times = self._keep_indexes()  # loaded while the file has the size they describe
         offsets.cut(place.position)
         times.cut(place.base_offset)
         self.transactions.cut(place.base_offset)
-        for kind in INDEX_SUFFIXES:
-            self._disk.remove(self.path(kind))
-        self._disk.sync_directory(self._directory)
-        if self.file.links() > 1:
-            self._replace_file(replacement or self.write_replacement(place.position))
-        self.file.truncate(place.position)
-        self.file.sync()
+        replaced = cut_file(self._disk, self.file, self.path(LOG_SUFFIX), self.index_paths(), place.position)
+        if replaced is not None:
+            self.file.close()
+            self.file = replaced
         self.size, self.next_offset = place
         self._resume_noting(offsets, times)
 
-    def write_replacement(self, size: int) -> str:
-        """A file of its own that begins like this one, for `truncate`. It takes long, and may be done on any thread."""
-        path = self.path(LOG_SUFFIX) + TEMPORARY_SUFFIX
-        copy_file(self._disk, self.path(LOG_SUFFIX), path, size)
-        return path
-
-    def _replace_file(self, replacement: str) -> None:
-        self._disk.rename(replacement, self.path(LOG_SUFFIX))
-        self._disk.sync_directory(self._directory)
-        file = self._disk.open(self.path(LOG_SUFFIX))
-        self.file.close()
-        self.file = file
+    def end_at(self, place: Place, indexes: SegmentIndexes, transactions: TransactionIndex) -> None:
+        """Grow from `place` on, with what is known of the batches before it. The file is still to be cut there."""
+        self._wake_file()
+        self._indexes = indexes
+        self.set_transactions(transactions)
+        self.size, self.next_offset = place
+        self.is_sealed = False
 
     def _resume_noting(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         """Take up the index intervals where the last entries left them."""

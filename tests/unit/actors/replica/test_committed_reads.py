@@ -19,6 +19,7 @@ from raylog.storage.format.record_batch import filler, next_offset_of
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.segment.transaction_index import AbortedTransaction
 from tests.simulator.world.world import World
+from tests.unit.actors.disk_on_the_loop import watched
 from tests.unit.actors.replica_trio import Trio
 from tests.unit.storage.small_log import batch
 
@@ -113,6 +114,36 @@ def test_batches_of_more_open_transactions_than_an_answer_names_are_read_one_by_
     seen, most, _ = read_all(trio, FAR)
     assert seen == committed
     assert most <= 2
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("node", [NEAR, FAR])
+def test_what_a_process_does_not_know_of_aborts_is_read_beside_its_loop(trio: Trio, node: str, is_there: bool) -> None:
+    """After an opening, and also where an index has to be made again from the batches."""
+    log, committed = trio.log(1), []
+    for number in range(30):
+        value = b"%03d" % number + bytes(70_000)
+        write(log, value, number)
+        end(log, number, MarkerType.COMMIT if number % 5 == 4 else MarkerType.ABORT)
+        committed += [value] if number % 5 == 4 else []
+        if number % 7 == 0:
+            log.roll()
+    process, machine = trio.members[1].process, trio.members[1].machine
+    assert process is not None
+    process.kill()
+    if not is_there:
+        for path in [path for path in machine.disk.files() if path.endswith((".txnindex", ".snapshot"))]:
+            machine.disk.remove(path)
+    trio.start(1)
+    trio.elect(1, (1,))
+    trio.until(lambda: trio.log(1).high_watermark == 60)
+    assert len(trio.log(1).segments) > 4
+    process = trio.members[1].process
+    assert process is not None
+    with watched(process) as found:
+        assert read_all(trio, node)[0] == committed
+    assert [each.path for each in found if each.path.endswith((".txnindex", ".snapshot"))] == []
+    assert not trio.log(1).lacks_aborted(0)
 
 
 def test_two_million_aborted_transactions_behind_a_slice_are_not_in_its_answer(trio: Trio) -> None:

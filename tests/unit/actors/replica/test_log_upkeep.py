@@ -328,14 +328,29 @@ def test_who_decides_is_asked_again_before_anything_is_deleted() -> None:
     assert log.delete_old_segments(NOW_MS)
 
 
-def test_a_full_disk_ahead_of_a_deletion_leaves_the_writing_to_the_deletion() -> None:
+@pytest.mark.parametrize("refusals", [1, 2, 100])
+def test_on_a_full_disk_segments_pay_for_their_deletion_beside_the_owner(refusals: int) -> None:
     log, disk, start = old_log()
     deletion = log.plan_deletion(NOW_MS)
-    disk.fail_next("rename", "log-checkpoint", DiskFull("no room"))
+    indexes = [path for segment in log.segments.sealed for path in segment.index_paths()]
+    disk.fail_next("rename", "log-checkpoint", DiskFull("no room"), times=refusals)
+    if refusals == 100:
+        with pytest.raises(DiskFull):
+            deletion.run()
+        assert log.log_start_offset == 0
+        return
     deletion.work()
-    assert log.directory.read_checkpoint().log_start_offset == 0
+    assert log.directory.read_checkpoint().log_start_offset >= start
+    assert sum(not disk.exists(path) for path in indexes) == 3 * refusals
     assert deletion.apply()
-    assert log.directory.read_checkpoint().log_start_offset == log.log_start_offset >= start
+    assert log.directory.read_checkpoint().log_start_offset == log.log_start_offset
+
+
+def test_a_log_start_makes_its_room_beside_the_owner() -> None:
+    log, disk, start = old_log()
+    disk.fail_next("rename", "log-checkpoint", DiskFull("no room"))
+    log.plan_log_start(start).run()
+    assert log.log_start_offset == log.directory.read_checkpoint().log_start_offset == start
 
 
 def test_a_time_index_that_is_not_to_be_believed_is_not_needed_for_that() -> None:

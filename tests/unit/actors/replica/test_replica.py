@@ -24,7 +24,6 @@ from raylog.actors.protocol.replication_messages import (
 )
 from raylog.actors.replica.pushes import FollowerPushes
 from raylog.errors import RemoteFailed
-from raylog.storage.log import truncation
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from tests.simulator.clients.clients import records_of
 from tests.simulator.world.world import World
@@ -212,10 +211,7 @@ def test_a_deposed_leader_cuts_what_nobody_else_has(trio: Trio) -> None:
     assert trio.values(1) == [b"a", b"kept"]
 
 
-def test_a_follower_reads_beside_the_loop_what_it_needs_for_a_cut(
-    trio: Trio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(truncation, "replay", lambda *_: pytest.fail("read on the loop"))
+def test_a_cut_takes_a_producer_back_to_what_is_left(trio: Trio) -> None:
     led_by_one(trio)
     trio.offset_of(trio.append(1, b"a", sequence=0))
     one = trio.members[1].machine

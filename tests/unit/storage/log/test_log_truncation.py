@@ -6,14 +6,15 @@ from random import Random
 
 import pytest
 
-from raylog.errors import LogDamaged, OutOfOrderSequence
+from raylog.errors import DiskBusy, LogDamaged, OutOfOrderSequence
 from raylog.storage.compaction.key_map import MemoryBudget
 from raylog.storage.compaction.progress import CompactionProgress
 from raylog.storage.format.control_records import MarkerType
 from raylog.storage.format.record_batch import read_header
-from raylog.storage.log import truncation
+from raylog.storage.log.job import StepJob
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.reader import Isolation
+from raylog.storage.log.recovery import OpenedAfter
 from raylog.storage.segment.segment import LOG_SUFFIX
 from tests.simulator.world.faulty_disk import FaultyDisk, crash_points
 from tests.unit.storage.compacted_log import compact
@@ -109,15 +110,9 @@ def known(log: PartitionLog) -> list[str]:
     return [repr(log.producers.get(number)) for number in range(7, 10)]
 
 
-def no_replay(*_: object) -> None:
-    raise AssertionError("it was read once more")
-
-
 @pytest.mark.parametrize("offset", range(1, 12))
 @pytest.mark.parametrize("has_snapshots", [False, True])
-def test_a_cut_that_was_prepared_reads_nothing_again(
-    offset: int, has_snapshots: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_beside_the_owner_leaves_what_a_cut_at_once_leaves(offset: int, has_snapshots: bool) -> None:
     expected, log = log_of_producers(), log_of_producers()
     expected.truncate_to(offset, NOW_MS)
     if not has_snapshots:
@@ -126,41 +121,193 @@ def test_a_cut_that_was_prepared_reads_nothing_again(
     assert planned.has_work
     planned.work()
     assert log.log_end_offset == 12
-    monkeypatch.setattr(truncation, "replay", no_replay)
-    assert planned.apply() == offset
+    cut_in_steps(log, planned)
+    assert log.log_end_offset == offset
     assert known(log) == known(expected)
     assert log.last_stable_offset == expected.last_stable_offset
     assert log.producers.open_transactions() == expected.producers.open_transactions()
+    assert contents(log) == contents(expected)
 
 
-def test_what_was_prepared_for_another_cut_or_an_earlier_log_is_not_used() -> None:
+def cut_in_steps(log: PartitionLog, planned: StepJob) -> None:
+    """Carry out all steps of a cut, each with its work."""
+    planned.run()
+    if log.cut is not None:
+        log.cut.run()
+
+
+def test_what_was_prepared_for_an_earlier_log_is_not_used() -> None:
     expected, log = log_of_producers(), log_of_producers()
     expected.truncate_to(3, NOW_MS)
-    other, early = log.plan_truncation(9, NOW_MS), log.plan_truncation(3, NOW_MS)
-    other.work()
+    early = log.plan_truncation(3, NOW_MS)
     early.work()
-    other._offset = 6
-    other.apply()
-    assert (log.log_end_offset, early.apply()) == (6, 3)
+    log.truncate_to(6, NOW_MS)
+    cut_in_steps(log, early)
+    assert log.log_end_offset == 3
     assert known(log) == known(expected)
 
 
-def test_a_cut_goes_on_where_files_went_while_it_was_prepared() -> None:
+def test_a_cut_is_prepared_anew_where_files_went_meanwhile() -> None:
     expected, log = log_of_producers(), log_of_producers()
     expected.truncate_to(9, NOW_MS)
     planned = log.plan_truncation(9, NOW_MS)
-    assert planned.has_work
     path = log.segments.containing(8).path(LOG_SUFFIX)
     log.disk.rename(path, path + ".away")
     planned.work()
     log.disk.rename(path + ".away", path)
-    assert planned.apply() == 9
+    cut_in_steps(log, planned)
+    assert log.log_end_offset == 9
     assert known(log) == known(expected)
 
 
-def test_nothing_is_to_be_prepared_where_nothing_is_read() -> None:
+def test_a_cut_is_given_up_while_its_files_are_away() -> None:
     log = log_of_producers()
-    assert [log.plan_truncation(offset, NOW_MS).has_work for offset in (0, 12, 20)] == [False] * 3
+    path = log.segments.containing(8).path(LOG_SUFFIX)
+    log.disk.rename(path, path + ".away")
+    with pytest.raises(DiskBusy):
+        log.plan_truncation(9, NOW_MS).run()
+    assert (log.log_end_offset, log.cut, log.offline_because) == (12, None, None)
+
+
+def test_nothing_waits_for_the_disk_where_nothing_is_cut() -> None:
+    log = log_of_producers()
+    assert [log.plan_truncation(offset, NOW_MS).has_work for offset in (12, 20)] == [False] * 2
+
+
+def disk_of(log: PartitionLog) -> FaultyDisk:
+    assert isinstance(log.disk, FaultyDisk)
+    return log.disk
+
+
+# --- between the steps ------------------------------------------------------------------------------------------------
+
+
+def half_cut(log: PartitionLog, offset: int | None) -> StepJob:
+    """Cut the log in memory only; None: throw it away. Returns the rest."""
+    (log.plan_restart(5) if offset is None else log.plan_truncation(offset, NOW_MS)).run()
+    assert log.cut is not None
+    return log.cut
+
+
+@pytest.mark.parametrize("offset", [None, *range(12)])
+def test_what_is_appended_waits_for_the_files(offset: int | None) -> None:
+    log = log_of_producers()
+    half_cut(log, offset)
+    assert list(log.broken_invariants()) == []
+    log.begin_epoch(EPOCH + 1)
+    assert log.cut is None
+    end = log.log_end_offset
+    append(log, b"of the next leader")
+    left = contents(log)
+    disk_of(log).crash_process()
+    assert contents(open_log(disk_of(log), SMALL)) == left
+    assert end == (5 if offset is None else offset)
+
+
+@pytest.mark.parametrize("offset", [None, 0, 4, 9])
+@pytest.mark.parametrize("epoch", [None, EPOCH + 1])
+def test_a_role_waits_for_the_files(offset: int | None, epoch: int | None) -> None:
+    log = log_of_producers()
+    rest = half_cut(log, offset)
+    start = log.plan_role_start(epoch)
+    assert start.has_work
+    start.work()
+    rest.work()  # it may be both that carry it out
+    start.run()
+    assert log.cut is None
+    rest.run()
+    assert log.epochs.latest == (epoch or (EPOCH if offset else -1))
+
+
+@pytest.mark.parametrize("offset", [None, 0, 4, 9])
+def test_a_close_in_between_finishes_the_cut(offset: int | None) -> None:
+    log = log_of_producers()
+    half_cut(log, offset)
+    end, left = log.log_end_offset, contents(log)
+    log.close()
+    log = open_log(disk_of(log), SMALL)
+    assert (log.opened_after, log.log_end_offset, contents(log)) == (OpenedAfter.CLEAN_CLOSE, end, left)
+
+
+@pytest.mark.parametrize("offset", [None, 0, 4, 9])
+def test_marks_that_are_written_in_between_do_not_undo_the_cut(offset: int | None) -> None:
+    log = log_of_producers()
+    log.flush()
+    half_cut(log, offset)
+    log.checkpoint()
+    log.flush()
+    disk_of(log).crash_process()
+    again = open_log(disk_of(log), SMALL)
+    assert again.log_end_offset == (5 if offset is None else 12 if offset else 0)
+
+
+def test_a_cut_that_was_given_up_leaves_the_log_as_it_was() -> None:
+    log = log_of_producers()
+    before = contents(log)
+    log.plan_truncation(4, NOW_MS).work()
+    planned = log.plan_truncation(4, NOW_MS)
+    planned.work()
+    planned.apply()
+    planned.work()  # the marks
+    assert contents(log) == before
+    append(log, b"more")
+    disk_of(log).crash_process()
+    assert len(contents(open_log(disk_of(log), SMALL))) == len(before) + 1
+
+
+@pytest.mark.parametrize("is_leading", [False, True])
+def test_a_restart_that_was_given_up_is_taken_back_before_anything_is_appended(is_leading: bool) -> None:
+    """The disk says already that all goes: an opening would carry that out."""
+    log = log_of_producers()
+    before = contents(log)
+    log.plan_restart(40).work()
+    if is_leading:
+        log.plan_role_start(EPOCH + 1).run()
+    append(log, b"acknowledged")
+    disk_of(log).crash_process()
+    assert len(contents(open_log(disk_of(log), SMALL))) == len(before) + 1
+
+
+@pytest.mark.parametrize("offset", [None, 4])
+def test_files_that_cannot_be_cut_take_the_log_offline(offset: int | None) -> None:
+    log = log_of_producers()
+    rest = half_cut(log, offset)
+    disk_of(log).fail_next("sync_directory", error=DiskBusy("no handle is free"))
+    with pytest.raises(DiskBusy):
+        rest.run()
+    assert isinstance(log.offline_because, DiskBusy)
+
+
+@pytest.mark.parametrize("offset", [None, 3, 8])
+def test_a_flush_that_is_under_way_does_not_meet_a_closed_file(offset: int | None) -> None:
+    log = log_of_producers()
+    log.plan_copy("why", NOW_MS).run()
+    flush = log.plan_flush()
+    half_cut(log, offset).run()
+    flush.work()
+    flush.apply()
+    assert not log.flushes.is_letting_go
+    assert log.recovery_point <= log.log_end_offset
+
+
+@pytest.mark.parametrize("offset", [None, 4])
+def test_blocks_are_free_before_the_files_are_closed(offset: int | None) -> None:
+    """The owner's thread closes them, and would have to wait for that."""
+    log = log_of_producers()
+    flush = log.plan_flush()
+    half_cut(log, offset).run()
+    held = disk_of(log).used_bytes()
+    flush.work()
+    flush.apply()
+    assert disk_of(log).used_bytes() == held
+
+
+def test_a_copy_that_nobody_waits_for_is_not_made_of_a_log_that_was_cut() -> None:
+    log = log_of_producers()
+    late = log.plan_copy("why", NOW_MS)
+    half_cut(log, 4)
+    with pytest.raises(FileNotFoundError):
+        late.run()
 
 
 def test_a_transaction_whose_marker_is_gone_is_open_again() -> None:
