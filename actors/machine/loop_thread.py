@@ -19,7 +19,7 @@ import uvloop
 from raylog.actors.machine.own_processes import mark_thread
 
 # Beside a busy thread a loop gets a turn this often; with Python's own 5 ms it fell to a twentieth of its speed.
-_SWITCH_SECONDS: Final = 0.0005
+SWITCH_SECONDS: Final = 0.0005
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class CoreThread:
     """A running event loop. Its thread bears the mark of `own_processes`."""
 
     def __init__(self, cluster_id: str) -> None:
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._cluster_id = cluster_id
         self._thread = threading.Thread(target=self._turn, name="raylog core", daemon=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from bench.measuring import Figure
-from bench.partitions import creation, failover, groups, neighbours, restart, ten_thousand, traffic
+from bench.partitions import creation, cuts, failover, groups, neighbours, restart, ten_thousand, traffic
 from bench.partitions.kafka import KafkaCluster
 
 Subject: TypeAlias = Callable[[KafkaCluster | None], Iterator[Figure]]
@@ -18,6 +18,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
     "traffic": traffic.run,
     "groups": groups.run,
     "neighbours": neighbours.run,
+    "cuts": cuts.run,
     "ten-thousand": ten_thousand.run,
 }
 _ASKED_FOR: Final = {"ten-thousand"}  # those that take minutes by themselves, and are measured only if named

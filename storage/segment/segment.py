@@ -92,23 +92,18 @@ class Segment:
         suffix: str = "",
     ) -> Segment:
         """A new, empty, growing segment. A left-over file of that name is emptied."""
-        segment = cls.without_file(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment = cls.without_file(disk, directory, base_offset, index_interval, epochs)
+        segment._suffix = suffix
         segment.file = disk.open(segment.path(LOG_SUFFIX), create=True)
         segment.file.truncate(0)
         return segment
 
     @classmethod
     def without_file(
-        cls,
-        disk: Disk,
-        directory: str,
-        base_offset: int,
-        index_interval: int,
-        epochs: LeaderEpochs | None,
-        suffix: str = "",
+        cls, disk: Disk, directory: str, base_offset: int, index_interval: int, epochs: LeaderEpochs | None
     ) -> Segment:
         """The same, and its file is made later."""
-        segment = cls(disk, directory, base_offset, index_interval, epochs, suffix)
+        segment = cls(disk, directory, base_offset, index_interval, epochs)
         segment.file = FileToCome(segment.path(LOG_SUFFIX))
         segment._indexes.start_anew()
         segment._indexes.is_dated = True
