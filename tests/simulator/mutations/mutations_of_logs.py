@@ -154,7 +154,7 @@ def tail_left(patches: Patches) -> None:
     before = patches.attribute(LogRecovery, "_cut_or_refuse", cut_or_leave)
 
 
-def _end_there(segment: Segment, place: Place, replacement: str = "") -> None:
+def _end_there(segment: Segment, place: Place) -> None:
     segment.next_offset = place.base_offset
     segment.is_sealed = False
 
