@@ -122,10 +122,18 @@ class HostedLog:
 
     def off_loop(self, work: Callable[[], _T]) -> Awaitable[_T]:
         """Do slow work on the files beside the loop. `close` waits for it, also where nobody else does any more."""
+        return asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
         doing = asyncio.ensure_future(self.env.off_loop(work))
         self._works.add(doing)
-        doing.add_done_callback(self._works.discard)
-        return asyncio.shield(doing)
+        doing.add_done_callback(self._ended)
+        return doing
+
+    def _ended(self, doing: asyncio.Future[Any]) -> None:
+        self._works.discard(doing)
+        if not doing.cancelled():
+            doing.exception()  # whoever waited may have been cancelled, and then nobody else asks for it
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -141,22 +149,24 @@ class HostedLog:
 
     # --- slow work ---
 
-    async def beside(self, work: Callable[[], _T]) -> _T:
+    def beside(self, work: Callable[[], _T]) -> Awaitable[_T]:
         """Do `work` on this replica's files off the event loop, with what its failure means for the log.
 
-        A failed write or sync is final wherever it was done (rule 2). Damage is for `DamageCare` to look at. Damage
-        that was met while the log was cut is none: it was the cut that was seen.
+        A failed write or sync is final wherever it was done, also if nobody waits for it any more (rule 2). Damage is
+        for `DamageCare` to look at. Damage that was met while the log was cut is none: it was the cut that was seen.
         """
-        shape = self.log.shape
-        try:
-            return await self.off_loop(work)
-        except (DiskFailed, LogDamaged) as error:
-            if isinstance(error, DiskFailed):
-                self.log.go_offline(error)
-            elif self.log.shape == shape:
-                self.log.when_damaged(error)
+        doing = self._begin(work)
+        doing.add_done_callback(partial(self._heed_failure, self.log.shape))
+        return asyncio.shield(doing)
+
+    def _heed_failure(self, shape: tuple[str, int], doing: asyncio.Future[Any]) -> None:
+        error = None if doing.cancelled() else doing.exception()
+        if isinstance(error, DiskFailed):
+            self.log.go_offline(error)
+        elif isinstance(error, LogDamaged) and self.log.shape == shape:
+            self.log.when_damaged(error)
+        if error is not None:
             self.check_offline()
-            raise
 
     async def carry_out(self, job: Job[_T]) -> _T:
         """Do a job of this log, its work off the event loop."""

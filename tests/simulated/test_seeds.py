@@ -35,6 +35,8 @@ FOUND_BUGS: Final[dict[int, str]] = {
     8220: "an elected replica died before it heard of it, and its follower, which had, lost its power (by the test)",
     50011: "an elected replica that died before it heard of it came back blank, and no person was there to choose",
     51519: "records that a person had given up counted again while no controller served (by the test)",
+    200_274: "a failure of the disk was told to nobody, since whoever waited for it had been cancelled",
+    200_319: "a topic was made while brokers, whose registration had waited for a slow disk, were fenced (by the test)",
 }
 
 _SMALL_SET: Final = range(150)

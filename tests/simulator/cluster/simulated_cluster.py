@@ -197,6 +197,8 @@ class SimulatedCluster:
         return controller.reign.changes.live.brokers >= set(self.homes)
 
     def create_topic(self, topic: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
+        """Make a topic on all brokers. One whose registration waited for a slow disk may be fenced before that."""
+        assert self.world.run_until_idle_or(self._is_complete, 30.0), "the brokers do not stay"
         controller, process = self.serving(), self.controllers[-1].process
         assert controller is not None
         new = NewTopic(topic, partitions, replication, settings=settings)

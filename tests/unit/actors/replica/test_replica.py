@@ -48,14 +48,14 @@ def led_by_one(trio: Trio) -> Trio:
 def with_a_slow_disk(trio: Trio, follower: int) -> Callable[[], None]:
     """Hold what this follower does beside its loop, until the answer is called."""
     hosted, is_slow = trio.follower(follower)._hosted, [True]
-    off_loop = hosted.off_loop
+    begin = hosted._begin
 
     async def slow(work: Callable[[], Any]) -> Any:
         while is_slow:
             await asyncio.sleep(0.01)
-        return await off_loop(work)
+        return await begin(work)
 
-    hosted.off_loop = slow  # type: ignore[method-assign]
+    hosted._begin = lambda work: asyncio.ensure_future(slow(work))  # type: ignore[method-assign]
     return is_slow.clear
 
 

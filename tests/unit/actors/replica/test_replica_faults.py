@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from raylog.actors.kernel.stream_interface import Request
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Pull
 from raylog.actors.replica.leader import LeaderRole
 from raylog.actors.replica.pushes import FollowerPushes
-from raylog.errors import OffsetOutOfRange, RemoteFailed
+from raylog.errors import DiskFailed, OffsetOutOfRange, RemoteFailed
 from tests.simulator.clients.clients import records_of
 from tests.simulator.world.machines import Process
 from tests.simulator.world.world import World
@@ -153,6 +154,24 @@ def test_a_cold_read_that_the_disk_fails_ends_the_replica(trio: Trio) -> None:
     assert "I/O error" in trio.members[1].ending
     with pytest.raises(Exception):  # noqa: B017, PT011 (its stream ends, or it is told)
         trio.answer(fetching)
+
+
+def test_a_write_that_fails_when_nobody_waits_for_it_any_more_ends_the_replica(trio: Trio) -> None:
+    """It is as final as any other (rule 2)."""
+    led_by_one(trio)
+    hosted = leader(trio)._hosted
+
+    def fail() -> None:
+        raise DiskFailed("Writing a checkpoint: I/O error.")
+
+    async def give_up_waiting() -> None:
+        waiting = asyncio.ensure_future(hosted.beside(fail))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    process_of(trio, 1).run(give_up_waiting())
+    trio.until(lambda: trio.members[1].ending is not None, 5.0)
+    assert "I/O error" in str(trio.members[1].ending)
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------
