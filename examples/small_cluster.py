@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def small_cluster() -> Iterator[tuple[Cluster, Path]]:
-    """Three brokers, and a folder for whatever the example keeps."""
+def small_cluster(*, kafka: str | None = None) -> Iterator[tuple[Cluster, Path]]:
+    """Three brokers, and a folder for whatever the example keeps. `kafka`: where Kafka clients are served."""
     folder = Path(tempfile.mkdtemp(prefix="raylog-"))
-    cluster = raylog.start(folder / "data", brokers=3)
+    cluster = raylog.start(folder / "data", brokers=3, kafka=kafka)
     try:
         yield cluster, folder
     finally:
