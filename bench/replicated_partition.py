@@ -36,10 +36,12 @@ from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.replica.host import ReplicaHost
+from raylog.config import TopicConfig
 
 TOPIC = "bench"
 TOPIC_ID = b"topic of a bench"
 _NODE = "node"
+_DEFAULTS = TopicConfig()
 _METADATA_VERSION = 1
 
 
@@ -111,7 +113,8 @@ async def _metadata(asked: GetMetadata, leader: tuple[str, ...], broker: tuple[E
     if asked.newer_than >= _METADATA_VERSION:
         await asyncio.sleep(asked.max_wait_ms / 1000)
     members = tuple(range(1, count + 1))
-    topic = TopicMetadata(TOPIC, TOPIC_ID, (PartitionMetadata(0, 1, 0, members, members, leader, _NODE),))
+    partitions = (PartitionMetadata(0, 1, 0, members, members, leader, _NODE),)
+    topic = TopicMetadata(TOPIC, TOPIC_ID, partitions, _DEFAULTS.batch_format, _DEFAULTS.max_batch_bytes)
     brokers = (BrokerMetadata(1, _NODE, "", tuple(map(str, broker))),)
     return Response(Metadata(_METADATA_VERSION, "bench", (topic,), brokers, ()))
 

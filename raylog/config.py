@@ -35,6 +35,9 @@ HOST_AUTO: Final = "auto"
 HOST_OWN: Final = "own"
 HOST_SHARED: Final = "shared"
 FLUSH_POLICIES: Final = ("replicated", "fsync")
+BATCHES_AS_PRODUCED: Final = "as-produced"
+BATCHES_OF_KAFKA: Final = "kafka"
+BATCHES_OF_COLUMNS: Final = "columns"
 COMPRESSION_TYPES: Final = ("producer", "gzip", "snappy", "lz4", "zstd", "uncompressed")
 _AS_LOCAL: Final = -2  # as the setting without `local.` says
 
@@ -177,6 +180,13 @@ class TopicConfig:
     Some are taken and shown, and have no effect, so that Kafka's tools find what they look for: their texts say so.
     """
 
+    batch_format: str = _setting(
+        "batch.format",
+        BATCHES_AS_PRODUCED,
+        _one_of(BATCHES_AS_PRODUCED, BATCHES_OF_KAFKA, BATCHES_OF_COLUMNS),
+        "The form of new batches. as-produced: columns of Python handles, Kafka's own form of Kafka clients. "
+        "kafka: handles write Kafka's form too. columns: gateways turn into columns what Kafka clients write.",
+    )
     cleanup_policy: str = _setting(
         "cleanup.policy",
         "delete",
@@ -402,6 +412,11 @@ class TopicConfig:
     @cached_property  # asked for every batch that is appended
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """Return the size of the largest batch that a leader takes."""
+        return min(self.max_message_bytes, self.segment_bytes)
 
     @property
     def deletes_old_segments(self) -> bool:

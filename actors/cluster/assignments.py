@@ -148,7 +148,9 @@ def _address(state: ClusterState, partition: PartitionState, broker_id: int) -> 
 
 
 def _topic_metadata(state: ClusterState, topic: TopicState, partitions: Iterable[PartitionState]) -> TopicMetadata:
-    return TopicMetadata(topic.name, topic.id, tuple(_partition_metadata(state, each) for each in partitions))
+    found = tuple(_partition_metadata(state, each) for each in partitions)
+    config = topic.config
+    return TopicMetadata(topic.name, topic.id, found, config.batch_format, config.max_batch_bytes)
 
 
 def _partition_metadata(state: ClusterState, partition: PartitionState) -> PartitionMetadata:

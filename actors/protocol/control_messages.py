@@ -438,11 +438,13 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic with all its partitions."""
+    """A topic with all its partitions, and the settings that its writers obey."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionMetadata, ...]
+    batch_format: str
+    max_batch_bytes: int
 
 
 class BrokerMetadata(NamedTuple):
@@ -464,7 +466,7 @@ class CoordinatorMetadata(NamedTuple):
     node_id: str
 
 
-@message(kind=68, version=2)
+@message(kind=68, version=3)
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
     """The answer to GetMetadata, without topics that do not exist. It has the coordinators of all topics.

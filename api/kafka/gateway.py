@@ -19,6 +19,7 @@ from raylog.api.kafka.auto_creation import AutoCreation
 from raylog.api.kafka.batch_turns import BatchTurns
 from raylog.api.kafka.classic_membership import ClassicMembership
 from raylog.api.kafka.cluster_layout import ClusterLayout
+from raylog.api.kafka.column_conversion import ColumnConversion
 from raylog.api.kafka.committed_offsets import CommittedOffsets
 from raylog.api.kafka.config_administration import ConfigAdministration
 from raylog.api.kafka.deletions import Deletions
@@ -100,7 +101,9 @@ class Gateway:
             75: layout.topic_partitions,
         }
         self._rooms: dict[int, _Room] = {
-            0: lambda version, request, client: self._producing.serve(version, request, client.turns),
+            0: lambda version, request, client: self._producing.serve(
+                version, request, client.turns, client.conversion
+            ),
             1: lambda version, request, client: self._fetching.serve(version, request, client.polls),
             2: lambda version, request, _: self._offsets.list_offsets(version, request),
             3: lambda version, request, _: self._metadata.metadata(version, request),
@@ -173,6 +176,7 @@ class ClientConnection:
         self._gateway = gateway
         self.account = account
         self.polls = PartitionPolls(link, account)
+        self.conversion = ColumnConversion(link.env.off_loop)
         self.turns = BatchTurns()
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:

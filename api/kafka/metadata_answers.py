@@ -180,7 +180,7 @@ def _as_seen(view: TopicView) -> TopicMetadata:
         PartitionMetadata(each.partition, each.broker, each.epoch, each.replicas, _some(each.broker), (), each.node_id)
         for each in view.partitions
     )
-    return TopicMetadata(view.name, view.topic_id, partitions)
+    return TopicMetadata(view.name, view.topic_id, partitions, view.batch_format, view.max_batch_bytes)
 
 
 def _some(broker: int) -> tuple[int, ...]:

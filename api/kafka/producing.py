@@ -4,6 +4,7 @@ What must stay true:
 - Batches of one connection for one partition reach its leader in the order in which they came. So nothing is awaited
   between the beginning of a request and the sending of its batches, but what the link itself keeps in order.
 - A batch is for the leadership that is known when it comes. One that is late is refused by the next leadership.
+- A batch that becomes columns first (`column_conversion.py`) keeps its place before those that came after it.
 - No batch of an idempotent producer passes one before it that failed (rule 18, `rules/producer_order.py`).
 - A batch is sent once. Whether it is repeated is the client's decision: it alone knows whether the batch has a sequence
   (rules 18 and 27).
@@ -19,17 +20,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.link.rules.topic_cache import PartitionLeader
+from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
 from raylog.actors.protocol.names import is_internal
 from raylog.actors.protocol.replication_messages import Append, Appended
 from raylog.api.kafka.batch_turns import BatchTurns
+from raylog.api.kafka.column_conversion import ColumnConversion
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.leader_hints import LeaderHints
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.api.kafka.rules.produced_batch import check_produced
-from raylog.api.kafka.rules.producer_order import Ending, Partition, numbered
+from raylog.api.kafka.rules.producer_order import Ending, Numbered, Partition, numbered
 from raylog.errors import BatchTooLarge, EarlierBatchFailed, InternalTopic, RaylogError
 from raylog.storage.format.record_batch import BatchHeader, Bytes, read_header
 
@@ -86,17 +88,19 @@ class Producing:
         self._topics = topics
         self._gateways = gateways
 
-    async def serve(self, version: int, request: Any, turns: BatchTurns) -> Any:
+    async def serve(self, version: int, request: Any, turns: BatchTurns, conversion: ColumnConversion) -> Any:
         """Append what was sent. None: the client wants no answer. With acks=0 the first error is raised.
 
-        `turns` are those of the connection.
+        `turns` and `conversion` are those of the connection.
         """
         batches = [
             _Batch(topic.name, topic.topic_id, version >= _VERSION_WITH_IDS, part.index, part.records)
             for topic in request.topic_data
             for part in topic.partition_data
         ]
-        outcomes = await asyncio.gather(*(self._append(batch, version, request, turns) for batch in batches))
+        outcomes = await asyncio.gather(
+            *(self._append(batch, version, request, turns, conversion) for batch in batches)
+        )
         if request.acks == _NO_ANSWER:
             for error in outcomes:
                 if isinstance(error, RaylogError):
@@ -104,34 +108,47 @@ class Producing:
             return None
         return self._answer(request, outcomes)
 
-    def _leader(self, batch: _Batch) -> PartitionLeader:
+    def _place(self, batch: _Batch) -> tuple[TopicView, PartitionLeader]:
         view = self._topics.find(batch.name, batch.topic_id, by_id=batch.by_id)
         if is_internal(view.name):  # its leader refuses it too (rules 25, 36)
             raise InternalTopic(view.name)
-        return self._topics.leader(view, batch.partition)
+        return view, self._topics.leader(view, batch.partition)
 
-    async def _append(self, batch: _Batch, version: int, request: Any, turns: BatchTurns) -> _Outcome:
+    async def _append(
+        self, batch: _Batch, version: int, request: Any, turns: BatchTurns, conversion: ColumnConversion
+    ) -> _Outcome:
         if request.acks not in _ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS
         try:
-            payload = check_produced(batch.records, version)
-            header = read_header(payload)
-            return await self._in_turn(batch, header, payload, request, turns)
+            produced = check_produced(batch.records, version)
+        except RaylogError as error:
+            return error
+        header = read_header(produced)
+        numbers = numbered(header)
+        try:
+            topic, leader = self._place(batch)
+            payload = await conversion.stored(batch.key, header, produced, topic)
+        except RaylogError as error:
+            if numbers is not None and _ending(error, header) is Ending.REPEATED:
+                turns.not_sent(batch.key, numbers)
+            return error
+        try:
+            if numbers is None:
+                return await self._ask(leader, payload, request)
+            return await self._in_turn(batch, header, numbers, leader, payload, request, turns)
         except RaylogError as error:
             return error
 
     async def _in_turn(
-        self, batch: _Batch, header: BatchHeader, payload: Bytes, request: Any, turns: BatchTurns
+        self,
+        batch: _Batch,
+        header: BatchHeader,
+        numbers: Numbered,
+        leader: PartitionLeader,
+        payload: Bytes,
+        request: Any,
+        turns: BatchTurns,
     ) -> _Outcome:
-        numbers = numbered(header)
-        if numbers is None:
-            return await self._ask(self._leader(batch), payload, request)
-        try:
-            leader = self._leader(batch)
-        except RaylogError as error:
-            if _ending(error, header) is Ending.REPEATED:
-                turns.not_sent(batch.key, numbers)
-            raise
         turn = turns.arrived(batch.key, numbers, (leader.topic_id, leader.epoch))
         if not await turns.may_send(turn):
             raise EarlierBatchFailed(leader.topic, leader.partition, numbers.producer_id, numbers.first)

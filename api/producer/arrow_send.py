@@ -21,7 +21,7 @@ from raylog.api.producer.bulk_send import BulkSend
 from raylog.api.producer.rules.bulk_partitioning import partitions_of
 from raylog.api.producer.rules.producer_batch import Encoded, Writer
 from raylog.errors import InvalidBatch
-from raylog.storage.format.batch_codec import encode_raw
+from raylog.storage.format.batch_codec import BatchForm, encode_raw
 from raylog.storage.format.columns import NULL_LENGTH
 
 _CHUNK: Final = 131_072
@@ -42,13 +42,13 @@ class ArrowColumns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
+    def encode(self, form: BatchForm, writer: Writer, sequence: int) -> Encoded:
         key_lengths, keys = (NULL_LENGTH * len(self), b"") if self.keys is None else _raw(self.keys)
         value_lengths, values = _raw(self.values)
         headers = None if self.headers is None else [_pairs(row) for row in self.headers.to_pylist()]
         batch = encode_raw(
             len(self), key_lengths, keys, value_lengths, values, self.timestamps, headers,
-            codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
+            form=form, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
             transactional=writer.is_transactional,
         )  # fmt: skip
         return Encoded(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from bench.gateway import connections, java, latency, throughput
+from bench.gateway import connections, formats, java, latency, throughput
 from bench.gateway.comparing import Server
 from bench.gateway.servers import servers
 from bench.measuring import Figure
@@ -17,6 +17,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
     "latency": latency.run,
     "java": java.run,
     "connections": connections.run,
+    "formats": formats.run,
 }
 
 

@@ -55,7 +55,7 @@ def run(found: Sequence[Server]) -> Iterator[Figure]:
         measures = []
         for server in found:
             topic = _topic_of(server, load)
-            measures.append(partial(_written, server, topic, load))
+            measures.append(partial(written, server, topic, load))
         rounds = in_turns(measures)
         yield from compared(load.name, "M records/s", list(zip(found, rounds, strict=True)), _GOALS[load.copies])
         for server in found:
@@ -72,7 +72,7 @@ def _topic_of(server: Server, load: Load) -> str:
     return f"raylog-bench-{_name(load)}"
 
 
-def _written(server: Server, topic: str, load: Load) -> float:
+def written(server: Server, topic: str, load: Load) -> float:
     """Return the rate, in millions."""
     keys = [b"key-%06d" % number for number in range(_KEYS)]
     value = bytes(load.value_bytes)
@@ -116,7 +116,7 @@ def _consumed(found: Sequence[Server]) -> Iterator[Figure]:
     measures = []
     for server in found:
         server.admin.create("read", _PARTITIONS, load.copies)
-        _written(server, "raylog-bench-read", load)
+        written(server, "raylog-bench-read", load)
         measures.append(partial(_read, server, "raylog-bench-read"))
     rounds = in_turns(measures)
     yield from compared("librdkafka reads", "M records/s", list(zip(found, rounds, strict=True)), _GOALS[3])

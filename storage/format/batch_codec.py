@@ -12,7 +12,7 @@ from itertools import repeat
 from operator import add
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from raylog.config import TopicConfig
+from raylog.config import BATCHES_OF_KAFKA, TopicConfig
 from raylog.errors import InvalidBatch
 from raylog.storage.format import kafka_records
 from raylog.storage.format.columns import (
@@ -23,14 +23,17 @@ from raylog.storage.format.columns import (
     column_size,
     encode_columns,
     join_columns,
+    new_columns,
     pack_timestamps,
 )
 from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT, compress, declared_size, decompress
 from raylog.storage.format.kafka_columns import kafka_columns, plain_columns
+from raylog.storage.format.kafka_encoding import encode_records
 from raylog.storage.format.record_batch import (
     CONTROL_BIT,
     HEADER_BYTES,
     MAGIC_COLUMNS,
+    MAGIC_KAFKA,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -47,6 +50,21 @@ _QUICK_RECORDS: Final = 4_000  # of Kafka's own layout, of which each record cos
 
 # Timestamps as runs (how many records, milliseconds): records come in bursts, and a run costs as much as one record.
 TimestampRuns: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class BatchForm(NamedTuple):
+    """The form of a batch: how its payload is compressed, and its layout."""
+
+    codec: int
+    magic: int
+
+    @classmethod
+    def of(cls, codec: int, batch_format: str) -> BatchForm:
+        """Return the form for new batches of a topic with this `batch.format`, where Python writes them."""
+        return cls(codec, MAGIC_KAFKA if batch_format == BATCHES_OF_KAFKA else MAGIC_COLUMNS)
+
+
+PLAIN_COLUMNS: Final = BatchForm(0, MAGIC_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -108,20 +126,26 @@ def encode_raw(
     timestamps: Sequence[int] | TimestampRuns | int,
     headers: Sequence[Headers | None] | None = None,
     *,
-    codec: int = 0,
+    form: BatchForm = PLAIN_COLUMNS,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytearray:
-    """One columnar batch of columns that are joined already, with their lengths as little-endian int32."""
+    """One batch of columns that are joined already, with their lengths as little-endian int32."""
     if count == 0 or column_size(key_lengths) != 4 * count or column_size(value_lengths) != 4 * count:
         raise InvalidBatch(f"The columns are not those of {count} records.")
     base, newest, deltas = _timestamp_column(timestamps, count)
-    payload = join_columns(key_lengths, value_lengths, keys, values, deltas, headers=headers)
+    payload: list[Bytes]
+    if form.magic == MAGIC_COLUMNS:
+        payload = join_columns(key_lengths, value_lengths, keys, values, deltas, headers=headers)
+    else:
+        columns = new_columns(count, key_lengths, keys, value_lengths, values, deltas, headers)
+        payload = [b"".join(encode_records(columns))]
     return seal(
-        payload if codec == 0 else [compress(codec, b"".join(payload))],
-        attributes=codec | (TRANSACTIONAL_BIT if transactional else 0),
+        payload if form.codec == 0 else [compress(form.codec, b"".join(payload))],
+        magic=form.magic,
+        attributes=form.codec | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=count - 1,
         base_timestamp=base,
         max_timestamp=newest,

@@ -117,6 +117,39 @@ def join(items: Sequence[bytes | None]) -> tuple[bytes, bytes]:
     return pack_int32(lengths), joined
 
 
+def new_columns(
+    count: int,
+    key_lengths: Column,
+    keys: Column,
+    value_lengths: Column,
+    values: Column,
+    timestamp_deltas: Bytes,
+    headers: Sequence[Headers | None] | None,
+) -> ColumnPayload:
+    """The columns of new records as a reader would have them. Lengths that do not fit are the caller's to refuse."""
+    return ColumnPayload(
+        count,
+        machine_order("i", _in_one(key_lengths)),
+        machine_order("i", _in_one(value_lengths)),
+        _in_one(keys),
+        _in_one(values),
+        machine_order("q", timestamp_deltas),
+        None,
+        None if headers is None or not any(headers) else _checked_headers(headers),
+    )
+
+
+def _in_one(column: Column) -> bytes:
+    return b"".join(column) if isinstance(column, list) else bytes(column)
+
+
+def _checked_headers(headers: Sequence[Headers | None]) -> list[Headers]:
+    for record in headers:
+        for name, value in record or ():
+            _check_header(name, value)
+    return [record or _NO_HEADERS for record in headers]
+
+
 def _encode_headers(headers: Sequence[Headers | None]) -> bytes:
     if not any(headers):
         return _NIL

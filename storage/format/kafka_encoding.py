@@ -17,6 +17,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final, NamedTuple, cast
 
+from raylog.errors import InvalidBatch
 from raylog.storage.format.columns import ColumnPayload, Headers
 
 _TABLED: Final = 8192  # numbers whose encoding is looked up
@@ -57,13 +58,13 @@ class _Part(NamedTuple):
 
 
 def encode_records(columns: ColumnPayload) -> Iterator[bytes]:
-    """The records, as bytes to be joined. There is at least one."""
+    """The records, as bytes to be joined. There is at least one. InvalidBatch: a header's name is not text."""
     count = columns.record_count
     moments = _moments(columns.timestamp_deltas)
     offsets = columns.offset_deltas
     key = _nullable(columns.key_lengths, columns.each_key)
     value = _nullable(columns.value_lengths, columns.each_value)
-    headers = None if columns.record_headers is None else list(map(_encoded_headers, columns.record_headers))
+    headers = None if columns.record_headers is None else _headers(columns.record_headers)
     parts = [_Part(fixed=_NO_ATTRIBUTES), moments, _offsets(offsets, count), key, value]
     if headers is None:
         parts.append(_Part(fixed_size=len(_NO_HEADERS)))
@@ -161,6 +162,13 @@ def _nullable(lengths: array[int], each: Callable[[], Iterator[bytes | None]]) -
     if min(lengths) < 0:
         present = (item or b"" for item in present)
     return _Part(columns=(encoded, present), sizes=sizes)
+
+
+def _headers(of_records: Sequence[Headers]) -> list[bytes]:
+    try:
+        return list(map(_encoded_headers, of_records))
+    except UnicodeEncodeError as error:
+        raise InvalidBatch(f"A record header's name is not text: {error}.") from error
 
 
 def _encoded_headers(headers: Headers) -> bytes:

@@ -265,9 +265,8 @@ def check_new_batch(
 
     Without `unpacks`, `check_payload` is left to the caller.
     """
-    limit = min(config.max_message_bytes, config.segment_bytes)
-    if len(batch) > limit and not control:
-        raise BatchTooLarge(len(batch), limit)
+    if len(batch) > config.max_batch_bytes and not control:
+        raise BatchTooLarge(len(batch), config.max_batch_bytes)
     header = check_batch(batch)
     _check_count(header)
     if header.is_control != control:

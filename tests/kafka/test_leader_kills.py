@@ -1,7 +1,8 @@
 """Each library writes and reads under load while leaders are killed: plain, idempotent, as members, as static members.
 
 One run serves all tests of this file. Each library has a topic with a partition for plain writing, one for idempotent
-writing, and one into which Python handles write columns. Two members of it share the topic, one of them static.
+writing, and one into which Python handles write columns. Two members of it share the topic, one of them static. One
+library has another topic, of which gateways make columns.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tests.kafka.libraries import aio, confluent, handles, kafka_python
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 LIBRARIES: Final[dict[str, Any]] = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aio}
+COLUMNS: Final = "confluent-kafka, columns"
+RUNS: Final[dict[str, Any]] = {**LIBRARIES, COLUMNS: confluent}
 PARTITIONS: Final = {"plain": 0, "idempotent": 1, "columns": 2}
 _PAUSE_SECONDS: Final = 1.0
 # Hosts are shared, so that few kills reach all leaders.
@@ -49,12 +52,13 @@ class Ran:
 @pytest.fixture(scope="module")
 def runs(cluster: raylog.Cluster, bootstrap: str) -> dict[str, Ran]:
     stop_writing, stop_reading = threading.Event(), threading.Event()
-    topics = {name: f"killed-{name}" for name in LIBRARIES}
-    for topic in topics.values():
-        cluster.create_topic(topic, partitions=3, replication_factor=3, config=_SETTINGS)
+    topics = {name: f"killed-{name.replace(', ', '-')}" for name in RUNS}
+    for name, topic in topics.items():
+        config = {**_SETTINGS, "batch.format": "columns" if name == COLUMNS else "as-produced"}
+        cluster.create_topic(topic, partitions=3, replication_factor=3, config=config)
     writers: dict[str, dict[str, Future[Any]]] = {}
     members: dict[str, list[Future[Any]]] = {}
-    for name, library in LIBRARIES.items():
+    for name, library in RUNS.items():
         topic = topics[name]
         writers[name] = {
             kind: on_thread(_keep_writing, library, bootstrap, topic, kind, stop_writing)
@@ -62,7 +66,7 @@ def runs(cluster: raylog.Cluster, bootstrap: str) -> dict[str, Ran]:
         }
         writers[name]["columns"] = on_thread(handles.keep_writing, topic, PARTITIONS["columns"], stop_writing)
         members[name] = [
-            on_thread(library.stay, bootstrap, f"group-{name}", instance, topic, stop_reading)
+            on_thread(library.stay, bootstrap, _group(name), instance, topic, stop_reading)
             for instance in (None, "static-1")
         ]
     try:
@@ -73,7 +77,7 @@ def runs(cluster: raylog.Cluster, bootstrap: str) -> dict[str, Ran]:
         }
         ends = {topic: ends_of(topic) for topic in topics.values()}
         for name, topic in topics.items():
-            until(partial(_have_committed, cluster, f"group-{name}", topic, ends[topic], members[name]))
+            until(partial(_have_committed, cluster, _group(name), topic, ends[topic], members[name]))
     finally:
         stop_writing.set()
         stop_reading.set()
@@ -86,6 +90,10 @@ def runs(cluster: raylog.Cluster, bootstrap: str) -> dict[str, Ran]:
         )
         for name, topic in topics.items()
     }
+
+
+def _group(name: str) -> str:
+    return f"group-{name}"
 
 
 def _keep_writing(library: Any, bootstrap: str, topic: str, kind: str, stop: threading.Event) -> Written:
@@ -117,7 +125,7 @@ def _have_committed(
     return committed == ends
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", RUNS)
 def test_plain_writing_loses_nothing(runs: dict[str, Ran], library: str) -> None:
     """What failed, or was sent twice, may be there all the same: that is what `plain` means."""
     written, log = runs[library].written["plain"], runs[library].log["plain"]
@@ -128,7 +136,7 @@ def test_plain_writing_loses_nothing(runs: dict[str, Ran], library: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["idempotent", "columns"])
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", RUNS)
 def test_idempotent_writing_loses_repeats_and_reorders_nothing(runs: dict[str, Ran], library: str, kind: str) -> None:
     written, log = runs[library].written[kind], runs[library].log[kind]
     assert written.errors == []
@@ -136,7 +144,7 @@ def test_idempotent_writing_loses_repeats_and_reorders_nothing(runs: dict[str, R
     assert sorted(written.acknowledged) == [(each.offset, each.value) for each in log]
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", RUNS)
 def test_members_share_all_of_it(runs: dict[str, Ran], library: str) -> None:
     ran = runs[library]
     wanted = {

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from raylog.actors.protocol.control_messages import NOTHING_KNOWN, Metadata, PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import NO_TOPIC
+from raylog.config import TopicConfig
+
+_DEFAULTS: Final = TopicConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class TopicView:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionLeader, ...]  # by number, from 0, without a gap
+    batch_format: str = _DEFAULTS.batch_format  # the form that its writers give new batches
+    max_batch_bytes: int = _DEFAULTS.max_batch_bytes  # the size of the largest batch that its leaders take
 
 
 class TopicCache:
@@ -127,8 +133,8 @@ class TopicCache:
 
     def view_of(self, topic: TopicMetadata) -> TopicView:
         """Return what this answer alone says of the topic."""
-        by_number = sorted(topic.partitions)
-        return TopicView(topic.name, topic.topic_id, tuple(self._leader(topic, each) for each in by_number))
+        leaders = tuple(self._leader(topic, each) for each in sorted(topic.partitions))
+        return TopicView(topic.name, topic.topic_id, leaders, topic.batch_format, topic.max_batch_bytes)
 
     def _learn_coordinators(self, answer: Metadata) -> bool:
         if answer.version <= self._coordinators_version:
@@ -149,7 +155,7 @@ class TopicCache:
             return self._topics.pop(name, None) is not None
         view = self.view_of(topic)
         if known is not None and known.topic_id == view.topic_id:
-            view = TopicView(name, view.topic_id, _newer(known.partitions, view.partitions))
+            view = replace(view, partitions=_newer(known.partitions, view.partitions))
         self._topics[name] = view
         return view != known
 
@@ -158,13 +164,13 @@ class TopicCache:
         known = self._topics.get(topic.name)
         if known is None or known.topic_id != topic.topic_id:
             return self._replace(topic.name, topic)
-        partitions = list(known.partitions)
-        for new in self.view_of(topic).partitions:
+        told, partitions = self.view_of(topic), list(known.partitions)
+        for new in told.partitions:
             if new.partition == len(partitions):
                 partitions.append(new)
             elif partitions[new.partition].epoch <= new.epoch:
                 partitions[new.partition] = new
-        view = TopicView(topic.name, topic.topic_id, tuple(partitions))
+        view = replace(told, partitions=tuple(partitions))
         self._topics[topic.name] = view
         return view != known
 

@@ -1,9 +1,9 @@
-"""Columnar batches as Kafka's own (magic 2), for clients that know no other.
+"""Columnar batches as Kafka's own (magic 2), for clients that know no other; and those of such clients as columns.
 
 What must stay true:
-- A converted batch has the records of the stored one, under the same offsets and timestamps, by the same producer,
+- A converted batch has the records of the other one, under the same offsets and timestamps, by the same producer,
   epoch and sequence, in the same transaction. Only magic, payload, length and CRC are new.
-- The CRC of the stored batch is checked first (rule 1): the new one would hide damage.
+- The CRC of the batch is checked first (rule 1): the new one would hide damage.
 - Batches without records stand for offsets that compaction removed. A client never gets them beside data: a gap is
   fine with all clients, but KafkaJS stops for ever at an answer of nothing but an empty batch while there is data
   behind it. Where nothing but such batches is there, one stands for all, so that the client's position moves on.
@@ -17,9 +17,11 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from raylog.errors import CorruptBatch
-from raylog.storage.format.batch_codec import column_payload
+from raylog.errors import CorruptBatch, PayloadTooLarge
+from raylog.storage.format.batch_codec import column_payload, unpacked
+from raylog.storage.format.columns import encode_columns, pack_int64
 from raylog.storage.format.compression import DEFAULT_UNPACK_LIMIT, codec_named, compress, declared_size
+from raylog.storage.format.kafka_columns import kafka_columns
 from raylog.storage.format.kafka_encoding import encode_records
 from raylog.storage.format.record_batch import (
     CODEC_MASK,
@@ -27,6 +29,7 @@ from raylog.storage.format.record_batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
+    MAGIC_COLUMNS,
     MAGIC_KAFKA,
     NO_LEADER_EPOCH,
     BatchHeader,
@@ -43,6 +46,9 @@ _ZSTD: Final = codec_named("zstd").number
 _FETCH_WITH_ZSTD: Final = 10  # the first version whose clients read it
 _BYTES_OF_A_RECORD: Final = 16  # what a record costs beside its own bytes
 _BLANK_HEADER: Final = bytes(HEADER_BYTES)
+_UNPACK_FACTOR: Final = 16  # as leaders unpack (rule 34)
+_MOST_UNPACKED: Final = 32 * 1024 * 1024
+_MOST_RECORDS: Final = 250_000  # each is some 250 bytes of objects while it is converted
 
 
 def codec_for(stored: int, fetch_version: int) -> int:
@@ -54,16 +60,51 @@ def as_kafka(batch: Bytes, codec: int | None = None) -> bytearray:
     """One checked columnar batch as a magic-2 one. `codec=None` keeps its codec. BatchError."""
     header = check_batch(batch)
     if header.record_count == 0:
-        return _sealed(header, bytearray(_BLANK_HEADER), NO_COMPRESSION)
+        return _sealed(header, MAGIC_KAFKA, bytearray(_BLANK_HEADER), NO_COMPRESSION)
     codec = header.codec if codec is None else codec
     records = encode_records(column_payload(header, batch, DEFAULT_UNPACK_LIMIT))
     if codec != NO_COMPRESSION:
         records = iter((compress(codec, b"".join(records)),))
-    return _sealed(header, bytearray().join(chain((_BLANK_HEADER,), records)), codec)
+    return _sealed(header, MAGIC_KAFKA, bytearray().join(chain((_BLANK_HEADER,), records)), codec)
+
+
+def as_columns(batch: Bytes, unpack_limit: int = DEFAULT_UNPACK_LIMIT) -> bytearray:
+    """One batch of Kafka's own as a columnar one, in its codec. BatchError."""
+    header = check_batch(batch)
+    if header.record_count == 0:
+        return _sealed(header, MAGIC_COLUMNS, bytearray(_BLANK_HEADER), NO_COMPRESSION)
+    records = kafka_columns(unpacked(header, batch, unpack_limit), header)
+    is_dense = header.record_count == header.last_offset_delta + 1
+    parts = encode_columns(
+        None if records.keys.count(None) == header.record_count else records.keys,
+        records.values,
+        pack_int64([timestamp - header.base_timestamp for timestamp in records.timestamps]),
+        None if is_dense else [offset - header.base_offset for offset in records.offsets],
+        records.headers,
+    )
+    if header.codec != NO_COMPRESSION:
+        parts = [compress(header.codec, b"".join(parts))]
+    return _sealed(header, MAGIC_COLUMNS, bytearray().join(chain((_BLANK_HEADER,), parts)), header.codec)
+
+
+def stored_columns(batch: Bytes, max_batch_bytes: int) -> Bytes:
+    """Return what is appended where a topic wants columns and this was produced. BatchError.
+
+    That is the batch as it came where columns would be larger than its topic takes, or are too much work. Kafka's
+    clients fill their batches up to that size, and columns of small records are larger.
+    """
+    header = check_batch(batch)
+    if len(batch) > max_batch_bytes or header.record_count > _MOST_RECORDS:
+        return batch
+    try:
+        columns = as_columns(batch, min(_UNPACK_FACTOR * max_batch_bytes, _MOST_UNPACKED))
+    except PayloadTooLarge:
+        return batch
+    return columns if len(columns) <= max_batch_bytes else batch
 
 
 def conversion_bytes(header: BatchHeader, batch: Bytes) -> int:
-    """Return how much work a columnar batch is to convert, in bytes that are unpacked or written. CorruptBatch.
+    """Return how much work a batch is to convert, in bytes that are unpacked or written. CorruptBatch.
 
     A batch of some hundred bytes may hold millions of records.
     """
@@ -71,10 +112,10 @@ def conversion_bytes(header: BatchHeader, batch: Bytes) -> int:
     return (DEFAULT_UNPACK_LIMIT if unpacked is None else unpacked) + header.record_count * _BYTES_OF_A_RECORD
 
 
-def _sealed(header: BatchHeader, batch: bytearray, codec: int) -> bytearray:
-    """Write a stored batch's header, with what has changed, over the first bytes of the new one."""
+def _sealed(header: BatchHeader, magic: int, batch: bytearray, codec: int) -> bytearray:
+    """Write the header of the batch before, with what has changed, over the first bytes of the new one."""
     fields = header._replace(
-        magic=MAGIC_KAFKA,
+        magic=magic,
         batch_length=len(batch) - LENGTH_PREFIX_BYTES,
         attributes=header.attributes & ~CODEC_MASK | codec,
         crc=0,

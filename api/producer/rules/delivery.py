@@ -29,6 +29,7 @@ from typing import Final, TypeAlias
 from raylog.api.connection.retry_policy import Verdict, judge
 from raylog.api.producer.rules.producer_batch import NOBODY, Outcome, ProducerBatch, Writer, split_encoded
 from raylog.errors import OutOfOrderSequence, RaylogError
+from raylog.storage.format.batch_codec import BatchForm
 from raylog.storage.format.record_batch import NO_SEQUENCE, with_producer
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -65,11 +66,14 @@ class BatchPart:
         self.is_doubtful = False  # it may be in the log
         self.is_abandoned = False  # its sender has been told that it failed
 
-    def payload(self, codec: int, writer: Writer) -> bytearray:
-        """Return the bytes for this writer; they are not changed any more once they were sent."""
+    def payload(self, form: BatchForm, writer: Writer) -> bytearray:
+        """Return the bytes for this writer; they are not changed any more once they were sent.
+
+        `form`: for records that are not encoded yet.
+        """
         wanted = (writer, self.sequence)
         if self.encoded is None:
-            self.encoded = self.batch.encode(codec, writer, self.sequence)
+            self.encoded = self.batch.encode(form, writer, self.sequence)
         elif self.stamped != wanted:
             self.encoded = with_producer(self.encoded, writer.producer_id, writer.epoch, self.sequence)
         self.stamped = wanted
@@ -79,7 +83,7 @@ class BatchPart:
 class Delivery:
     """The delivery to one partition. `window`: how many parts may be in flight."""
 
-    def __init__(self, window: int, is_idempotent: bool, codec: int, *, is_transactional: bool = False) -> None:
+    def __init__(self, window: int, is_idempotent: bool, *, is_transactional: bool = False) -> None:
         self.in_flight = 0
         self.is_settling = False
         self.writer: Writer | None = None if is_idempotent else NOBODY
@@ -87,7 +91,6 @@ class Delivery:
         self._window = window
         self._is_idempotent = is_idempotent
         self._is_transactional = is_transactional
-        self._codec = codec
         self._parts: list[BatchPart] = []  # unresolved, in order: first those in flight
         self._next_sequence = 0
         self._has_gap = False
@@ -134,9 +137,9 @@ class Delivery:
         self._parts.append(part)
         return part
 
-    def payload(self, part: BatchPart) -> bytearray:
+    def payload(self, part: BatchPart, form: BatchForm) -> bytearray:
         assert self.writer is not None
-        return part.payload(self._codec, self.writer)
+        return part.payload(form, self.writer)
 
     def start(self, part: BatchPart) -> None:
         part.is_in_flight = True
@@ -217,7 +220,7 @@ class Delivery:
         sequence = (part.sequence + half) & _SEQUENCE_MASK if self._is_idempotent else NO_SEQUENCE
         first = BatchPart(part.batch, part.first, half, part.sequence)
         second = BatchPart(part.batch, part.first + half, part.count - half, sequence)
-        first.encoded, second.encoded = split_encoded(part.encoded, self._codec)
+        first.encoded, second.encoded = split_encoded(part.encoded)
         first.is_doubtful = second.is_doubtful = part.is_doubtful
         place = self._parts.index(part)
         self._parts[place : place + 1] = [first, second]

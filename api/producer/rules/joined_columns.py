@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Final
 
 from raylog.api.producer.rules.producer_batch import Columns, Encoded, Writer
-from raylog.storage.format.batch_codec import encode_raw
+from raylog.storage.format.batch_codec import BatchForm, encode_raw
 from raylog.storage.format.columns import NULL_LENGTH, Headers, join
 
 WIRE_BYTES: Final = 16  # of a record beside key and value: two lengths and a timestamp
@@ -69,7 +69,7 @@ class JoinedBatch:
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
+    def encode(self, form: BatchForm, writer: Writer, sequence: int) -> Encoded:
         pieces = self._pieces
         batch = encode_raw(
             self.count,
@@ -79,7 +79,7 @@ class JoinedBatch:
             [piece.values for piece in pieces],
             self.timestamps,
             _headers(pieces),
-            codec=codec,
+            form=form,
             producer_id=writer.producer_id,
             producer_epoch=writer.epoch,
             base_sequence=sequence,

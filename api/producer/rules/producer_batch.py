@@ -40,7 +40,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from raylog.api.connection.client_threads import goes_on_after
 from raylog.errors import RaylogError
-from raylog.storage.format.batch_codec import TimestampRuns, decode_batch, encode_raw
+from raylog.storage.format.batch_codec import BatchForm, TimestampRuns, decode_batch, encode_raw
 from raylog.storage.format.columns import NULL_LENGTH, Headers, join
 from raylog.storage.format.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
@@ -109,7 +109,7 @@ class Columns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded:
+    def encode(self, form: BatchForm, writer: Writer, sequence: int) -> Encoded:
         keys, count = self.keys, len(self)
         if keys is not None and not any(keys) and keys.count(None) == count:
             keys = None
@@ -117,7 +117,7 @@ class Columns:
         value_lengths, joined_values = join(self.values)
         batch = encode_raw(
             count, key_lengths, joined_keys, value_lengths, joined_values, self.timestamps, self.headers,
-            codec=codec, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
+            form=form, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence,
             transactional=writer.is_transactional,
         )  # fmt: skip
         return Encoded(batch, Lengths(key_lengths, value_lengths))
@@ -131,7 +131,7 @@ class Encodable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> Encoded: ...
+    def encode(self, form: BatchForm, writer: Writer, sequence: int) -> Encoded: ...
 
 
 class ProducerBatch:
@@ -177,11 +177,11 @@ class ProducerBatch:
         self.stamps = content.timestamps
         self.count = len(content)
 
-    def encode(self, codec: int, writer: Writer, sequence: int) -> bytearray:
+    def encode(self, form: BatchForm, writer: Writer, sequence: int) -> bytearray:
         """Return the batch's bytes. Only once: what they are made of is let go of."""
         content, self.content = self.content, None
         assert content is not None
-        encoded, self._lengths = content.encode(codec, writer, sequence)
+        encoded, self._lengths = content.encode(form, writer, sequence)
         return encoded
 
     # --- the outcome ---
@@ -262,14 +262,14 @@ class ProducerBatch:
         return next(islice(chain.from_iterable(repeat(ms, count) for count, ms in runs), index, None))
 
 
-def split_encoded(encoded: bytearray, codec: int) -> tuple[bytearray, bytearray]:
-    """Two batches with the records of one; the first gets the smaller half."""
+def split_encoded(encoded: bytearray) -> tuple[bytearray, bytearray]:
+    """Two batches of the same form with the records of one; the first gets the smaller half."""
     decoded = decode_batch(encoded)
-    half = len(decoded) // 2
+    half, form = len(decoded) // 2, BatchForm(decoded.header.codec, decoded.header.magic)
     writer = NOBODY._replace(is_transactional=decoded.header.is_transactional)
     first, second = (
         Columns(decoded.keys[part], decoded.values[part], list(decoded.headers)[part], decoded.timestamps[part]).encode(
-            codec, writer, NO_SEQUENCE
+            form, writer, NO_SEQUENCE
         ).batch
         for part in (slice(half), slice(half, None))
     )

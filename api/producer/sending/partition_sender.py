@@ -28,8 +28,9 @@ from raylog.api.producer.buffer.record_accumulator import TELL_ALL, TELL_NOTHING
 from raylog.api.producer.rules.delivery import BatchPart, Delivery
 from raylog.api.producer.rules.producer_batch import SHORTEST_SECONDS, BatchGrowth, Outcome, ProducerBatch, Writer
 from raylog.api.producer.rules.producer_transaction import ProducerTransaction
-from raylog.config import KIB
+from raylog.config import BATCHES_AS_PRODUCED, KIB
 from raylog.errors import DeliveryTimedOut, RaylogError, StreamNotOpen
+from raylog.storage.format.batch_codec import BatchForm
 
 if TYPE_CHECKING:
     from raylog.api.producer.sending.sender import Sender
@@ -47,7 +48,7 @@ class PartitionSender:
         self._transaction = sender.transaction
         self._transaction_number = 0  # of the one that `delivery` is at
         self.delivery = Delivery(
-            options.max_in_flight, options.is_idempotent, sender.codec, is_transactional=self._transaction is not None
+            options.max_in_flight, options.is_idempotent, is_transactional=self._transaction is not None
         )
         self._sender = sender
         self._loop = sender.loop
@@ -191,7 +192,7 @@ class PartitionSender:
             self._begin(self._compress(part))
             return False
         try:
-            payload = self.delivery.payload(part)
+            payload = self.delivery.payload(part, self._form())
         except RaylogError as error:  # a header or a timestamp that no batch can hold
             self._drop(part, error)
             return True
@@ -207,16 +208,21 @@ class PartitionSender:
         self._sender.start(self._deliver(part, payload, leader))
         return True
 
+    def _form(self) -> BatchForm:
+        """Return the form for batches that are encoded now, by what is known of the topic."""
+        view = self._link.topic(self.queue.topic)
+        return BatchForm.of(self._sender.codec, BATCHES_AS_PRODUCED if view is None else view.batch_format)
+
     async def _compress(self, part: BatchPart) -> None:
         try:
-            await self._link.env.off_loop(partial(self._encode, part))
+            await self._link.env.off_loop(partial(self._encode, part, self._form()))
         except RaylogError as error:
             self._drop(part, error)
 
-    def _encode(self, part: BatchPart) -> None:
+    def _encode(self, part: BatchPart, form: BatchForm) -> None:
         """Encode a part on another thread. Its time may be over before that: then there is nothing left to encode."""
         if part.batch.outcome is None:
-            self.delivery.payload(part)
+            self.delivery.payload(part, form)
 
     def _drop(self, part: BatchPart, error: RaylogError) -> None:
         self.delivery.abandon(part, error)

@@ -13,7 +13,8 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, Final
 
 from raylog.actors.kernel.environment import Environment
@@ -24,6 +25,7 @@ from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import as_kafka
 from raylog.api.kafka.rules.named_brokers import GatewayAddress, Gateways
+from raylog.config import BATCHES_OF_COLUMNS
 from raylog.errors import RaylogError
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.record_batch import MAGIC_KAFKA, check_batch, split_batches
@@ -31,6 +33,7 @@ from tests.simulator.checks.history import InvariantBroken, PartitionHistory
 from tests.simulator.clients.clients import records_of
 from tests.simulator.clients.kafka_clients import KafkaClient
 from tests.simulator.clients.real_clients import PromisingPlan
+from tests.simulator.cluster.operator import FormatChanger
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.plan import TOPIC
 from tests.simulator.scenario import Outcome, Scenario
@@ -256,11 +259,18 @@ class KafkaConsumer:
 class KafkaClients(Scenario):
     """A scenario whose clients speak Kafka's protocol."""
 
+    changes_format: bool = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.plan = PromisingPlan.of(self.plan)
+        if self.changes_format:  # what the first batch of a producer may be is the leader's to find out
+            settings = {**self.plan.other_settings, "batch.format": BATCHES_OF_COLUMNS}
+            self.plan = replace(self.plan, other_settings=settings)
 
     def _start_clients(self) -> None:
+        if self.changes_format:
+            FormatChanger(self.cluster, Random(f"formats of {self.world.seed}"), self.plan).begin()
         self.histories = [PartitionHistory(f"{TOPIC}-{number}") for number in range(self.plan.partitions)]
         machine = self.world.add_machine("clients")
         for number in range(self.random.choice((1, 2, 3))):
@@ -278,10 +288,10 @@ class KafkaClients(Scenario):
         await producer.run(self.cluster)
 
 
-def run_seed(seed: int, *, trace_lines: int = 200) -> Outcome:
-    """Raises what was found."""
+def run_seed(seed: int, *, changes_format: bool = False, trace_lines: int = 200) -> Outcome:
+    """Raises what was found. `changes_format`: somebody changes `batch.format` all the time."""
     with World(seed, trace_lines=trace_lines) as world:
-        scenario = KafkaClients(world)
+        scenario = KafkaClients(world, changes_format=changes_format)
         try:
             return scenario.run()
         except AssertionError:

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from random import Random
 from typing import Any, Final
 
 from raylog.actors.kernel.environment import Environment
@@ -32,6 +33,7 @@ from raylog.api.producer.rules.producer_options import ProducerOptions
 from raylog.api.producer.sending.sender import ProducerMetrics, Sender
 from raylog.errors import OnlyCopyDamaged, RaylogError, RecordUnreadable
 from tests.simulator.checks.history import PartitionHistory
+from tests.simulator.cluster.operator import FormatChanger
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
 from tests.simulator.plan import TOPIC, Plan
 from tests.simulator.scenario import Outcome, Scenario
@@ -205,11 +207,15 @@ class SimulatedConsumer:
 class RealClients(Scenario):
     """A scenario whose writers are real producers."""
 
+    changes_format: bool = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.plan = PromisingPlan.of(self.plan)
 
     def _start_clients(self) -> None:
+        if self.changes_format:
+            FormatChanger(self.cluster, Random(f"formats of {self.world.seed}"), self.plan).begin()
         self.histories = [PartitionHistory(f"{TOPIC}-{number}") for number in range(self.plan.partitions)]
         machine = self.world.add_machine("clients")
         for number in range(self.random.choice((1, 2, 3))):
@@ -268,10 +274,10 @@ def _never(seconds: float) -> None:
     raise AssertionError("Nothing waits for another thread where there is none.")
 
 
-def run_seed(seed: int, *, trace_lines: int = 200) -> Outcome:
-    """Raises what was found."""
+def run_seed(seed: int, *, changes_format: bool = False, trace_lines: int = 200) -> Outcome:
+    """Raises what was found. `changes_format`: somebody changes `batch.format` all the time."""
     with World(seed, trace_lines=trace_lines) as world:
-        scenario = RealClients(world)
+        scenario = RealClients(world, changes_format=changes_format)
         try:
             return scenario.run()
         except AssertionError:

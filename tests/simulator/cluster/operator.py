@@ -13,6 +13,7 @@ from random import Random
 from raylog.actors.cluster.election.leader_election import PREFERRED
 from raylog.actors.cluster.topic_admin import NewTopic
 from raylog.actors.controller.admin import ControllerAdmin
+from raylog.config import BATCHES_AS_PRODUCED, BATCHES_OF_COLUMNS, BATCHES_OF_KAFKA
 from raylog.errors import RaylogError
 from tests.simulator.checks.history import InvariantBroken
 from tests.simulator.cluster.simulated_cluster import SimulatedCluster
@@ -22,6 +23,7 @@ _BETWEEN_SECONDS = (0.2, 2.0)
 _PUT_RIGHT_SECONDS = 0.5
 _MAX_PARTITIONS = 3
 _SECONDS = 5.0
+_FORMATS = (BATCHES_AS_PRODUCED, BATCHES_OF_KAFKA, BATCHES_OF_COLUMNS, BATCHES_OF_COLUMNS)
 
 
 @dataclass
@@ -137,6 +139,10 @@ class Operator:
     async def _delete_other_topic(self, admin: ControllerAdmin) -> None:
         await admin.delete_topic(OTHER_TOPIC, timeout=_SECONDS)
 
+    async def _change_format(self, admin: ControllerAdmin) -> None:
+        """Writers hear of it one after the other, so that batches of both forms follow each other."""
+        await admin.alter_topic_settings(TOPIC, {"batch.format": self.random.choice(_FORMATS)}, timeout=_SECONDS)
+
     async def _allocate_ids(self, admin: ControllerAdmin) -> None:
         """Rule 18: never twice."""
         first, end = await admin.allocate_producer_ids(timeout=_SECONDS)
@@ -145,3 +151,12 @@ class Operator:
                 broken = f"producer ids {first} to {end} were given out, and before that {other_first} to {other_end}"
                 self.cluster.world.fail("The operator", InvariantBroken(broken))
         self._allocated.append((first, end))
+
+
+class FormatChanger(Operator):
+    """An administrator who does nothing but change the form of new batches."""
+
+    def _act(self) -> None:
+        if not self.cluster.is_over:
+            self._ask(self._change_format)
+            self.begin()

@@ -22,7 +22,7 @@ class ModelLeader:
         self.largest = 10**9  # records that a batch may have
         self.is_of_transaction = False  # then it takes nothing of a producer before sequence 0
         self._states = ProducerStates()
-        self._batches: list[bytes] = []
+        self.batches: list[bytes] = []
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -44,13 +44,13 @@ class ModelLeader:
         if header.has_producer:
             self._states.apply(stamped, 0)
         self.values += decode_batch(sent).values
-        self._batches.append(sent)
+        self.batches.append(sent)
         return base
 
     def lose_tail(self, batches: int) -> None:
         """An unclean election: somebody leads who lacks the newest batches."""
-        kept = self._batches[: max(0, len(self._batches) - batches)]
+        kept = self.batches[: max(0, len(self.batches) - batches)]
         self.epoch += 1
-        self._states, self._batches, self.values = ProducerStates(), [], []
+        self._states, self.batches, self.values = ProducerStates(), [], []
         for each in kept:
             self.append(each)

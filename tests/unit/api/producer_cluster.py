@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -48,7 +49,7 @@ class FakeLink:
     def grow(self, partitions: int) -> None:
         place = (Endpoint(path="/nowhere"),)
         leaders = (PartitionLeader(TOPIC, b"t" * 16, number, 1, 1, place, "") for number in range(partitions))
-        self.view = TopicView(TOPIC, b"t" * 16, tuple(leaders))
+        self.view = replace(self.view, partitions=tuple(leaders))
         self.batches += [[] for _ in range(partitions - len(self.batches))]
 
     broker_count = 3

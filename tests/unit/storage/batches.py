@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import settings
@@ -86,8 +87,29 @@ def written_by_aiokafka(
     return bytes(builder.build())
 
 
+def written_by_kafka_python(
+    records: Sequence[Record],
+    codec: int = 0,
+    *,
+    transactional: bool = False,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
+    default_records = pytest.importorskip("kafka.record.default_records", reason="the extra `kafka` is not installed")
+    builder = default_records.DefaultRecordBatchBuilder(2, codec, transactional, *producer, 1 << 30)
+    for record in records:
+        builder.append(record.offset, record.timestamp, record.key, record.value, list(record.headers))
+    return bytes(builder.build())
+
+
 def read_by_aiokafka(batch: Bytes) -> list[Record]:
     reader = MemoryRecords(bytes(batch)).next_batch()
+    assert reader.validate_crc()
+    return [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in reader]
+
+
+def read_by_kafka_python(batch: Bytes) -> list[Record]:
+    memory_records = pytest.importorskip("kafka.record.memory_records", reason="the extra `kafka` is not installed")
+    reader = memory_records.MemoryRecords(bytes(batch)).next_batch()
     assert reader.validate_crc()
     return [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in reader]
 

@@ -99,7 +99,7 @@ def test_any_broker_tells_who_leads_and_where(cluster: ControlCluster) -> None:
     for broker_id in (1, 2, 3):
         metadata = Client(cluster, broker_id).metadata("clicks", "no-such-topic")
         assert metadata.cluster_id == CLUSTER_ID
-        ((name, topic_id, partitions),) = metadata.topics
+        ((name, topic_id, partitions, *_),) = metadata.topics
         assert (name, topic_id) == ("clicks", cluster.state.topic("clicks").id)
         assert partitions == ((0, 2, 0, (2, 1, 3), (2, 1, 3), ("unix:/host",), "node-2"),)
         assert [broker.broker_id for broker in metadata.brokers] == [1, 2, 3]

@@ -62,7 +62,7 @@ def test_metadata_of_topics() -> None:
     everything = metadata_of(cluster.state)
     assert [topic.name for topic in everything] == ["t", "u"]
     assert metadata_of(cluster.state, ["u", "nowhere", "u"]) == (everything[1],)
-    name, topic_id, partitions = everything[0]
+    name, topic_id, partitions, _, _ = everything[0]
     assert (name, topic_id) == ("t", topic_id_of("t"))
     first = cluster.state.replicas[ReplicaKey(topic_id, 0, 2)].endpoints
     assert partitions[0] == (0, 2, 0, (2, 1), (2, 1), first, "node-2")

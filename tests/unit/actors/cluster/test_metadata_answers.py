@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from raylog.actors.cluster.metadata_answers import metadata_answer
 from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.topic_admin import delete_topic
+from raylog.actors.cluster.topic_settings import alter_topic_settings
 from raylog.actors.protocol.control_messages import NOTHING_KNOWN
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted
 from raylog.actors.protocol.metadata_records import GatewayServes
+from raylog.config import ConfigValue
 from tests.unit.actors.small_cluster import SmallCluster
 
 
@@ -45,6 +47,17 @@ def test_an_answer_holds_only_what_has_changed() -> None:
     answer = metadata_answer(cluster.fold, (), known)
     assert (answer.since, answer.gone) == (known, ())
     assert cluster.told(cluster.fold.version) == []
+
+
+def test_writers_hear_of_the_settings_that_they_obey() -> None:
+    cluster = Folded()
+    cluster.create("a", (1, 2, 3), (2, 3, 1))
+    known = cluster.fold.version
+    changes: dict[str, ConfigValue | None] = {"batch.format": "kafka", "segment.bytes": 5_000}
+    cluster.apply(alter_topic_settings(cluster.state, cluster.live, "a", changes))
+    assert cluster.told(known) == [("a", [0, 1])]
+    (told,) = metadata_answer(cluster.fold, (), known).topics
+    assert (told.batch_format, told.max_batch_bytes) == ("kafka", 5_000)
 
 
 def test_a_gateway_that_comes_changes_no_topic() -> None:

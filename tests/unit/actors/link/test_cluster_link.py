@@ -113,7 +113,7 @@ def test_a_topic_that_is_made_anew_has_another_id(world: LinkWorld) -> None:
 def test_what_brokers_know_is_told_and_learnt_and_unknown_names_are_not_kept(world: LinkWorld) -> None:
     world.create_topic(partitions=2)
     told = world.do(world.link.describe((TOPIC, "no-such-topic"), 5.0))
-    ((name, _, partitions),) = told.topics
+    ((name, _, partitions, *_),) = told.topics
     assert (name, len(partitions)) == (TOPIC, 2)
     assert sorted(partitions[0].isr) == [1, 2, 3]
     assert world.link.topic(TOPIC) is not None

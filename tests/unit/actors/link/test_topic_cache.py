@@ -16,8 +16,11 @@ def partition(number: int = 0, leader: int = 1, epoch: int = 0) -> PartitionMeta
     return PartitionMetadata(number, leader, epoch, (1, 2), (1, 2), endpoints, node_id)
 
 
-def metadata(version: int, *partitions: PartitionMetadata, topic_id: bytes = ID) -> Metadata:
-    return Metadata(version, "cluster", (TopicMetadata("t", topic_id, partitions),) if partitions else (), (), ())
+def metadata(
+    version: int, *partitions: PartitionMetadata, topic_id: bytes = ID, batch_format: str = "kafka"
+) -> Metadata:
+    topics = (TopicMetadata("t", topic_id, partitions, batch_format, 1_000),) if partitions else ()
+    return Metadata(version, "cluster", topics, (), ())
 
 
 def coordinators(version: int, *epochs: int) -> Metadata:
@@ -132,9 +135,11 @@ def test_an_answer_about_some_topics_says_nothing_of_the_others() -> None:
     assert ([each.name for each in cache.topics()], cache.complete_version) == (["t"], 3)
 
 
-def part(version: int, since: int, *partitions: PartitionMetadata, gone: tuple[str, ...] = ()) -> Metadata:
+def part(
+    version: int, since: int, *partitions: PartitionMetadata, gone: tuple[str, ...] = (), batch_format: str = "kafka"
+) -> Metadata:
     """Return an answer that leaves out what has not changed since."""
-    whole = metadata(version, *partitions)
+    whole = metadata(version, *partitions, batch_format=batch_format)
     return replace(whole, since=since, gone=gone)
 
 
@@ -185,3 +190,17 @@ def test_that_a_topic_does_not_exist_is_known_from_all_topics() -> None:
     cache.learn_all(metadata(5))
     assert not cache.learn(metadata(4, partition()), ["t"])
     assert cache.topic("t") is None
+
+
+def test_settings_of_writers_are_learnt_with_the_whole_and_with_a_part() -> None:
+    cache = TopicCache("")
+    cache.learn(metadata(5, partition(0), partition(1)), ["t"])
+    assert cache.learn(metadata(6, partition(0), partition(1), batch_format="columns"), ["t"])
+    assert not cache.learn(metadata(5, partition(0), partition(1)), ["t"])
+    view = cache.topic("t")
+    assert view is not None
+    assert (view.batch_format, view.max_batch_bytes) == ("columns", 1_000)
+    assert cache.learn(part(7, 6, partition(0), partition(1), batch_format="as-produced"), ["t"])
+    view = cache.topic("t")
+    assert view is not None
+    assert (view.batch_format, len(view.partitions)) == ("as-produced", 2)

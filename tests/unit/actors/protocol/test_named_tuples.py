@@ -34,14 +34,16 @@ _MARKS = (_ID, 3, 7, "leader", 1, 80, 90, 4096, True, "own")
 _LOSS = (_ID, 3, 7, "killed", True)
 _ADDRESS = (2, 7, ("unix:/r/1",))
 _ASIDE = ("t-0.aside", "t", 0, _ID, 99, "unclean", 2, 1, 90, 4096, "")
-_TOPIC = ("t", _ID, ((0, 1, 5, (1, 2), (1,), ("unix:/r/1",), "node-1"), (1, -1, 6, (1, 2), (), (), "")))
+_PARTITIONS = ((0, 1, 5, (1, 2), (1,), ("unix:/r/1",), "node-1"), (1, -1, 6, (1, 2), (), (), ""))
+_TOPIC = ("t", _ID, _PARTITIONS, "kafka", 1048588)
 _BROKER = (1, "node-1", "rack", ("tcp:h:1",))
 _COORDINATOR = ("__consumer_offsets", 4, 9, ("tcp:h:1",), "node-1")
 
 
 def _named_topic() -> TopicMetadata:
-    name, topic_id, partitions = _TOPIC
-    return TopicMetadata(name, topic_id, tuple(PartitionMetadata(*each) for each in partitions))
+    name, topic_id, partitions, batch_format, most = _TOPIC
+    named = tuple(PartitionMetadata(*each) for each in partitions)
+    return TopicMetadata(name, topic_id, named, batch_format, most)
 
 
 MESSAGES: list[tuple[Message, tuple[object, ...]]] = [

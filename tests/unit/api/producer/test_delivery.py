@@ -21,6 +21,8 @@ from raylog.errors import (
     RequestTimedOut,
     StreamClosed,
 )
+from raylog.storage.format.batch_codec import PLAIN_COLUMNS
+from raylog.storage.format.record_batch import MAGIC_COLUMNS, MAGIC_KAFKA, read_header
 from tests.unit.api.model_leader import ModelLeader, batch_of
 
 
@@ -30,7 +32,8 @@ class Client:
     def __init__(self, window: int = 5, *, is_transactional: bool = False) -> None:
         self.leader = ModelLeader()
         self.leader.is_of_transaction = is_transactional
-        self.delivery = Delivery(window, True, 0, is_transactional=is_transactional)
+        self.delivery = Delivery(window, True, is_transactional=is_transactional)
+        self.form = PLAIN_COLUMNS
         self.added: list[ProducerBatch] = []
         self.queue: list[ProducerBatch] = []
         self.requests: list[tuple[BatchPart, bytes, int]] = []  # sent, not arrived
@@ -57,7 +60,7 @@ class Client:
                 continue
             if part is None:
                 part = self.delivery.add(self.queue.pop(0))
-            payload = bytes(self.delivery.payload(part))
+            payload = bytes(self.delivery.payload(part, self.form))
             self.delivery.start(part)
             self.requests.append((part, payload, self.leader.epoch))
 
@@ -256,6 +259,19 @@ def test_a_batch_that_is_too_large_goes_in_halves() -> None:
     assert after.outcome == Outcome(10)
 
 
+def test_halves_have_the_form_of_the_whole_and_what_was_encoded_keeps_its_form() -> None:
+    client = Client()
+    client.leader.largest = 3
+    client.form = PLAIN_COLUMNS._replace(magic=MAGIC_KAFKA)
+    client.offer(10)
+    client.offer(1)
+    client.pump()
+    client.form = PLAIN_COLUMNS
+    client.finish()
+    check(client)
+    assert [read_header(each).magic for each in client.leader.batches] == [*[MAGIC_KAFKA] * 4, MAGIC_COLUMNS]
+
+
 def test_one_record_that_is_too_large_fails_alone() -> None:
     client = Client()
     client.offer(1)
@@ -298,7 +314,7 @@ def test_sequences_wrap() -> None:
 @pytest.mark.parametrize("window", [1, 5])
 def test_without_idempotence_nothing_has_a_sequence(window: int) -> None:
     client = Client(window)
-    client.delivery = Delivery(window, False, 0)
+    client.delivery = Delivery(window, False)
     for _ in range(4):
         client.offer(2)
     client.finish()

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.api.kafka.rules.batch_conversion import as_kafka, check_fetched, codec_for, visible_batches
-from raylog.errors import CorruptBatch
+from raylog.api.kafka.rules.batch_conversion import (
+    NO_COMPRESSION,
+    as_columns,
+    as_kafka,
+    check_fetched,
+    codec_for,
+    stored_columns,
+    visible_batches,
+)
+from raylog.errors import CorruptBatch, InvalidBatch
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
 from raylog.storage.format.batch_filter import emptied, only_records
 from raylog.storage.format.control_records import Marker, MarkerType, decode_marker, encode_marker
 from raylog.storage.format.record_batch import (
     CODEC_MASK,
+    MAGIC_COLUMNS,
     MAGIC_KAFKA,
     BatchHeader,
     Bytes,
@@ -27,18 +38,15 @@ from tests.unit.storage.batches import (
     Record,
     encoded,
     fewer_examples,
+    kafka_payload,
     read_by_aiokafka,
+    read_by_kafka_python,
     records,
     rows,
+    sealed,
     written_by_aiokafka,
+    written_by_kafka_python,
 )
-
-
-def read_by_kafka_python(batch: Bytes) -> list[Record]:
-    memory_records = pytest.importorskip("kafka.record.memory_records", reason="the extra `kafka` is not installed")
-    reader = memory_records.MemoryRecords(bytes(batch)).next_batch()
-    assert reader.validate_crc()
-    return [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in reader]
 
 
 def stamped(batch: Bytes, base_offset: int = 4_000_000_000, epoch: int = 7) -> bytearray:
@@ -119,6 +127,97 @@ def test_a_batch_that_compaction_emptied_has_its_producer_still() -> None:
     stored = encode_batch([b"v", b"w"], timestamps=5, codec=3, producer_id=9, producer_epoch=3, base_sequence=77)
     header = check_batch(as_kafka(emptied(read_header(stored))))
     assert (header.record_count, header.last_offset_delta, header.producer_id, header.codec) == (0, 1, 9, 0)
+
+
+# --- columns of what Kafka's clients write ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(records())
+@fewer_examples
+def test_there_and_back_every_byte_is_as_it_was(codec: int, drawn: list[Record]) -> None:
+    columns = stamped(encoded(drawn, codec))
+    kafka = as_kafka(columns)
+    assert as_columns(kafka) == columns
+    assert as_kafka(as_columns(kafka)) == kafka
+
+
+@pytest.mark.parametrize(
+    ("writer", "codec"),
+    # kafka-python has snappy and zstd only beside packages that nothing else here needs.
+    [*((written_by_aiokafka, codec) for codec in CODECS), *((written_by_kafka_python, codec) for codec in (0, 1, 3))],
+)
+@given(records())
+@fewer_examples
+def test_what_a_client_wrote_is_read_as_it_was_from_columns(
+    writer: Callable[..., bytes], codec: int, drawn: list[Record]
+) -> None:
+    produced = writer(drawn, codec, transactional=True, producer=(9, 3, 77))
+    columns = as_columns(produced)
+    header = check_batch(columns)
+    assert (header.magic, header.codec) == (MAGIC_COLUMNS, read_header(produced).codec)
+    assert unchanged(header) == unchanged(read_header(produced))
+    assert rows(decode_batch(columns)) == drawn == read_by_kafka_python(as_kafka(columns, NO_COMPRESSION))
+    if header.codec == NO_COMPRESSION:
+        assert as_kafka(columns) == produced
+
+
+@given(records(sparse=True))
+@fewer_examples
+def test_gaps_that_compaction_left_stay_in_columns(drawn: list[Record]) -> None:
+    produced = sealed(kafka_payload(drawn), len(drawn), magic=MAGIC_KAFKA, last_offset_delta=drawn[-1].offset)
+    columns = as_columns(produced)
+    assert unchanged(check_batch(columns)) == unchanged(read_header(produced))
+    assert rows(decode_batch(columns)) == drawn
+    assert as_kafka(columns) == produced
+
+
+def test_append_time_stays_above_the_times_of_the_writer() -> None:
+    produced = bytearray(written_by_aiokafka([Record(0, 5, None, b"v"), Record(1, 7, None, b"w")]))
+    stamp_log_append_time(produced, 99)
+    columns = as_columns(produced)
+    assert decode_batch(columns).timestamps == [99, 99]
+    assert as_kafka(columns) == produced
+
+
+def test_markers_and_batches_without_records_keep_their_headers() -> None:
+    marker = as_kafka(encode_marker(Marker(MarkerType.ABORT, 12), 9, 3, 5))
+    columns = as_columns(marker)
+    assert decode_marker(check_batch(columns), columns) == Marker(MarkerType.ABORT, 12)
+    empty = as_kafka(emptied(read_header(encode_batch([b"v", b"w"], timestamps=5, producer_id=9, producer_epoch=3,
+                                                      base_sequence=77))))  # fmt: skip
+    assert unchanged(check_batch(as_columns(empty))) == unchanged(read_header(empty))
+    assert as_kafka(as_columns(empty)) == empty
+
+
+def test_damage_is_not_hidden_in_columns() -> None:
+    produced = bytearray(written_by_aiokafka([Record(0, 5, None, b"value")]))
+    produced[-3] ^= 1
+    with pytest.raises(CorruptBatch):
+        as_columns(produced)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0", kafka_payload([Record(0, 5, None, b"v")]) * 2])
+def test_a_payload_that_is_no_records_is_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidBatch):
+        stored_columns(sealed(payload, 1, magic=MAGIC_KAFKA), 1_000_000)
+
+
+def test_a_batch_whose_columns_would_be_too_large_stays_as_it_came() -> None:
+    small = written_by_aiokafka([Record(number, 5, None, b"v") for number in range(100)])
+    size = len(as_columns(small))
+    assert size > len(small)
+    assert stored_columns(small, size) == as_columns(small)
+    assert stored_columns(small, size - 1) is small
+    assert stored_columns(small, len(small) - 1) is small, "its leader refuses it"
+
+
+def test_a_batch_that_unpacks_to_too_much_or_to_too_many_records_stays_as_it_came() -> None:
+    packed = written_by_aiokafka([Record(0, 5, None, bytes(1_000_000))], 4)
+    assert stored_columns(packed, 1_000_000 // 16) is packed
+    assert stored_columns(packed, 1_000_000) == as_columns(packed)
+    many = bytes(sealed(b"", 250_001, magic=MAGIC_KAFKA))
+    assert stored_columns(many, 1_000_000) is many
 
 
 # --- what a client gets -------------------------------------------------------------------------------------------
