@@ -16,14 +16,14 @@ all others, by their end offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from raylog.actors.cluster.election.leaderless import why_nobody_leads
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
-from raylog.actors.protocol.control_messages import ReplicaMarks, SetAside
+from raylog.actors.protocol.control_messages import SetAside
 from raylog.storage.directory.doubts import BLANK, PROVEN, REBOOTED, RESTORED
 from raylog.storage.directory.set_aside_names import DAMAGED
 
@@ -98,15 +98,11 @@ def set_aside_on(broker: int, told: SetAside) -> SetAsideDescription:
 
 
 def copies_of(
-    state: ClusterState,
-    live: Liveness,
-    marks: Mapping[ReplicaKey, ReplicaMarks],
-    partition: PartitionState,
-    aside: SetAsideListing,
+    state: ClusterState, live: Liveness, partition: PartitionState, aside: SetAsideListing
 ) -> PartitionCopies:
-    """`marks` are those that running replicas told last."""
+    """All copies: those of replicas, as far as is known, and those set aside."""
     name = state.name_of(partition)
-    found = [_of_replica(state, live, marks, partition, broker) for broker in partition.replicas]
+    found = [_of_replica(state, live, partition, broker) for broker in partition.replicas]
     found += [_of_aside(each) for each in aside.logs]
     waits = why_nobody_leads(partition, name)
     copies = _with_missing(found)
@@ -126,28 +122,21 @@ def what_is_lost(copies: PartitionCopies, chosen: CopyDescription) -> str:
     return f"{chosen.missing} records from offset {chosen.log_end_offset} on, which {place} has{hidden}"
 
 
-def _of_replica(
-    state: ClusterState,
-    live: Liveness,
-    marks: Mapping[ReplicaKey, ReplicaMarks],
-    partition: PartitionState,
-    broker: int,
-) -> CopyDescription:
+def _of_replica(state: ClusterState, live: Liveness, partition: PartitionState, broker: int) -> CopyDescription:
     key = ReplicaKey(*partition.id, broker)
     registered = state.replicas.get(key)
     runs = registered is not None and live.replicas.get(key) == registered.incarnation and broker in live.brokers
-    said = marks.get(key)
-    is_current = registered is not None and said is not None and said[2] == registered.incarnation
-    end = UNKNOWN if registered is None else registered.log_end_offset
+    last_epoch, end = (UNKNOWN, UNKNOWN) if registered is None else (registered.last_epoch, registered.log_end_offset)
     size = UNKNOWN
-    if is_current and said is not None:
-        end, size = said[6], said[7]
+    said = None if registered is None else live.marks_of(key, registered.incarnation)
+    if said is not None:
+        last_epoch, end, size = said.last_epoch, said.log_end_offset, said.size_bytes
     return CopyDescription(
         broker=broker,
         state=_state_of(partition, broker, registered.unproven if runs and registered is not None else None),
         in_sync=broker in partition.isr,
         eligible=broker in partition.elr,
-        last_epoch=UNKNOWN if registered is None else registered.last_epoch,
+        last_epoch=last_epoch,
         log_end_offset=end,
         missing=UNKNOWN,
         size_bytes=size,

@@ -10,6 +10,8 @@
                 last epoch, log end offset)
     lost        were in one of both, and what they held is gone, or was given up by a person: (broker, why)
     unclean_epoch   of the last leader that may have lacked what was acknowledged; −1: there was none
+    may_have_acknowledged   a leader has had an ISR that is large enough for acks=all. Before that nothing was
+                acknowledged under it, nor read: the high watermark has not moved (rules 2, 3)
 
 What must stay true:
 - Every change raises the partition epoch. An election, and the loss of the leader, raises the leader epoch; so an epoch
@@ -18,6 +20,8 @@ What must stay true:
 - The ISR is empty only while its last members are doubtful or lost, and there is no leader. Dead members stay in it
   where no living one is left: they hold what was acknowledged, and one of them will lead.
 - Leader epoch −1: it was never led, so there is nothing that a blank replica could have lost.
+- `may_have_acknowledged` comes with the very record by which an ISR becomes large enough, or the minimum small enough,
+  and stays. A leader hears of ISR and minimum together, from one version of the state, so it is never ahead of this.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from raylog.actors.protocol.control_messages import NO_LEADER, NO_UNCLEAN_EPOCH
-from raylog.actors.protocol.metadata_records import PartitionChanged
+from raylog.actors.protocol.metadata_records import NEVER_LED, PartitionChanged
 
-NEVER_LED: Final = -1
+HELD: Final = "a person is restoring a copy that was set aside"  # as the reason why a replica is lost
 
 PartitionId: TypeAlias = tuple[bytes, int]  # topic id, partition
 Doubtful: TypeAlias = tuple[int, int, int, int]  # broker, incarnation, last epoch, log end offset
@@ -51,6 +55,7 @@ class PartitionState:
     doubtful: tuple[Doubtful, ...] = ()
     lost: tuple[Lost, ...] = ()
     unclean_epoch: int = NO_UNCLEAN_EPOCH
+    may_have_acknowledged: bool = False
 
     @property
     def id(self) -> PartitionId:
@@ -93,10 +98,20 @@ class PartitionState:
         return tuple(entry[0] for entry in self.lost)
 
     @property
+    def is_held(self) -> bool:
+        """Whether a person keeps it without a leader for a moment."""
+        return HELD in dict(self.lost).values()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it was led and no member is left, but nothing can be lost by that: nothing was acknowledged."""
+        return not (self.never_led or self.last_members or self.may_have_acknowledged or self.is_held)
+
+    @property
     def waits_for_a_person(self) -> bool:
         """Whether there is no leader, and will be none before a person decides (or the topic's own setting does)."""
         is_led = self.leader != NO_LEADER or self.never_led
-        return not (is_led or self.last_members or self.doubtful)
+        return not (is_led or self.last_members or self.doubtful or self.is_unused)
 
     def broken_invariants(self) -> Iterator[str]:
         """Say in words what contradicts the top of this file."""
@@ -141,6 +156,7 @@ class PartitionState:
             doubtful=record.doubtful,
             lost=record.lost,
             unclean_epoch=record.unclean_epoch,
+            may_have_acknowledged=record.may_have_acknowledged,
         )
 
     def to_record(self, reason: str) -> PartitionChanged:
@@ -158,6 +174,7 @@ class PartitionState:
             doubtful=self.doubtful,
             lost=self.lost,
             unclean_epoch=self.unclean_epoch,
+            may_have_acknowledged=self.may_have_acknowledged,
             reason=reason,
         )
 

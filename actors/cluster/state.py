@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from raylog.actors.cluster.coordinator_state import CoordinatorState
 from raylog.actors.cluster.partition import PartitionId, PartitionState
-from raylog.actors.protocol.control_messages import Setting
+from raylog.actors.protocol.control_messages import ReplicaMarks, Setting
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
 from raylog.actors.protocol.metadata_records import (
@@ -67,14 +67,20 @@ class Liveness:
 
     `brokers` have a lease. `replicas` are the processes that are registered and run, with their incarnations. `full`
     are brokers whose disks take nothing more. `sound` are replicas whose logs were read whole since they were chosen to
-    be the only ones, with their incarnations. All are read, never changed, so the caller may pass what it keeps up to
-    date.
+    be the only ones, with their incarnations. `marks` are those that brokers have told since this controller began. All
+    are read, never changed, so the caller may pass what it keeps up to date.
     """
 
     brokers: AbstractSet[int]
     replicas: Mapping[ReplicaKey, int]
     full: AbstractSet[int] = frozenset()
     sound: Mapping[ReplicaKey, int] = field(default_factory=dict)
+    marks: Mapping[ReplicaKey, ReplicaMarks] = field(default_factory=dict)
+
+    def marks_of(self, key: ReplicaKey, incarnation: int) -> ReplicaMarks | None:
+        """Return the marks of this process; None as long as it has told none."""
+        told = self.marks.get(key)
+        return told if told is not None and told.incarnation == incarnation else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +236,7 @@ class ClusterState:
         """Say in words what contradicts the top of this file, and each partition's."""
         by_broker: dict[int, set[PartitionId]] = {}
         for key, partition in self.partitions.items():
-            for broken in partition.broken_invariants():
+            for broken in (*partition.broken_invariants(), *self._unnoted(partition)):
                 yield f"{self.topics[key[0]].name}-{key[1]}: {broken}"
             for broker in partition.replicas:
                 by_broker.setdefault(broker, set()).add(key)
@@ -247,6 +253,11 @@ class ClusterState:
                 yield f"{replica} is registered, and the partition has no replica there"
         if self.brokers and max(self.brokers) >= self.next_broker_id:
             yield f"the next broker is to be {self.next_broker_id}, and {max(self.brokers)} is there"
+
+    def _unnoted(self, partition: PartitionState) -> Iterator[str]:
+        is_enough = not partition.never_led and len(partition.isr) >= self.min_insync(partition)
+        if is_enough and not partition.may_have_acknowledged:
+            yield f"its ISR {partition.isr} is large enough for acks=all, and no record has noted that"
 
     # --- folding --------------------------------------------------------------------------------------------------
 

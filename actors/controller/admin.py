@@ -358,9 +358,8 @@ class ControllerAdmin(CopyRecovery):
 
     def _reports(self) -> Reports:
         sessions = self._sessions.all()
-        marks = {key: each for session in sessions for key, each in session.marks.items()}
         disks = {each.broker_id: (each.free_bytes, each.total_bytes) for each in sessions}
-        return Reports(marks, disks, frozenset(self._sessions.registered))
+        return Reports(self._changes.live.marks, disks, frozenset(self._sessions.registered))
 
     @staticmethod
     def _now() -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from raylog.actors.cluster.control_counters import ControlCounters
@@ -22,6 +22,7 @@ from raylog.actors.cluster.metadata_fold import MetadataFold
 from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.metadata_log.writer import MetadataWriter, Recovered
+from raylog.actors.protocol.control_messages import ReplicaMarks
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_records import PartitionChanged, TopicDeleted
 from raylog.errors import RaylogError
@@ -56,7 +57,9 @@ class ClusterChanges:
         self._replicas: dict[ReplicaKey, int] = {}
         self._full: set[int] = set()
         self._sound: dict[ReplicaKey, int] = {}
-        self.live = Liveness(self._brokers, self._replicas, self._full, self._sound)
+        self._marks: dict[ReplicaKey, ReplicaMarks] = {}
+        self.marks_heard = 0  # heartbeats that told of changes
+        self.live = Liveness(self._brokers, self._replicas, self._full, self._sound, self._marks)
 
     @property
     def state(self) -> ClusterState:
@@ -87,7 +90,7 @@ class ClusterChanges:
         yield from self._writer.broken_invariants()
         if self._fold.version > self._writer.tail.end_offset:
             yield f"the state stands at {self._fold.version}, the log ends at {self._writer.tail.end_offset}"
-        strangers = [key for key in self._replicas if key.broker_id not in self._brokers]
+        strangers = [key for key in (*self._replicas, *self._marks) if key.broker_id not in self._brokers]
         if strangers:
             yield f"{strangers} are taken for alive, and their brokers are not"
 
@@ -100,6 +103,7 @@ class ClusterChanges:
         """Forget a broker and all its replicas."""
         self._brokers.discard(broker_id)
         self._full.discard(broker_id)
+        self._forget_marks(broker_id)
         for key in [key for key in self._replicas if key.broker_id == broker_id]:
             del self._replicas[key]
 
@@ -113,8 +117,24 @@ class ClusterChanges:
         self._replicas[key] = incarnation
 
     def replica_is_gone(self, key: ReplicaKey, incarnation: int) -> None:
+        """Forget a process and its marks. A later incarnation may have told its own already."""
         if self._replicas.get(key) == incarnation:
             del self._replicas[key]
+        marks = self._marks.get(key)
+        if marks is not None and marks.incarnation <= incarnation:
+            del self._marks[key]
+
+    def take_marks(self, broker_id: int, told: Iterable[ReplicaMarks], *, are_all: bool) -> None:
+        """Take over the marks that have changed. They stay valid until they change, or the replica is lost."""
+        self.marks_heard += 1
+        if are_all:
+            self._forget_marks(broker_id)
+        for each in told:
+            self._marks[ReplicaKey(each.topic_id, each.partition, broker_id)] = each
+
+    def _forget_marks(self, broker_id: int) -> None:
+        for key in [key for key in self._marks if key.broker_id == broker_id]:
+            del self._marks[key]
 
     def found_sound(self, key: ReplicaKey, incarnation: int) -> None:
         """Take note that all of this copy was read."""
@@ -153,6 +173,7 @@ class ClusterChanges:
         for change in changes:
             for broker_id in set(change.before) - set(change.after):
                 self._replicas.pop(ReplicaKey(*change.partition, broker_id), None)
+                self._marks.pop(ReplicaKey(*change.partition, broker_id), None)
 
     async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
         """Whether it holds before the time is over, asked after each commit and now and then; and is committed.

@@ -145,7 +145,7 @@ class ControllerReign:
         )
         self.sessions = BrokerSessions(changes, writer, means.timers, events)
         self.checks = CopyChecks(changes, self.sessions, means.tasks, random)
-        self.moves = HostMoves(changes, self.sessions, self.supervisor)
+        self.moves = HostMoves(changes, self.supervisor)
         self.rotation = SecretRotation(
             means.env, means.tasks, lambda: writer.epoch, lambda: (each.stream for each in self.sessions.all())
         )

@@ -32,7 +32,6 @@ from raylog.actors.kernel.stream_interface import Response
 from raylog.actors.protocol.control_messages import (
     DropSetAside,
     ListSetAside,
-    ReplicaMarks,
     RestoreSetAside,
     SetAsideListed,
 )
@@ -67,10 +66,7 @@ class CopyRecovery:
         self._changes.state.partition_named(topic, partition)
         aside = await self._listed(ListSetAside(topic, partition), timeout)
         known = self._changes.state.partition_named(topic, partition)
-        marks: Mapping[ReplicaKey, ReplicaMarks] = {
-            key: each for session in self._sessions.all() for key, each in session.marks.items()
-        }
-        return copies_of(self._changes.state, self._changes.live, marks, known, aside)
+        return copies_of(self._changes.state, self._changes.live, known, aside)
 
     async def list_set_aside(self, *, timeout: float = _ADMIN_SECONDS) -> SetAsideListing:
         """All logs that are set aside, of deleted topics too."""

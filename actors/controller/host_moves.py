@@ -19,7 +19,6 @@ from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.controller.replica_starts import ReplicaSupervisor
-from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.protocol.control_messages import StandDown
 from raylog.config import HOST_AUTO
 from raylog.errors import EligibleLeadersNotAvailable, RaylogError
@@ -37,9 +36,8 @@ class _Move(NamedTuple):
 class HostMoves:
     """Moves of one replica of the cluster at a time, since `replica.host` changes rarely."""
 
-    def __init__(self, changes: ClusterChanges, sessions: BrokerSessions, supervisor: ReplicaSupervisor) -> None:
+    def __init__(self, changes: ClusterChanges, supervisor: ReplicaSupervisor) -> None:
         self._changes = changes
-        self._sessions = sessions
         self._supervisor = supervisor
         self._settled_as_of: object = None  # when all were where they should be
 
@@ -47,7 +45,7 @@ class HostMoves:
         """Move what is in the wrong host, for as long as this controller serves."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            as_of = self._changes.version, self._sessions.marks_heard
+            as_of = self._changes.version, self._changes.marks_heard
             if as_of == self._settled_as_of:
                 continue
             move = next(self._due(), None)
@@ -87,12 +85,9 @@ class HostMoves:
 
     def _room(self, partition: PartitionState, broker_id: int) -> str:
         """Return the room of the host that it runs in; empty: not known yet."""
-        session = self._sessions.get(broker_id)
         key = ReplicaKey(*partition.id, broker_id)
-        marks = None if session is None else session.marks.get(key)
-        if marks is None or marks.incarnation != self._changes.state.incarnation(*key):
-            return ""
-        return marks.room
+        marks = self._changes.live.marks_of(key, self._changes.state.incarnation(*key))
+        return "" if marks is None else marks.room
 
     async def _carry_out(self, move: _Move) -> None:
         key, state = move.key, self._changes.state

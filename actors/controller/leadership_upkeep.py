@@ -1,9 +1,10 @@
 """Elections that no event asks for: of new partitions, of those in doubt, and preferred ones for balance.
 
 What must stay true:
-- A new partition waits for its replicas, and one in doubt (rule 7) for all of its own, but not for ever: after a while
-  those that are there are enough. What is lost by an election in doubt is lost for good, so a replica whose broker is
-  there is waited for for longer: its process may have to be started a second time.
+- A new partition waits for its replicas, and one in doubt or unused (rule 7) for all of its own, but not for ever:
+  after a while those that are there are enough. What is lost by an election in doubt is lost for good, so a replica
+  whose broker is there is waited for for longer: its process may have to be started a second time. Where all are there,
+  one may not have told yet how far it is by now. No record says when it has, so it is looked for.
 - A preferred replica that has come back leads again only after it was able to for some time; so one that comes and goes
   does not move its leadership each time.
 """
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from raylog.actors.cluster.election.leader_election import PREFERRED, elect, elect_leaders, is_in_doubt
+from raylog.actors.cluster.election.leader_election import PREFERRED, awaits_others, elect, elect_leaders
 from raylog.actors.cluster.partition import PartitionId, PartitionState
 from raylog.actors.cluster.state import ReplicaKey
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
@@ -38,7 +39,7 @@ class LeadershipUpkeep:
         self._changes = changes
         self._balances = balance_leaders
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[PartitionId, float] = {}  # new, or in doubt: since when
+        self._waiting: dict[PartitionId, float] = {}  # new, in doubt, or unused: since when
         self._unbalanced: dict[PartitionId, float] = {}
         self._balanced_as_of: tuple[int, frozenset[int]] = (-1, frozenset())
 
@@ -63,7 +64,7 @@ class LeadershipUpkeep:
             state = self._changes.state.partitions.get(partition)
             if state is None or not self._patience(state):
                 self._waiting.pop(partition, None)
-            elif is_in_doubt(state):  # a replica that came back just now may go again: they wait for each other anew
+            elif awaits_others(state):  # a replica that came back just now may go again: they wait for each other anew
                 self._waiting[partition] = self._loop.time()
             else:
                 self._waiting.setdefault(partition, self._loop.time())
@@ -73,10 +74,11 @@ class LeadershipUpkeep:
         for partition, since in list(self._waiting.items()):
             state = self._changes.state.partitions.get(partition)
             patience = 0.0 if state is None else self._patience(state)
-            if not patience:
+            if state is None or not patience:
                 del self._waiting[partition]
-            elif now - since >= patience:
-                self._changes.submit(elect(self._changes.state, self._changes.live, *partition, waited=True))
+            elif now - since >= patience or (awaits_others(state) and self._all_are_there(state)):
+                waited = now - since >= patience
+                self._changes.submit(elect(self._changes.state, self._changes.live, *partition, waited=waited))
 
     def _balance(self) -> None:
         self._find_unbalanced()
@@ -116,7 +118,7 @@ class LeadershipUpkeep:
         """The time to wait for replicas that are missing; 0: its elections wait for none."""
         if state.never_led:
             return _FIRST_ELECTION_SECONDS
-        if not is_in_doubt(state):
+        if not awaits_others(state):
             return 0.0
         return _START_SECONDS if self._is_starting(state) else _DOUBT_SECONDS
 
@@ -127,3 +129,7 @@ class LeadershipUpkeep:
             broker_id in live.brokers and ReplicaKey(*state.id, broker_id) not in live.replicas
             for broker_id in state.replicas
         )
+
+    def _all_are_there(self, state: PartitionState) -> bool:
+        replicas = self._changes.live.replicas
+        return all(ReplicaKey(*state.id, broker_id) in replicas for broker_id in state.replicas)

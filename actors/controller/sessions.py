@@ -39,7 +39,6 @@ from raylog.actors.protocol.control_messages import (
     ProposeIsr,
     RegisterBroker,
     ReplicaLoss,
-    ReplicaMarks,
     ReplicaReport,
     StandDown,
 )
@@ -68,7 +67,7 @@ class ReplicaEvents(NamedTuple):
 class BrokerSession:
     """A broker as it registered over one stream, and what it said last."""
 
-    __slots__ = ("broker_id", "free_bytes", "is_registered", "marks", "stream", "total_bytes")
+    __slots__ = ("broker_id", "free_bytes", "is_registered", "stream", "total_bytes")
 
     def __init__(self, broker_id: int, stream: Stream) -> None:
         self.broker_id = broker_id
@@ -76,20 +75,6 @@ class BrokerSession:
         self.is_registered = False
         self.free_bytes = 0
         self.total_bytes = 0
-        self.marks: dict[ReplicaKey, ReplicaMarks] = {}
-
-    def take_marks(self, beat: BrokerHeartbeat) -> None:
-        """Take over the marks that have changed. They stay valid until they change, or the replica is lost."""
-        if beat.marks_are_all:
-            self.marks = {}
-        for each in beat.marks:
-            self.marks[ReplicaKey(each.topic_id, each.partition, self.broker_id)] = each
-
-    def lost(self, key: ReplicaKey, incarnation: int) -> None:
-        """Forget the marks of a replica that is lost. A later incarnation may have told its own already."""
-        marks = self.marks.get(key)
-        if marks is not None and marks.incarnation <= incarnation:
-            del self.marks[key]
 
 
 class BrokerSessions:
@@ -101,7 +86,6 @@ class BrokerSessions:
         self._proposals = IsrProposals(changes)
         self._sessions: dict[int, BrokerSession] = {}
         self._by_stream: dict[Stream, BrokerSession] = {}
-        self.marks_heard = 0  # heartbeats that told of changes
         self._present: set[int] = set()  # under this controller, and their leases run
         self._leases: SilenceWatch[int] = SilenceWatch(timers, self._lease_over)
 
@@ -162,8 +146,7 @@ class BrokerSessions:
         session.free_bytes, session.total_bytes = beat.free_bytes, beat.total_bytes
         self._changes.disk_heard_of(broker_id, is_full=beat.has_full_disk)
         if beat.marks or beat.marks_are_all:
-            self.marks_heard += 1
-            session.take_marks(beat)
+            self._changes.take_marks(broker_id, beat.marks, are_all=beat.marks_are_all)
         self._events.hosts_heard(broker_id, beat.hosts, beat.hosts_wanted)
         self._lost(broker_id, beat.lost)
         self._registered(broker_id, beat.started)
@@ -196,7 +179,6 @@ class BrokerSessions:
         session = BrokerSession(broker_id, stream)
         if before is not None:
             self._by_stream.pop(before.stream, None)
-            session.marks = before.marks
         self._sessions[broker_id] = self._by_stream[stream] = session
         stream.closed.add_done_callback(lambda _: self._stream_ended(session))
         self._changes.broker_lives(broker_id)
@@ -281,9 +263,6 @@ class BrokerSessions:
             records += replica_lost(self._changes.state, self._changes.live, broker_id, loss)
             key = ReplicaKey(loss.topic_id, loss.partition, broker_id)
             self._tell_of_loss(key, loss, level)
-            session = self._sessions.get(broker_id)
-            if session is not None:
-                session.lost(key, loss.incarnation)
             self._changes.replica_is_gone(key, loss.incarnation)
         self._changes.submit(records)
         for loss in losses:

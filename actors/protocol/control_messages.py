@@ -170,6 +170,7 @@ class ReplicaMarks(NamedTuple):
     size_bytes: int
     has_full_disk: bool  # it has just been refused room for an append
     room: str  # of its host: own or shared
+    last_epoch: int  # of the last record, also of one that has been deleted since
 
 
 class ReplicaLoss(NamedTuple):
@@ -210,7 +211,7 @@ class BrokerRegistered(Message):
     broker_epoch: int
 
 
-@message(kind=52, version=5)
+@message(kind=52, version=6)
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Message):
     """Sent by a broker to the controller, every 0.3 s, and at once when a replica or a host has come or gone.

@@ -32,7 +32,7 @@ class HostHello(Message):
     room: str
 
 
-@message(kind=37)
+@message(kind=37, version=2)
 @dataclass(frozen=True, slots=True)
 class HostHeartbeat(Message):
     """Sent by a host, one-way, every 0.3 s: which marks have changed, and all of them first after a HostHello."""

@@ -17,6 +17,7 @@ from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, Setting
 from raylog.actors.protocol.messages import Message, message
 
 OWN_OFFSET: Final = -1  # as a broker epoch: the offset of this very record
+NEVER_LED: Final = -1  # as a leader epoch
 
 # --- cluster and brokers ------------------------------------------------------------------------------------------
 
@@ -157,6 +158,27 @@ class PartitionChangedV1(Message):
 
 @message(kind=111, version=2)
 @dataclass(frozen=True, slots=True)
+class PartitionChangedV2(Message):
+    """A partition of an earlier version, that does not tell whether it was used. Only read, see `as_of_today`."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    doubtful: tuple[tuple[int, int, int, int], ...]
+    lost: tuple[tuple[int, str], ...]
+    unclean_epoch: int
+    reason: str
+
+
+@message(kind=111, version=3)
+@dataclass(frozen=True, slots=True)
 class PartitionChanged(Message):
     """A whole `PartitionState`, field by field, and for people the reason of the change."""
 
@@ -173,6 +195,7 @@ class PartitionChanged(Message):
     doubtful: tuple[tuple[int, int, int, int], ...]
     lost: tuple[tuple[int, str], ...]
     unclean_epoch: int
+    may_have_acknowledged: bool
     reason: str
 
 
@@ -262,13 +285,15 @@ class CommittedBatch:
 def as_of_today(record: Message) -> Message:
     """Return the record in the form of this version. Fields that an earlier version did not have get neutral values."""
     if isinstance(record, PartitionChangedV1):
-        return PartitionChanged(**_told_by(record), lost=(), unclean_epoch=NO_UNCLEAN_EPOCH)
+        return as_of_today(PartitionChangedV2(**_told_by(record), lost=(), unclean_epoch=NO_UNCLEAN_EPOCH))
+    if isinstance(record, PartitionChangedV2):
+        return PartitionChanged(**_told_by(record), may_have_acknowledged=record.leader_epoch != NEVER_LED)
     if isinstance(record, ReplicaRegisteredV1):
         return ReplicaRegistered(**_told_by(record), created_as=0)
     return record
 
 
-def _told_by(record: PartitionChangedV1 | ReplicaRegisteredV1) -> dict[str, Any]:
+def _told_by(record: PartitionChangedV1 | PartitionChangedV2 | ReplicaRegisteredV1) -> dict[str, Any]:
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
 

@@ -261,6 +261,14 @@ class HostedLog:
         # Compaction or retention was quicker, or nothing is visible, or the file is damaged: the log itself knows.
         return self.log.read(offset, max_bytes, isolation)
 
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, also where that has been deleted since.
+
+        By (last epoch, log end) the controller finds the longest log (rule 7).
+        """
+        return self.log.epochs.span_at(self.log.log_end_offset - 1)[0]
+
     # --- flushing ---
 
     @property

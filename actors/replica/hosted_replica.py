@@ -158,13 +158,11 @@ class HostedReplica:
     def hello(self) -> ReplicaHello:
         assert self._hosted is not None
         spec, log = self.spec, self._hosted.log
-        # Also where that record has been deleted since: by (epoch, end) the longest log is found (rule 7).
-        last_epoch = log.epochs.span_at(log.log_end_offset - 1)[0]
         return ReplicaHello(
             spec.topic_id,
             spec.partition,
             spec.incarnation,
-            last_epoch,
+            self._hosted.last_epoch,
             log.log_end_offset,
             log.unproven,
             log.marks.created_as,

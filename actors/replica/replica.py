@@ -356,7 +356,7 @@ class Replica:
         return ReplicaMarks(
             name.topic_id, name.partition, self._hosted.me[1],
             role, log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes,
-            self._hosted.room.is_full, room,
+            self._hosted.room.is_full, room, self._hosted.last_epoch,
         )  # fmt: skip
 
     def end(self) -> None:

@@ -76,6 +76,22 @@ class OnePartition:
     def let_all_start(self) -> None:
         self.cluster.is_restricted = False
 
+    @property
+    def follower(self) -> RunningReplica:
+        return next(each for each in self.cluster.replicas if each.leads_epoch is None)
+
+    def let_follower_start_cut_off_from_its_leader(self) -> None:
+        leader = self.leader.process.machine
+        others = [each for each in self.world.machines if each is not leader]
+        self.let_all_start()
+        assert self.world.run_until_idle_or(lambda: len(self.cluster.replicas) == 2, _SECONDS)
+        for other in others:
+            self.world.network.block(other, leader)
+
+    def take_all_copies(self) -> None:
+        for running in list(self.cluster.replicas):
+            self.losses._take_directory(running)
+
     def take_leaders_copy(self) -> None:
         leader = self.leader
         self.chooser.copy_goes(leader, lambda: self.losses._take_directory(leader))
@@ -100,30 +116,49 @@ def _forget(partition: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_a_person_chooses_where_the_only_copy_that_was_ever_in_sync_went(seed: int) -> None:
+def test_where_the_only_copy_went_before_anything_was_acknowledged_nobody_has_to_choose(seed: int) -> None:
     with World(seed) as world:
         partition = OnePartition(world, starts_alone=True)
         partition.take_leaders_copy()
         partition.let_all_start()
         partition.until_in_sync(2)
-        assert partition.chooser.choices
+        assert not partition.chooser.choices
         partition.end()
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_a_copy_that_was_never_in_sync_does_not_stand_in_for_it(seed: int) -> None:
+def test_a_copy_that_was_never_in_sync_leads_where_nothing_was_acknowledged(seed: int) -> None:
     with World(seed) as world:
         partition = OnePartition(world, starts_alone=True)
-        leader = partition.leader.process.machine
-        others = [each for each in world.machines if each is not leader]
-        partition.let_all_start()
-        assert world.run_until_idle_or(lambda: len(partition.cluster.replicas) == 2, _SECONDS)
-        for other in others:
-            world.network.block(other, leader)
+        partition.let_follower_start_cut_off_from_its_leader()
         partition.take_leaders_copy()
         world.network.heal()
         partition.until_in_sync(2)
-        assert partition.chooser.choices
+        assert not partition.chooser.choices
+        partition.end()
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_one_that_lost_its_power_leads_where_nothing_was_acknowledged(seed: int) -> None:
+    with World(seed) as world:
+        partition = OnePartition(world, starts_alone=True)
+        partition.let_follower_start_cut_off_from_its_leader()
+        follower = partition.follower
+        partition.cluster.crash_machine(partition.cluster.homes[follower.spec.broker_id])
+        partition.take_leaders_copy()
+        world.network.heal()
+        partition.until_in_sync(2)
+        assert not partition.chooser.choices
+        partition.end()
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_person_chooses_where_all_copies_that_were_in_sync_went(seed: int) -> None:
+    with World(seed) as world:
+        partition = OnePartition(world)
+        partition.chooser.last_copy_goes(0, partition.take_all_copies)
+        assert world.run_until_idle_or(lambda: partition.chooser.choices > 0, _SECONDS)
+        partition.until_in_sync(2)
         partition.end()
 
 

@@ -73,6 +73,7 @@ SEEDS: Final[dict[str, int]] = {
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 2,
     "blank_elected": 127,
+    "used_counts_as_unused": 127,
     "nothing_set_aside": 991,
     "unclean_epoch_untold": 4319,
 }

@@ -38,7 +38,8 @@ class PartitionFacts:
     awaited: frozenset[int]  # the broker is under a lease, so its replica will register or has
     draining: frozenset[int]
     config: TopicConfig
-    log_ends: Mapping[int, LogEnd]  # of those that are alive, when they registered
+    log_ends: Mapping[int, LogEnd]  # of those that are alive, as they told last: at their registration, or since
+    have_told: frozenset[int]  # of those that are alive: they have told since this controller began
     unproven: frozenset[int]  # of those that are alive (rule 7)
     unelectable: frozenset[int]  # of those that are alive: only a person may let them lead (rule 7)
     sound: frozenset[int] = frozenset()  # of those that are alive: read whole, since they are to be left alone
@@ -64,6 +65,7 @@ def facts_of(
     `came` has registered, the process on `gone` has died, `fenced` is lost, `leaving` drains."""
     topic_id, number = partition.id
     registered: dict[int, ReplicaRegistered] = {}
+    log_ends: dict[int, LogEnd] = {}
     awaited, draining = set(), set()
     for broker_id in partition.replicas:
         broker = state.brokers.get(broker_id)
@@ -72,19 +74,23 @@ def facts_of(
         awaited.add(broker_id)
         if broker.draining or broker_id == leaving:
             draining.add(broker_id)
-        if came is not None and came.broker_id == broker_id:
-            registered[broker_id] = came
-            continue
         key = ReplicaKey(topic_id, number, broker_id)
         known, runs = state.replicas.get(key), live.replicas.get(key)
-        if known is not None and known.incarnation == runs and broker_id != gone:
-            registered[broker_id] = known
+        if came is not None and came.broker_id == broker_id:
+            known, runs = came, came.incarnation
+        if known is None or known.incarnation != runs or broker_id == gone:
+            continue
+        registered[broker_id] = known
+        marks = live.marks_of(key, runs)
+        if marks is not None:
+            log_ends[broker_id] = marks.last_epoch, marks.log_end_offset
     return PartitionFacts(
         alive=frozenset(registered),
         awaited=frozenset(awaited),
         draining=frozenset(draining),
         config=state.config_of(partition),
-        log_ends={broker_id: (each.last_epoch, each.log_end_offset) for broker_id, each in registered.items()},
+        log_ends={broker_id: _end_at_start(each) for broker_id, each in registered.items()} | log_ends,
+        have_told=frozenset(log_ends),
         unproven=frozenset(broker_id for broker_id, each in registered.items() if each.unproven),
         unelectable=frozenset(
             broker_id for broker_id, each in registered.items() if not may_be_elected(each.unproven)
@@ -96,6 +102,10 @@ def facts_of(
         ),
         replaced=_replaced(state, came),
     )
+
+
+def _end_at_start(registered: ReplicaRegistered) -> LogEnd:
+    return registered.last_epoch, registered.log_end_offset
 
 
 def _replaced(state: ClusterState, came: ReplicaRegistered | None) -> frozenset[int]:

@@ -6,17 +6,21 @@ The leader is looked for in this order, in each case in the order of the replica
     2  the eligible leavers             clean too (`isr_and_elr.py`)
     3  where ISR and eligible are empty, a last member came back after a reboot of its machine, and such a one is
        alive: of all that are alive the one with the largest (last epoch, log end offset), once all replicas have
-       come back, or have been waited for long enough                                                     in doubt
+       come back and told how far they are, or have been waited for long enough                           in doubt
+       (the same, but of all replicas, where none of its leaders ever had an ISR for acks=all             unused)
     4  where the topic allows it, or a person asks for it: whoever is alive and proven                     unclean
        (a person gets the rebooted with the largest log too, if there is nobody else)
     5  whom a person names (`persons_choice.py`)                                                            unclean
 
 In 3 those that were not members count too: a log with a larger (last epoch, log end offset) holds all that a smaller
 one holds of what was acknowledged, so it cannot be the worse choice. And one that has not come back may hold more than
-those that have: after a power cut of all, who is a member by the record depends on who was heard of first.
+those that have: after a power cut of all, who is a member by the record depends on who was heard of first. A replica
+that went on has more than when it registered, so what it told since counts: its marks. A new controller has to hear
+them first. One that registers just now has told, and so has a doubtful one: it has had nobody to fetch from since.
 
 A replica that came back without its log is in none of 1 to 4, however much it has fetched since: next to it the copy of
-one that was long away is worth more, and only a person can weigh them. So where nobody else is left, nobody leads.
+one that was long away is worth more, and only a person can weigh them. So where nobody else is left, nobody leads. An
+unused partition is the exception, as is one that was never led: there was nothing to lose (`may_have_acknowledged`).
 
 The record of an election also takes the dead out of the ISR (rule 4). Elections in doubt and unclean ones may lose
 acknowledged records: `may_have_lost_records` finds them, whoever writes them says so loudly, and their epoch stays
@@ -64,6 +68,7 @@ UNCLEAN: Final = "unclean"
 FIRST: Final = "first leader"
 IN_SYNC: Final = "elected from the ISR"
 ELIGIBLE: Final = "elected from the eligible leavers"
+UNUSED: Final = "elected by its log, the largest: nothing was ever acknowledged"
 IN_DOUBT: Final = "ELECTED IN DOUBT: no proven log is left, acknowledged records may be lost"
 UNCLEANLY: Final = "ELECTED UNCLEANLY: acknowledged records may be lost"
 BY_CHOICE: Final = "ELECTED BY A PERSON'S CHOICE: acknowledged records may be lost"
@@ -108,6 +113,7 @@ def elect_if_needed(
     for candidates, how in (
         (_in_order(partition, partition.isr, facts), IN_SYNC),
         (_in_order(partition, partition.elr, facts), ELIGIBLE),
+        (_unused(partition, facts, waited), UNUSED),
         (_in_doubt(partition, facts, waited), IN_DOUBT),
         (_unclean_candidates(partition, facts, forced=unclean), UNCLEANLY),
     ):
@@ -141,7 +147,7 @@ def led_by(partition: PartitionState, leader: int, how: str, facts: PartitionFac
     stay = facts.alive.intersection(partition.isr) if how in (FIRST, IN_SYNC) else {leader}
     elected = with_isr(partition, stay, facts.minimum(partition))
     epoch = partition.leader_epoch + 1
-    if how in _UNCLEAN:  # what this leader lacks is given up, so others are not ahead of it any more
+    if how in (*_UNCLEAN, UNUSED):  # what this leader lacks is given up, so others are not ahead of it any more
         elected = replace(elected, elr=(), unclean_epoch=epoch)
     return replace(elected, leader=leader, leader_epoch=epoch, doubtful=(), lost=())
 
@@ -160,24 +166,48 @@ def is_in_doubt(partition: PartitionState) -> bool:
 def _in_doubt(partition: PartitionState, facts: PartitionFacts, waited: bool) -> list[int]:
     if not is_in_doubt(partition) or facts.alive.isdisjoint(partition.doubtful_brokers):
         return []
-    if not (waited or facts.alive.issuperset(partition.replicas)):
+    electable = _electable(partition, facts)
+    return _largest_logs(partition, facts, electable) if waited or _are_known(partition, facts, electable) else []
+
+
+def _unused(partition: PartitionState, facts: PartitionFacts, waited: bool) -> list[int]:
+    """The candidates where no member is left, and none has lost anything that was acknowledged: also blank ones.
+
+    Records under acks=1 may be there. So the largest log is the best, and what others have is set aside.
+    """
+    candidates = set(partition.replicas)
+    if not partition.is_unused or not (waited or _are_known(partition, facts, candidates)):
         return []
-    return _largest_logs(partition, facts)
+    return _largest_logs(partition, facts, candidates)
 
 
-def _largest_logs(partition: PartitionState, facts: PartitionFacts) -> list[int]:
+def awaits_others(partition: PartitionState) -> bool:
+    """Whether the largest log is to lead, and those that are not there are waited for."""
+    return is_in_doubt(partition) or partition.is_unused
+
+
+def _are_known(partition: PartitionState, facts: PartitionFacts, candidates: Collection[int]) -> bool:
+    """Whether all replicas are there, and it is known how far the logs of the candidates reach now."""
+    told = facts.have_told | facts.replaced | facts.alive.intersection(partition.doubtful_brokers)
+    return facts.alive.issuperset(partition.replicas) and told.issuperset(candidates)
+
+
+def _electable(partition: PartitionState, facts: PartitionFacts) -> set[int]:
+    return set(partition.replicas) - facts.unelectable
+
+
+def _largest_logs(partition: PartitionState, facts: PartitionFacts, candidates: Iterable[int]) -> list[int]:
     def rank(broker: int) -> tuple[int, int, bool]:
         return (*facts.log_ends[broker], broker in partition.doubtful_brokers)
 
-    electable = set(partition.replicas) - facts.unelectable
-    return sorted(_in_order(partition, electable, facts), key=rank, reverse=True)
+    return sorted(_in_order(partition, candidates, facts), key=rank, reverse=True)
 
 
 def _unclean_candidates(partition: PartitionState, facts: PartitionFacts, *, forced: bool) -> list[int]:
     if not (forced or facts.config.unclean_leader_election_enable):
         return []
     proven = [b for b in _in_order(partition, partition.replicas, facts) if b not in facts.unproven]
-    return proven or (_largest_logs(partition, facts) if forced else [])
+    return proven or (_largest_logs(partition, facts, _electable(partition, facts)) if forced else [])
 
 
 # --- on demand ----------------------------------------------------------------------------------------------------
@@ -192,8 +222,9 @@ def elect(
     enough.
     """
     before = state.partition(topic_id, partition)
-    election = elect_if_needed(before, facts_of(state, live, before), waited=waited)
-    return [*before.change_to(election.partition, election.how)]
+    facts = facts_of(state, live, before)
+    election = elect_if_needed(before, facts, waited=waited)
+    return [*change_of(before, election.partition, facts, election.how)]
 
 
 def elect_leaders(
@@ -211,7 +242,8 @@ def elect_leaders(
         try:
             before = state.partition_named(name, number)
             after = _elect_one(state, live, kind, name, before)
-            elections.records.extend(before.change_to(after.partition, f"{kind} election: {after.how}"))
+            cause, facts = f"{kind} election: {after.how}", facts_of(state, live, before)
+            elections.records.extend(change_of(before, after.partition, facts, cause))
         except ElectionNotNeeded as error:
             if partitions is not None:
                 elections.refused[name, number] = error
@@ -309,4 +341,13 @@ def settle(before: PartitionState, after: PartitionState, facts: PartitionFacts,
         reasons.append("reassignment complete")
     if election.how:
         reasons.append(election.how)
-    return before.change_to(election.partition, "; ".join(reasons))
+    return change_of(before, election.partition, facts, "; ".join(reasons))
+
+
+def change_of(
+    before: PartitionState, after: PartitionState, facts: PartitionFacts, reason: str
+) -> list[PartitionChanged]:
+    """The record, which also notes that acks=all may be answered from now on; none where nothing changes."""
+    is_enough = not after.never_led and len(after.isr) >= facts.minimum(after)
+    noted = replace(after, may_have_acknowledged=after.may_have_acknowledged or is_enough)
+    return before.change_to(noted, reason)

@@ -28,6 +28,8 @@ def why_nobody_leads(partition: PartitionState, topic: str) -> str:
         return "none of its replicas has started yet"
     if partition.last_members:
         return f"what was acknowledged is on {_brokers(partition.last_members)}, whose replica does not run: start it"
+    if partition.is_unused:
+        return "nothing was acknowledged yet, so any copy may lead; all replicas are waited for, for a while"
     if partition.doubtful:
         back = _brokers(partition.doubtful_brokers)
         return f"{back} may have lost the end of its log in a reboot; the other replicas are waited for, for a while"
@@ -75,6 +77,6 @@ def _is_led(state: ClusterState, live: Liveness, partition: PartitionState) -> b
 
 def _candidates(state: ClusterState, partition: PartitionState) -> tuple[int, ...]:
     """The brokers whose copies may lead (`leader_election.py`)."""
-    if partition.never_led or state.config_of(partition).unclean_leader_election_enable:
+    if partition.never_led or partition.is_unused or state.config_of(partition).unclean_leader_election_enable:
         return partition.replicas
     return partition.last_members or partition.doubtful_brokers

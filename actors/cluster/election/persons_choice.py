@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from raylog.actors.cluster.election.isr_and_elr import facts_of
 from raylog.actors.cluster.election.leader_election import (
@@ -20,17 +19,16 @@ from raylog.actors.cluster.election.leader_election import (
     ELIGIBLE,
     FIRST,
     IN_SYNC,
+    change_of,
     leader_is_well,
     led_by,
     settle,
 )
-from raylog.actors.cluster.partition import PartitionId, PartitionState
+from raylog.actors.cluster.partition import HELD, PartitionId, PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.messages import Message
 from raylog.errors import BrokerNotAvailable, ElectionNotNeeded, NeverLed
-
-_HELD: Final = "a person is restoring a copy that was set aside"
 
 
 def choose(state: ClusterState, live: Liveness, partition: PartitionId, broker: int) -> list[Message]:
@@ -44,7 +42,7 @@ def choose(state: ClusterState, live: Liveness, partition: PartitionId, broker: 
     if before.leader == broker and leader_is_well(before, facts):
         raise ElectionNotNeeded(state.name_of(before), before.partition, broker)
     how = _how(before, broker)
-    return [*before.change_to(led_by(before, broker, how, facts), f"a person has chosen; {how}")]
+    return [*change_of(before, led_by(before, broker, how, facts), facts, f"a person has chosen; {how}")]
 
 
 def _how(partition: PartitionState, broker: int) -> str:
@@ -58,12 +56,12 @@ def hold(state: ClusterState, partition: PartitionId) -> list[Message]:
     before = state.partition(*partition)
     if before.never_led:
         raise NeverLed(state.name_of(before), before.partition)
-    given_up = dict(before.lost) | dict.fromkeys((*before.last_members, *before.doubtful_brokers), _HELD)
+    given_up = dict(before.lost) | dict.fromkeys((*before.last_members, *before.doubtful_brokers), HELD)
     epoch = before.leader_epoch + (before.leader != NO_LEADER)
     after = replace(
         before, leader=NO_LEADER, leader_epoch=epoch, isr=(), elr=(), doubtful=(), lost=tuple(given_up.items())
     )
-    return [*before.change_to(after, _HELD)]
+    return [*before.change_to(after, HELD)]
 
 
 def incarnations_of(state: ClusterState, partition: PartitionState) -> dict[int, int]:
@@ -76,7 +74,7 @@ def let_go(
 ) -> list[Message]:
     """Return to what was before the hold. Processes that have come since lead nothing and are in no ISR."""
     now = state.partition(*before.id)
-    if not now.waits_for_a_person or set(dict(now.lost).values()).isdisjoint((_HELD,)):
+    if not (now.waits_for_a_person and now.is_held):
         return []  # another decision came in between
     same = {broker for broker in now.replicas if state.incarnation(*now.id, broker) == incarnations.get(broker)}
     after = replace(

@@ -3,9 +3,8 @@
 - A partition waits for a person only where its last copy was taken away on purpose, or where the plan allows any loss,
   or where nobody writes, or nobody has heard yet that it leads: a replica that is elected and dies before it hears of
   it comes back blank (seeds 50011, 142).
-- Or where the only copy that was ever in sync was taken: a new partition is led without a replica that takes long to
-  start. The faults take one copy at a time where the minimum is two, and one alone has acknowledged nothing. But all
-  replicas are blank then, and a blank one never leads (rule 7).
+- Or where the only copy was taken that had heard that it was in sync, while by the record the ISR was large enough: the
+  others, too, may come back blank. As long as it was not, nothing was acknowledged, and nobody has to choose.
 - What was acknowledged, and was on some disk when the last copy went, is on some disk at the end: in the log that was
   chosen, or set aside. Choices are often bad ones, so that there is something to set aside.
 - What a choice loses is known before it is made: all from where the chosen copy ends, or differs from what was told.
@@ -63,9 +62,15 @@ class Chooser:
         self._note_in_sync()
         spec = victim.spec
         others = self._ever_in_sync.get((spec.topic_id, spec.partition), set()) - {spec.broker_id}
-        if not others and spec.topic == TOPIC:
+        if not others and spec.topic == TOPIC and self._is_used((spec.topic_id, spec.partition)):
             self._struck.add(spec.partition)
         take()
+
+    def _is_used(self, partition: PartitionId) -> bool:
+        """Whether its ISR was ever large enough for acks=all, as far as is known."""
+        controller = self.cluster.serving()
+        known = None if controller is None else controller.reign.changes.state.partitions.get(partition)
+        return known is None or known.may_have_acknowledged
 
     def last_copy_goes(self, partition: int, take: Callable[[], None]) -> None:
         """Take the last copy away. All that is acknowledged and on a disk after that has to be found in the end.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from raylog.actors.cluster import assignments
+from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.protocol.control_messages import NO_UNCLEAN_EPOCH, Assign
 from raylog.actors.replica.rules import replication
 from raylog.storage.directory import doubts
@@ -17,6 +18,14 @@ from tests.simulator.world.faulty_disk import FaultyFile
 @mutation(7, "a blank log is elected in doubt, as if it had only been rebooted", where=theme(LAST_COPIES))
 def blank_elected(patches: Patches) -> None:
     patches.function(doubts.may_be_elected, lambda doubt: True)
+
+
+@mutation(7, "a partition that has lost its members counts as one that was never used", where=theme(LAST_COPIES))
+def used_counts_as_unused(patches: Patches) -> None:
+    def is_unused(self: PartitionState) -> bool:
+        return not (self.never_led or self.last_members or self.is_held)
+
+    patches.attribute(PartitionState, "is_unused", property(is_unused))
 
 
 @mutation(7, "what a follower cuts for a leader without it is not set aside", where=theme(LAST_COPIES))

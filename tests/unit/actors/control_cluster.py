@@ -189,7 +189,7 @@ class StandIn:
         spec = self.spec
         return ReplicaMarks(
             spec.topic_id, spec.partition, spec.incarnation,
-            "waiting", 0, 0, self.log_end[1], 100, self.has_full_disk, spec.room,
+            "waiting", 0, 0, self.log_end[1], 100, self.has_full_disk, spec.room, self.log_end[0],
         )  # fmt: skip
 
     def fail(self, *, damaged: bool) -> None:

@@ -12,7 +12,7 @@ from raylog.actors.cluster.election.replica_registration import replica_lost, re
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, ReplicaKey
 from raylog.actors.cluster.topic_admin import NewTopic, create_topic
-from raylog.actors.protocol.control_messages import ProposeIsr, RegisterBroker, ReplicaLoss, ReplicaReport
+from raylog.actors.protocol.control_messages import ProposeIsr, RegisterBroker, ReplicaLoss, ReplicaMarks, ReplicaReport
 from raylog.actors.protocol.messages import Message, pack, unpack
 from raylog.actors.protocol.metadata_records import ClusterFormed, PartitionChanged
 from raylog.config import ConfigValue
@@ -33,7 +33,8 @@ class SmallCluster:
         self.live_brokers: set[int] = set()
         self.running: dict[ReplicaKey, int] = {}
         self.sound: dict[ReplicaKey, int] = {}
-        self.live = Liveness(self.live_brokers, self.running, sound=self.sound)
+        self.marks: dict[ReplicaKey, ReplicaMarks] = {}
+        self.live = Liveness(self.live_brokers, self.running, sound=self.sound, marks=self.marks)
         self.offset = 0
         self.incarnations = 0
         self.apply([ClusterFormed(CLUSTER_ID, 1, 1)])
@@ -125,6 +126,14 @@ class SmallCluster:
         )
         self.running[ReplicaKey(known.topic_id, number, broker)] = known.incarnation
         return self.apply(replica_registered(self.state, self.live, broker, report))
+
+    def tell(self, name: str, broker: int, last_epoch: int, end: int, number: int = 0) -> None:
+        """It goes with a heartbeat how far the replica is."""
+        key = ReplicaKey(self.state.topic(name).id, number, broker)
+        incarnation = self.running[key]
+        self.marks[key] = ReplicaMarks(
+            *key.partition_id, incarnation, "follower", 0, 0, end, 100 * end, False, "own", last_epoch
+        )
 
     def proposal(self, name: str, isr: Iterable[int], number: int = 0) -> ProposeIsr:
         partition = self.partition(name, number)

@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from raylog.actors.cluster.broker_membership import register_broker, replicas_not_running
 from raylog.actors.cluster.election.leader_election import (
     BY_CHOICE,
+    IN_DOUBT,
     PREFERRED,
     UNCLEAN,
+    UNUSED,
     elect_leaders,
     may_have_lost_records,
 )
@@ -51,6 +53,7 @@ class CheckedCluster(SmallCluster):
     def __init__(self, brokers: int) -> None:
         self.led: dict[tuple[int, int], int] = {}  # by partition and leader epoch
         self.acknowledged: dict[int, Log] = {}
+        self.used: set[int] = set()  # partitions whose leaders could once answer acks=all
         self.proposed: set[int] = set()  # by a leader just now: who joins may be elected by the same record
         super().__init__(brokers)
 
@@ -78,23 +81,46 @@ class CheckedCluster(SmallCluster):
         assert epoch in (before.leader_epoch, before.leader_epoch + 1)
         assert epoch > before.leader_epoch or record.leader == before.leader
         if epoch > before.leader_epoch and record.leader != -1:
-            if may_have_lost_records(record):
+            if record.reason.endswith(UNUSED):
+                assert record.partition not in self.used, "any copy may lead only while nothing was acknowledged"
+            if may_have_lost_records(record) or record.reason.endswith(UNUSED):
                 assert record.unclean_epoch == epoch
             else:
                 assert record.leader in {*before.last_members, *self.proposed}, "a clean leader was in sync or eligible"
             self._check_electable(before, record)
+            if record.reason.endswith((IN_DOUBT, UNUSED)):
+                self._check_largest(record)
 
     def _check_electable(self, before: PartitionState, record: PartitionChanged) -> None:
         registered = self.state.replicas[ReplicaKey(record.topic_id, record.partition, record.leader)]
-        chosen = before.never_led or record.reason.endswith(BY_CHOICE) or record.leader in self.proposed
+        chosen = before.never_led or record.reason.endswith((BY_CHOICE, UNUSED)) or record.leader in self.proposed
         assert chosen or may_be_elected(registered.unproven), "without its log only a person lets it lead (rule 7)"
+
+    def _check_largest(self, record: PartitionChanged) -> None:
+        """See that none that is there has told of a larger log than the leader has (rule 7)."""
+        own = self._told(ReplicaKey(record.topic_id, record.partition, record.leader))
+        for broker in self.live_brokers.intersection(record.replicas):
+            key = ReplicaKey(record.topic_id, record.partition, broker)
+            told = self._told(key)
+            if told is not None and own is not None and may_be_elected(self.state.replicas[key].unproven):
+                assert told <= own
+
+    def _told(self, key: ReplicaKey) -> tuple[int, int] | None:
+        marks = self.marks.get(key)
+        if marks is None or marks.incarnation != self.running.get(key):
+            return None
+        return marks.last_epoch, marks.log_end_offset
 
 
 class Decisions(RuleBasedStateMachine):
+    """Partition 0 is in use; replicas of partition 1 have yet to start."""
+
     def __init__(self) -> None:
         super().__init__()
         self.cluster = CheckedCluster(len(BROKERS))
-        self.cluster.create(TOPIC, [1, 2, 3], [2, 3, 4])
+        self.cluster.create(TOPIC, [1, 2, 3], [2, 3, 4], start=False)
+        for broker in (1, 2, 3):
+            self.cluster.start_replica(TOPIC, broker, unproven=BLANK)
         self.logs: dict[tuple[int, int], Log] = {(key[1], key[2]): [] for key in self.cluster.running}
         self.processes = set(self.logs)  # by partition number and broker; some may be silent
         self.doubts: dict[tuple[int, int], str] = {}
@@ -173,6 +199,14 @@ class Decisions(RuleBasedStateMachine):
         for broker in self._partition(number).replicas:
             self.follower_catches_up(number, broker)
         self.leader_proposes(number, set(BROKERS))
+
+    @rule(number=numbers)
+    def replicas_tell(self, number: int) -> None:
+        """How far they are goes to the controller with heartbeats."""
+        for broker in self._partition(number).replicas:
+            if self._runs(number, broker):
+                log = self.logs[number, broker]
+                self.cluster.tell(TOPIC, broker, log[-1][0] if log else -1, len(log), number)
 
     # --- what leaders and followers do ----------------------------------------------------------------------------
 
@@ -293,6 +327,7 @@ class Decisions(RuleBasedStateMachine):
             acknowledged = self.cluster.acknowledged.setdefault(number, [])
             assert log[: len(acknowledged)] == acknowledged
             if len(partition.isr) >= self.cluster.state.min_insync(partition):
+                self.cluster.used.add(number)
                 shared = min(self._shared(number, broker, log) for broker in partition.isr)
                 self.cluster.acknowledged[number] = log[: max(shared, len(acknowledged))]
 

@@ -25,7 +25,7 @@ from tests.unit.actors.small_cluster import SmallCluster, topic_id_of
 
 def marks(cluster: SmallCluster, broker: int, role: str, log: tuple[int, int, int, int]) -> ReplicaMarks:
     key = ReplicaKey(topic_id_of("t"), 0, broker)
-    return ReplicaMarks(topic_id_of("t"), 0, cluster.state.replicas[key].incarnation, role, *log, False, "own")
+    return ReplicaMarks(topic_id_of("t"), 0, cluster.state.replicas[key].incarnation, role, *log, False, "own", 0)
 
 
 @pytest.fixture

@@ -191,11 +191,55 @@ def test_in_doubt_a_larger_log_of_one_that_had_left_is_preferred() -> None:
     cluster.create("t", [1, 2], settings={"min.insync.replicas": 1})
     cluster.lose_replica("t", 2)
     cluster.start_replica("t", 2, log=(0, 40))
+    cluster.tell("t", 2, 0, 40)
     cluster.lose_broker(1)
     assert cluster.partition("t").isr == (1,)
     cluster.start_broker(1, run="second")
     cluster.start_replica("t", 1, log=(0, 30), unproven=REBOOTED)
     assert cluster.partition("t").leader == 2
+
+
+def one_that_had_left_and_the_rebooted_last_member() -> SmallCluster:
+    """Broker 2 has fetched since it registered, and is not in sync. Broker 1 has lost the end of its log."""
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2], settings={"min.insync.replicas": 1})
+    cluster.lose_replica("t", 2)
+    cluster.start_replica("t", 2, log=(0, 10))
+    cluster.lose_broker(1)
+    cluster.start_broker(1, run="second")
+    return cluster
+
+
+def test_in_doubt_it_counts_how_far_a_replica_is_now_and_not_at_its_start() -> None:
+    cluster = one_that_had_left_and_the_rebooted_last_member()
+    cluster.tell("t", 2, 0, 90)
+    cluster.start_replica("t", 1, log=(0, 30), unproven=REBOOTED)
+    assert cluster.partition("t").leader == 2
+
+
+def test_in_doubt_a_log_that_was_cut_since_its_start_counts_as_it_is_now() -> None:
+    cluster = one_that_had_left_and_the_rebooted_last_member()
+    cluster.tell("t", 2, 0, 5)
+    cluster.start_replica("t", 1, log=(0, 7), unproven=REBOOTED)
+    assert cluster.partition("t").leader == 1
+
+
+def test_in_doubt_a_replica_that_has_not_told_how_far_it_is_is_waited_for() -> None:
+    cluster = one_that_had_left_and_the_rebooted_last_member()
+    cluster.start_replica("t", 1, log=(0, 30), unproven=REBOOTED)
+    assert cluster.elect("t").leader == -1
+    cluster.tell("t", 2, 0, 90)
+    assert cluster.elect("t").leader == 2
+
+
+def test_in_doubt_marks_of_an_earlier_process_say_nothing() -> None:
+    cluster = one_that_had_left_and_the_rebooted_last_member()
+    cluster.tell("t", 2, 0, 90)
+    cluster.lose_replica("t", 2)
+    cluster.start_replica("t", 2, log=(0, 20))
+    cluster.start_replica("t", 1, log=(0, 30), unproven=REBOOTED)
+    assert cluster.elect("t").leader == -1
+    assert cluster.elect("t", waited=True).leader == 1
 
 
 def test_a_doubtful_replica_stays_doubtful_when_its_process_starts_again() -> None:

@@ -10,6 +10,7 @@ from raylog.actors.cluster.election.leader_election import (
     IN_SYNC,
     UNCLEAN,
     UNCLEANLY,
+    UNUSED,
     elect_leaders,
     may_have_lost_records,
 )
@@ -21,6 +22,7 @@ from raylog.actors.metadata_log.rules.tail import decode_change, encode_change
 from raylog.actors.protocol.metadata_records import (
     PartitionChanged,
     PartitionChangedV1,
+    PartitionChangedV2,
     ReplicaRegistered,
     ReplicaRegisteredV1,
 )
@@ -146,6 +148,87 @@ def test_an_eligible_leaver_leads_in_the_place_of_a_damaged_one() -> None:
     assert cluster.partition("t").elr == (2,)
     cluster.lose_replica("t", 1, damaged=True)
     assert (cluster.partition("t").leader, cluster.partition("t").lost) == (2, ())
+
+
+# --- unused -------------------------------------------------------------------------------------------------------
+
+
+def led_by_one_that_started_alone(minimum: int = 2) -> SmallCluster:
+    """Broker 2 has started since, blank as all are, and has fetched a part of what was written under acks=1."""
+    cluster = SmallCluster(2)
+    cluster.create("t", [1, 2], start=False, settings={"min.insync.replicas": minimum})
+    cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    cluster.elect("t", waited=True)
+    cluster.start_replica("t", 2, log=(-1, 0), unproven=BLANK)
+    cluster.tell("t", 2, 0, 5)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    return cluster
+
+
+def test_where_nothing_was_acknowledged_any_copy_may_lead_once_all_are_there() -> None:
+    cluster = led_by_one_that_started_alone()
+    cluster.lose_replica("t", 1, damaged=True)
+    lost = cluster.partition("t")
+    assert (lost.leader, lost.last_members, lost.lost_brokers) == (-1, (), (1,))
+    assert (lost.is_unused, lost.waits_for_a_person) == (True, False)
+    records = cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    after = cluster.partition("t")
+    assert reasons(records)[0].endswith(UNUSED)
+    assert not any(may_have_lost_records(each) for each in records if isinstance(each, PartitionChanged))
+    assert (after.leader, after.isr, after.lost, after.unclean_epoch) == (2, (2,), (), after.leader_epoch)
+    assert not after.may_have_acknowledged
+
+
+def test_where_nothing_was_acknowledged_one_that_is_gone_for_good_is_not_waited_for_for_ever() -> None:
+    cluster = led_by_one_that_started_alone()
+    cluster.lose_replica("t", 1, damaged=True)
+    assert cluster.elect("t").leader == -1
+    assert cluster.elect("t", waited=True).leader == 2
+
+
+def test_where_nothing_was_acknowledged_one_that_lost_its_power_leads_in_the_place_of_a_damaged_one() -> None:
+    cluster = led_by_one_that_started_alone()
+    cluster.lose_replica("t", 2)
+    cluster.start_replica("t", 2, log=(0, 3), unproven=REBOOTED)
+    cluster.lose_replica("t", 1, damaged=True)
+    cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    assert cluster.elect("t").leader == -1
+    cluster.tell("t", 1, -1, 0)
+    cluster.tell("t", 2, 0, 3)
+    assert cluster.elect("t").leader == 2
+
+
+def test_from_the_first_isr_that_is_large_enough_on_a_person_chooses() -> None:
+    cluster = led_by_one_that_started_alone()
+    assert cluster.propose("t", 1, 2).may_have_acknowledged
+    cluster.lose_replica("t", 1, damaged=True)
+    cluster.lose_replica("t", 2, damaged=True)
+    cluster.start_replica("t", 2, log=(-1, 0), unproven=BLANK)
+    cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    assert cluster.elect("t", waited=True).waits_for_a_person
+
+
+def test_an_isr_that_a_lower_minimum_makes_large_enough_is_noted_in_the_same_batch() -> None:
+    cluster = led_by_one_that_started_alone()
+    records = alter_topic_settings(cluster.state, cluster.live, "t", {"min.insync.replicas": 1})
+    assert [each.may_have_acknowledged for each in records if isinstance(each, PartitionChanged)] == [True]
+    cluster.apply(records)
+    cluster.lose_replica("t", 1, damaged=True)
+    assert cluster.partition("t").waits_for_a_person
+
+
+def test_one_that_started_alone_and_may_acknowledge_alone_is_missed() -> None:
+    cluster = led_by_one_that_started_alone(minimum=1)
+    cluster.lose_replica("t", 1, damaged=True)
+    cluster.start_replica("t", 1, log=(-1, 0), unproven=BLANK)
+    assert cluster.elect("t", waited=True).waits_for_a_person
+
+
+def test_an_unused_partition_is_left_alone_while_a_copy_is_restored() -> None:
+    cluster = led_by_one_that_started_alone()
+    cluster.apply(hold(cluster.state, cluster.partition("t").id))
+    held = cluster.elect("t", waited=True)
+    assert (held.leader, held.waits_for_a_person) == (-1, True)
 
 
 # --- unclean ------------------------------------------------------------------------------------------------------
@@ -282,6 +365,14 @@ def test_a_record_of_an_earlier_raylog_tells_of_no_loss() -> None:
     (read,) = decode_change(encode_change([old], 0, 1, 0))
     assert isinstance(read, PartitionChanged)
     assert (read.lost, read.unclean_epoch, read.doubtful, read.reason) == ((), -1, ((3, 1, 2, 5),), "why")
+
+
+@pytest.mark.parametrize(("leader_epoch", "used"), [(-1, False), (0, True)])
+def test_a_partition_of_an_earlier_raylog_counts_as_used_once_it_was_led(leader_epoch: int, used: bool) -> None:
+    old = PartitionChangedV2(b"t" * 16, 0, (1, 2), (), (), -1, leader_epoch, 9, (1,), (2,), (), (), -1, "why")
+    (read,) = decode_change(encode_change([old], 0, 1, 0))
+    assert isinstance(read, PartitionChanged)
+    assert read.may_have_acknowledged == used
 
 
 def test_a_replica_of_an_earlier_raylog_has_a_directory_that_is_not_known_again() -> None:

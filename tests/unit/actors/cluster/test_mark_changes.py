@@ -14,7 +14,7 @@ TOPIC_ID = b"sixteen bytes id"
 
 
 def marks(partition: int, end: int = 0, *, incarnation: int = 1, full: bool = False) -> ReplicaMarks:
-    return ReplicaMarks(TOPIC_ID, partition, incarnation, "leader", 0, end, end, 100 * end, full, "shared")
+    return ReplicaMarks(TOPIC_ID, partition, incarnation, "leader", 0, end, end, 100 * end, full, "shared", 0)
 
 
 def answered(changes: MarkChanges) -> tuple[ReplicaMarks, ...]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.cluster.partition import NEVER_LED, PartitionState
+from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, ReplicaKey
 from raylog.actors.protocol.control_messages import NO_LEADER
+from raylog.actors.protocol.metadata_records import NEVER_LED
 from tests.unit.actors.small_cluster import SmallCluster
 
 SOUND = PartitionState(
@@ -68,6 +69,11 @@ def broken_partition(state: ClusterState) -> None:
     state.partitions[key] = replace(state.partitions[key], leader=9)
 
 
+def unnoted_isr(state: ClusterState) -> None:
+    key = next(iter(state.partitions))
+    state.partitions[key] = replace(state.partitions[key], may_have_acknowledged=False)
+
+
 def index_by_broker(state: ClusterState) -> None:
     del state._by_broker[1]
 
@@ -98,6 +104,7 @@ def number_that_is_taken(state: ClusterState) -> None:
     ("break_it", "said"),
     [
         (broken_partition, "t-0: 9 leads"),
+        (unnoted_isr, "t-0: its ISR (1, 2) is large enough for acks=all"),
         (index_by_broker, "the index by broker"),
         (index_by_name, "the index by name"),
         (reassigning, "listed as being reassigned"),

@@ -88,6 +88,23 @@ def test_a_replica_whose_broker_is_there_is_waited_for_until_its_process_was_sta
     tried(trial)
 
 
+def test_one_that_is_there_leads_as_soon_as_it_has_told_how_far_it_is() -> None:
+    """No record says so: its marks come with a heartbeat."""
+
+    async def trial(after: AfterPowerCut) -> None:
+        for broker, end in ((3, 5), (1, 7), (2, 9)):
+            after.broker_returns(broker)
+            if broker == 2:  # broker 1 was there first, and has gone on
+                assert after.partition.doubtful_brokers == (3,)
+            after.replica_returns(broker, end)
+        assert after.partition.leader == NO_LEADER
+        after.cluster.tell("t", 1, 0, 20)
+        await asyncio.sleep(1.0)
+        assert after.partition.leader == 1
+
+    tried(trial)
+
+
 def test_it_is_not_waited_for_for_ever() -> None:
     async def trial(after: AfterPowerCut) -> None:
         for broker in (1, 2, 3):

@@ -39,7 +39,7 @@ def beats(monkeypatch: pytest.MonkeyPatch) -> list[BrokerHeartbeat]:
 
 
 def known(cluster: ControlCluster) -> dict[ReplicaKey, ReplicaMarks]:
-    return {key: marks for session in cluster.controller.reign.sessions.all() for key, marks in session.marks.items()}
+    return dict(cluster.controller.reign.changes.live.marks)
 
 
 def told(cluster: ControlCluster) -> dict[ReplicaKey, ReplicaMarks]:

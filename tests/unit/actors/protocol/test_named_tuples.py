@@ -30,7 +30,7 @@ from raylog.errors import FrameInvalid
 
 _ID = b"i" * 16
 _REPORT = (_ID, 3, 7, 2, 90, "blank", ("unix:/r/1", "tcp:h:1"), 1234, 5)
-_MARKS = (_ID, 3, 7, "leader", 1, 80, 90, 4096, True, "own")
+_MARKS = (_ID, 3, 7, "leader", 1, 80, 90, 4096, True, "own", 2)
 _LOSS = (_ID, 3, 7, "killed", True)
 _ADDRESS = (2, 7, ("unix:/r/1",))
 _ASIDE = ("t-0.aside", "t", 0, _ID, 99, "unclean", 2, 1, 90, 4096, "")
