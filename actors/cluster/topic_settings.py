@@ -1,7 +1,9 @@
 """Changing what a topic's log obeys.
 
 What must stay true (rule 7): the record that lowers `min.insync.replicas` comes in one batch with those that clear the
-eligible leavers. From then on a leader acknowledges with fewer in sync, so who left before that may miss something.
+eligible leavers, of partitions whose ISR is large enough from then on. Their leaders acknowledge with fewer in sync, so
+who left before that may miss something. Where the ISR is too small even so, nothing is acknowledged, and who left stays
+eligible. A leader hears of the minimum and its ISR together, so it never puts the new one beside an older ISR.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from raylog.actors.cluster.election.isr_and_elr import facts_of
+from raylog.actors.cluster.election.isr_and_elr import facts_of, with_isr
 from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
 from raylog.actors.cluster.state import ClusterState, Liveness, TopicState
@@ -65,6 +67,5 @@ def _consequences(
     facts = replace(facts_of(state, live, partition), config=config)
     before_minimum = topic.config.min_insync(len(partition.original))
     lowered = facts.minimum(partition) < before_minimum
-    # Without an ISR there is no leader, and will be none before an eligible or doubtful replica is elected.
-    after = replace(partition, elr=()) if lowered and partition.isr else partition
+    after = with_isr(partition, partition.isr, facts.minimum(partition)) if lowered else partition
     return settle(partition, after, facts, "settings altered")

@@ -62,8 +62,20 @@ def test_a_lower_minimum_clears_the_eligible_in_the_same_batch() -> None:
     cluster.lose_replica("t", 3)
     cluster.lose_replica("t", 2)
     assert cluster.partition("t").elr == (2, 3)
-    assert alter(cluster, {"min.insync.replicas": 2}) == [TopicSettings, PartitionChanged]
+    assert alter(cluster, {"min.insync.replicas": 1}) == [TopicSettings, PartitionChanged]
     assert cluster.partition("t").elr == ()
+
+
+def test_where_the_isr_is_too_small_for_the_lower_minimum_too_the_eligible_stay_until_it_is_not() -> None:
+    """Nothing is acknowledged meanwhile, so they miss nothing."""
+    cluster = SmallCluster()
+    cluster.create("t", [1, 2, 3], settings={"min.insync.replicas": 3})
+    cluster.lose_replica("t", 3)
+    cluster.lose_replica("t", 2)
+    assert alter(cluster, {"min.insync.replicas": 2}) == [TopicSettings]
+    assert cluster.partition("t").elr == (2, 3)
+    cluster.start_replica("t", 2)
+    assert cluster.propose("t", 1, 2).elr == ()
 
 
 def test_the_default_minimum_may_be_lower_too() -> None:
