@@ -93,7 +93,8 @@ def finish_swaps(directory: PartitionDirectory) -> None:
     committed = [
         int(name[: -len(LOG_SUFFIX + SWAP_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)
     ]
-    remove_drafts(directory)
+    if any(name.endswith(CLEANED_SUFFIX) for name in names):
+        remove_drafts(directory)
     for name in names:
         if name.endswith(SWAP_SUFFIX) and int(name.partition(".")[0]) not in committed:
             disk.remove(directory.file(name))

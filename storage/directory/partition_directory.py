@@ -116,6 +116,7 @@ class PartitionDirectory:
         self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
         self.copy_lock = threading.Lock()  # of the copies of it that log_copy.py makes
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
+        self.was_empty = False  # but for its lock: an opening need not look for what an earlier process has left
 
     @classmethod
     def open(
@@ -134,7 +135,8 @@ class PartitionDirectory:
         directory = cls(disk, path, identity, disk.lock_directory(path))
         try:
             created = directory._check_or_create(overrides, incarnation)
-            directory._refuse_quarantined()
+            if not directory.was_empty:
+                directory._refuse_quarantined()
         except BaseException:
             directory.release()
             raise
@@ -144,7 +146,7 @@ class PartitionDirectory:
         try:
             found, config = read_checkpoint(self.disk, self.file(PARTITION_FILE), _VERSION, _parse_identity)
         except FileNotFoundError:
-            self._refuse_strange_files()
+            self.was_empty = self._refuse_strange_files() == [LOCK_FILE]
             self._create(overrides, incarnation)
             return True
         if found.cluster_id != self.identity.cluster_id:
@@ -160,10 +162,13 @@ class PartitionDirectory:
             self.write_config(wanted, all_synced=False)
         return False
 
-    def _refuse_strange_files(self) -> None:
-        for name in self.disk.list_directory(self.path):
+    def _refuse_strange_files(self) -> list[str]:
+        """Return what is there. DirectoryNotOurs where a creation that was cut short cannot have left it."""
+        names = self.disk.list_directory(self.path)
+        for name in names:
             if not may_precede_creation(name):
                 raise DirectoryNotOurs(self.path, f"it holds {name!r}, but no {PARTITION_FILE}")
+        return names
 
     def _is_half_made(self) -> bool:
         """Return whether the power went as it was created. It is as good as blank, and made anew as that (rule 7)."""

@@ -15,6 +15,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -136,6 +137,7 @@ class LocalDisk:
 
     def __init__(self) -> None:
         self.open_files = OpenFiles()
+        self._boot_id = ""  # read once: no process outlives its boot
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         try:
@@ -148,7 +150,7 @@ class LocalDisk:
 
     def read_file(self, path: str) -> bytes:
         try:
-            return Path(path).read_bytes()
+            return _read_whole(path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -166,9 +168,7 @@ class LocalDisk:
 
     def map_file(self, path: str) -> Bytes:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            with open(fd, "rb") as file:  # not `mmap`: Python's keeps a duplicate of the descriptor until it is gone
-                return file.read()
+            return _read_whole(path)  # not `mmap`: Python's keeps a duplicate of the descriptor until it is gone
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -274,11 +274,26 @@ class LocalDisk:
             raise disk_error(error, f"Reading the free space at {path}") from error
 
     def boot_id(self) -> str:
-        if _BOOT_ID_FILE.exists():
-            return _BOOT_ID_FILE.read_text().strip()
-        return subprocess.run(
-            ["sysctl", "-n", "kern.bootsessionuuid"], check=True, capture_output=True, text=True, timeout=10
-        ).stdout.strip()
+        if not self._boot_id:
+            self._boot_id = _read_boot_id()
+        return self._boot_id
+
+
+def _read_boot_id() -> str:
+    if _BOOT_ID_FILE.exists():
+        return _BOOT_ID_FILE.read_text().strip()
+    return subprocess.run(
+        ["sysctl", "-n", "kern.bootsessionuuid"], check=True, capture_output=True, text=True, timeout=10
+    ).stdout.strip()
+
+
+def _read_whole(path: str) -> bytes:
+    """Read a file with as few calls of the kernel as it takes. A thousand logs that open read several each."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(partial(os.read, fd, os.fstat(fd).st_size + 1), b""))
+    finally:
+        os.close(fd)
 
 
 def _make_private(path: Path) -> None:

@@ -109,6 +109,8 @@ class LogRecovery:
 
     def _run(self, created: bool) -> RecoveredLog:
         self._checkpoint = self._directory.read_checkpoint()
+        if self._directory.was_empty:
+            return self._begin_blank()
         shutdown = self._read_clean_shutdown()
         self._finish_restart()
         finish_swaps(self._directory)
@@ -133,6 +135,11 @@ class LogRecovery:
             self._write_unsynced_again()
         self._directory.forget_failed_disk()
         return RecoveredLog(self._segments, self._epochs, self._producers, self._checkpoint, opened_after)
+
+    def _begin_blank(self) -> RecoveredLog:
+        """Begin in a directory that was made just now. A topic of a thousand partitions has three thousand of them."""
+        segments = SegmentList([self._new_segment(self._checkpoint.log_start_offset)])
+        return RecoveredLog(segments, self._epochs, self._producers, self._checkpoint, OpenedAfter.CREATION)
 
     def _finish_restart(self) -> None:
         if self._checkpoint.restart is not None:
