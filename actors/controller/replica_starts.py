@@ -26,10 +26,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from heapq import nsmallest
+from heapq import heapify, heappop, heappush
+from itertools import count
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +45,7 @@ from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
 
 _FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
 _MOST_AT_ONCE: Final = 256  # under way on a node
-_MORE_AT_ONCE: Final = 2  # for each that has found a place
+_MORE_AT_ONCE: Final = 16  # for each that has found a place
 _ORDER_SECONDS: Final = 8.0
 _REGISTER_SECONDS: Final = 30.0  # one that is lost is noticed at once; one that is slow is not to be begun anew
 _FIRST_PAUSE: Final = 0.1
@@ -55,7 +56,7 @@ _STEADY_SECONDS: Final = 10.0  # one that has run for so long did not fail to st
 # time in any case. What is wanted so much that nothing could come before it gets a slot at once.
 _QUIET_SECONDS: Final = 0.15
 _LONGEST_SECONDS: Final = 0.5
-_RANKED_AT_ONCE: Final = 64
+_RANKED_EACH_TIME: Final = 64  # of more that wait, not each is looked at whenever a slot is free
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class StartOrder:
         self._taken: Counter[str] = Counter()  # by node
         self._gathering: dict[str, tuple[float, asyncio.TimerHandle]] = {}  # until when at most
         self._waiting: dict[str, dict[ReplicaKey, asyncio.Future[None]]] = {}
-        self._ranked: dict[str, list[ReplicaKey]] = {}  # by node, the most wanted last
+        self._ranked: dict[str, _Ranked] = {}  # by node, of very many that wait there
 
     @asynccontextmanager
     async def turn(self, key: ReplicaKey, node: str, *, gather: bool) -> AsyncIterator[None]:
@@ -110,6 +111,8 @@ class StartOrder:
         granted: asyncio.Future[None] = self._loop.create_future()
         waiting = self._waiting.setdefault(node, {})
         waiting[key] = granted
+        if node in self._ranked:
+            self._ranked[node].add(key)
         if gather and self._rank_of(key).is_highest and self._taken[node] < self._slots(node):
             self._give(node, key)
         elif gather:
@@ -157,17 +160,20 @@ class StartOrder:
         while node not in self._gathering and waiting and self._taken[node] < self._slots(node):
             self._give(node, self._next(node, waiting))
 
+    def rank_anew(self) -> None:
+        """Take note that something was lost: what waits may be wanted more than it was."""
+        for ranked in self._ranked.values():
+            ranked.is_outdated = True
+
     def _next(self, node: str, waiting: dict[ReplicaKey, asyncio.Future[None]]) -> ReplicaKey:
-        """Return who is wanted most. Of very many that is found out once for some dozens: it takes a look at all."""
-        ranked = self._ranked.setdefault(node, [])
-        while ranked:
-            key = ranked.pop()
-            if key in waiting:
-                return key
-        if len(waiting) <= _RANKED_AT_ONCE:
+        """Return who is wanted most."""
+        if len(waiting) <= _RANKED_EACH_TIME:
+            self._ranked.pop(node, None)
             return min(waiting, key=self._rank_of)
-        ranked += nsmallest(_RANKED_AT_ONCE, waiting, key=self._rank_of)[::-1]
-        return ranked.pop()
+        ranked = self._ranked.get(node)
+        if ranked is None or (ranked.is_outdated and ranked.taken >= _RANKED_EACH_TIME):
+            ranked = self._ranked[node] = _Ranked(self._rank_of, waiting)
+        return ranked.take(waiting)
 
     def _give(self, node: str, key: ReplicaKey) -> None:
         granted = self._waiting[node].pop(key)
@@ -175,6 +181,35 @@ class StartOrder:
             self._taken[node] += 1
             self.underway.add(key)
             granted.set_result(None)
+
+
+class _Ranked:
+    """Replicas that wait at one node, the most wanted first. It holds all of them, and perhaps some that went away.
+
+    Of those that are wanted less by now, since others of their partitions are there, `take` finds that out.
+    """
+
+    def __init__(self, rank_of: Callable[[ReplicaKey], Rank], waiting: Iterable[ReplicaKey]) -> None:
+        self.is_outdated = False  # some may be wanted more than it says
+        self.taken = 0
+        self._rank_of = rank_of
+        self._numbers = count()
+        self._heap = [(rank_of(key), next(self._numbers), key) for key in waiting]
+        heapify(self._heap)
+
+    def add(self, key: ReplicaKey) -> None:
+        heappush(self._heap, (self._rank_of(key), next(self._numbers), key))
+
+    def take(self, waiting: Container[ReplicaKey]) -> ReplicaKey:
+        """Return who is wanted most of those that wait. There is one."""
+        while True:
+            believed, _, key = heappop(self._heap)
+            if key not in waiting:
+                continue
+            if self._rank_of(key) <= believed:
+                self.taken += 1
+                return key
+            self.add(key)
 
 
 @dataclass(slots=True)
@@ -246,18 +281,18 @@ class ReplicaSupervisor:
             for broker_id in change.after:
                 key = ReplicaKey(*change.partition, broker_id)
                 self._want(key)
-                self.check(key)
+                self.check(key, is_new=not change.before)
 
     def check_broker(self, broker_id: int) -> None:
         """Start what a broker misses, now that it has registered."""
         for key in list(self._wanted_on.get(broker_id, ())):
             self.check(key)
 
-    def check(self, key: ReplicaKey) -> None:
-        """See to it that this replica runs if it should."""
+    def check(self, key: ReplicaKey, *, is_new: bool = False) -> None:
+        """See to it that this replica runs if it should. `is_new`: its partition was created, so nothing was lost."""
         if key not in self._starting and self._is_missing(key):
             self._starting[key] = None
-            self._tasks.start(self._bring_up(key))
+            self._tasks.start(self._bring_up(key, gather=not is_new))
 
     def _want(self, key: ReplicaKey) -> None:
         self._wanted[key] = None
@@ -290,6 +325,7 @@ class ReplicaSupervisor:
 
     def lost(self, key: ReplicaKey, incarnation: int) -> None:
         self._ended(key, incarnation)
+        self._order.rank_anew()
         attempts = self._attempts.get(key)
         if attempts is not None and attempts.running == incarnation:
             lived = self._loop.time() - attempts.started_at
@@ -324,20 +360,21 @@ class ReplicaSupervisor:
 
     # --- getting one to run ---------------------------------------------------------------------------------------
 
-    async def _bring_up(self, key: ReplicaKey) -> None:
-        """Try to start it until it runs, or need not."""
+    async def _bring_up(self, key: ReplicaKey, *, gather: bool) -> None:
+        """Try to start it until it runs, or need not. `gather`: see `StartOrder.turn`."""
         while self._is_missing(key):
             failures = self._attempts.setdefault(key, _Attempts()).failures
             if failures:
                 await asyncio.sleep(self._backoff.after(failures))
-            gather = len(self._wanted_on.get(key.broker_id, ())) > _FEW
-            async with self._order.turn(key, self._node_of(key), gather=gather):
+            has_many = len(self._wanted_on.get(key.broker_id, ())) > _FEW
+            async with self._order.turn(key, self._node_of(key), gather=gather and has_many):
                 if not self._is_missing(key):
                     break
                 try:
                     await self._attempt(key)
                 except RaylogError as error:
                     self._failed(key, error)
+            gather = True
         del self._starting[key]
 
     def _node_of(self, key: ReplicaKey) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -89,10 +89,8 @@ class Starts:
         self.one = OneProcess(world)
         self.begun: list[ReplicaKey] = []
         self.ends: dict[ReplicaKey, asyncio.Event] = {}
-        self.order: StartOrder = self.one.make(lambda: StartOrder(self._rank, lambda _: slots))
-
-    def _rank(self, key: ReplicaKey) -> Rank:
-        return Rank(key.partition > 0, False, key.partition)
+        self.rank: Callable[[ReplicaKey], Rank] = lambda key: Rank(key.partition > 0, False, key.partition)
+        self.order: StartOrder = self.one.make(lambda: StartOrder(lambda key: self.rank(key), lambda _: slots))
 
     def ask(self, partition: int, broker: int = 1, *, gather: bool = False) -> asyncio.Task[None]:
         return self.one.begin(self._start(ReplicaKey(b"t", partition, broker), gather))
@@ -167,3 +165,24 @@ def test_whoever_is_cancelled_leaves_its_slot_or_its_place(world: World) -> None
     starts.end(3)
     starts.one.until(third.done)
     assert starts.order.underway == set()
+
+
+def test_of_very_many_the_most_wanted_comes_first_though_what_is_wanted_changes(world: World) -> None:
+    starts, more_wanted = Starts(world, 1), {60: -2, 200: -1}
+    starts.rank = lambda key: Rank(key.partition > 100 and key.partition not in more_wanted, False, key.partition)
+    for partition in reversed(range(300)):
+        starts.ask(partition)
+    starts.settle()
+    assert starts.partitions == [299]
+    starts.end(299)
+    starts.settle()
+    assert starts.partitions[1:] == [0]
+    starts.rank = lambda key: Rank(False, False, more_wanted.get(key.partition, 1_000 - key.partition))
+    starts.ask(300)
+    starts.one.make(starts.order.rank_anew)
+    for _ in range(200):
+        starts.end(starts.partitions[-1])
+        starts.settle()
+    assert len(set(starts.partitions)) == 202
+    assert {60, 200, 300} < set(starts.partitions[:70])
+    assert starts.partitions[70:] == sorted(starts.partitions[70:], reverse=True)
