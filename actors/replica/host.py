@@ -65,6 +65,7 @@ from raylog.errors import NotLeader, ReplicaNotFree
 PartitionKey: TypeAlias = tuple[bytes, int]  # topic id, partition
 
 _CLOSE_SECONDS: Final = 1.0
+_OPENINGS_AT_ONCE: Final = 4  # threads that open logs take the interpreter from the loop, and the loop serves others
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +84,7 @@ class ReplicaHost:
         self._timers = Timers(loop)
         self._sweep: HostSweep[HostedReplica] = HostSweep(self._timers)
         self._over: asyncio.Future[str] = loop.create_future()
+        self._openings = asyncio.Semaphore(_OPENINGS_AT_ONCE)
         self._tasks = BackgroundTasks(self._fail)
         self._joins = TransactionJoins(env, spec.broker, spec.node_id)
         self._streams = LeaderStreams(env, self.handle)
@@ -248,7 +250,7 @@ class ReplicaHost:
 
     async def _live(self, key: PartitionKey, replica: HostedReplica) -> None:
         try:
-            why = await replica.run(lambda: self._is_open(key, replica))
+            why = await replica.run(lambda: self._is_open(key, replica), self._openings)
         finally:
             self._handlers.pop(key, None)
             if self._replicas.get(key) is replica:

@@ -83,10 +83,14 @@ class HostedReplica:
         self._replica: Replica | None = None
         self._upkeep: LogUpkeep | None = None
 
-    async def run(self, is_open: Callable[[], None]) -> str:
-        """Live as this replica until it is over; return why it is. `is_open` is called once it can be asked."""
+    async def run(self, is_open: Callable[[], None], openings: asyncio.Semaphore) -> str:
+        """Live as this replica until it is over; return why it is. `is_open` is called once it can be asked.
+
+        `openings` lets the replicas of a host open their logs.
+        """
         try:
-            log = await self._env.off_loop(self._open)
+            async with openings:
+                log = await self._env.off_loop(self._open)
         except RaylogError as error:
             self._tell_failure(error)
             return str(error)
