@@ -103,7 +103,7 @@ class HostedReplica:
         self._care = DamageCare(hosted, self._stand_down)
         hosted.room.stays_full = lambda: self._stays_full(hosted)
         self._replica = Replica(hosted, self._care, self._streams)
-        self._upkeep = LogUpkeep(hosted, HousekeeperCalls(self._env, self._line.ask), self._sweep.checkpoints)
+        self._upkeep = LogUpkeep(hosted, HousekeeperCalls(self._env, self._line.ask), self._sweep)
         hosted.changed = partial(self._sweep.changed, self)
         self._sweep.add(self)
         if not self._stopped.done():

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
 from raylog.actors.kernel.background import TimerHandle, Timers
-from raylog.actors.replica.rules.sweep import SweepSchedule
+from raylog.actors.replica.rules.sweep import SweepSchedule, checkpoint_seconds
 
 _AT_ONCE: Final = 32
 _CHECKPOINTS_AT_ONCE: Final = 2  # of the threads for the disk, which have more urgent work
@@ -24,6 +24,16 @@ class Swept(Hashable, Protocol):
 
     def look(self) -> float | None:
         """Do what is due. Return in how many seconds more will be; None: not before something has changed."""
+
+
+class CheckpointTurns(Protocol):
+    """Turns of a host's replicas to write their marks."""
+
+    checkpoints: asyncio.Semaphore
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """The time from one write of a replica's marks to the next."""
 
 
 _S = TypeVar("_S", bound=Swept)
@@ -40,6 +50,11 @@ class HostSweep(Generic[_S]):
         self._changed: dict[_S, None] = {}  # since the broker was told last
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """See `CheckpointTurns`."""
+        return checkpoint_seconds(len(self._schedule))
 
     def add(self, replica: _S) -> None:
         """Look after this one from now on."""

@@ -9,8 +9,8 @@ What must stay true:
   process: with a leader that is killed every 25 s, a log of `retention.bytes` 1 MB grew to 15 MB.
 - What waits for the disk is done beside the event loop: a checkpoint syncs twice (5 ms on the disk of a laptop), and
   freeing the blocks of a file of 1 GiB took 0.1 to 0.2 s.
-- Few checkpoints of a host are written at once. A thousand replicas write one each every five seconds, and what waits
-  for the same threads is more urgent: epochs of new leaders, openings.
+- Few checkpoints of a host are written at once, and not many in a second: what waits for the same threads is more
+  urgent, epochs of new leaders and openings.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Final, TypeAlias
 from raylog.actors.housekeeping.calls import HousekeeperCalls
 from raylog.actors.replica.compaction import LogCompaction
 from raylog.actors.replica.hosted_log import HostedLog
+from raylog.actors.replica.sweep import CheckpointTurns
 from raylog.errors import DiskError, LogDamaged, LogOffline
 
-_CHECKPOINT_SECONDS: Final = 5.0
 _EXPIRY_SECONDS: Final = 60.0
 _FIRST_EXPIRY_SECONDS: Final = 10.0  # a process that never lives for a minute forgets idle producers too
 _AFTER_FAILURE_SECONDS: Final = 10.0
@@ -41,8 +41,7 @@ _Step: TypeAlias = Callable[[], Awaitable[None]]
 class LogUpkeep:
     """Upkeep of the log of one replica."""
 
-    def __init__(self, hosted: HostedLog, housekeeper: HousekeeperCalls, turns: asyncio.Semaphore) -> None:
-        """`turns` lets the replicas of a host write their checkpoints."""
+    def __init__(self, hosted: HostedLog, housekeeper: HousekeeperCalls, turns: CheckpointTurns) -> None:
         self._hosted = hosted
         self._turns = turns
         self._loop = asyncio.get_running_loop()
@@ -50,7 +49,7 @@ class LogUpkeep:
         self._compaction = LogCompaction(hosted, housekeeper, self._files)
         self._working: asyncio.Task[None] | None = None
         now = self._loop.time()
-        self._checkpoint_at = now + _CHECKPOINT_SECONDS * (0.5 + hosted.env.random.random())
+        self._checkpoint_at = now + turns.checkpoint_seconds * (0.5 + hosted.env.random.random())
         self._expiry_at = now + _FIRST_EXPIRY_SECONDS
         self._retention_at = now
 
@@ -124,8 +123,8 @@ class LogUpkeep:
         return log.marks.now() != log.directory.marks_on_disk
 
     async def _checkpoint(self) -> None:
-        async with self._turns:
-            self._checkpoint_at = self._loop.time() + _CHECKPOINT_SECONDS
+        async with self._turns.checkpoints:
+            self._checkpoint_at = self._loop.time() + self._turns.checkpoint_seconds
             await self._hosted.carry_out(self._hosted.log.plan_checkpoint())
 
     async def _delete_old_segments(self) -> None:

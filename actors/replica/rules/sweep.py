@@ -23,7 +23,19 @@ ROUND_SECONDS: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
 TOGETHER_SECONDS: Final = 5.0  # pauses that are at least twice as long end at a multiple of this
 
+CHECKPOINT_SECONDS: Final = 5.0
+LONGEST_CHECKPOINT_SECONDS: Final = 60.0
+CHECKPOINTS_PER_SECOND: Final = 50  # of a host; each is two syncs
+
 _K = TypeVar("_K", bound=Hashable)
+
+
+def checkpoint_seconds(replicas: int) -> float:
+    """Return how often a replica writes its marks, in a host of so many.
+
+    A thousand that are written to all the time would sync 400 times a second, for marks that only a restart reads.
+    """
+    return min(max(CHECKPOINT_SECONDS, replicas / CHECKPOINTS_PER_SECOND), LONGEST_CHECKPOINT_SECONDS)
 
 
 class _Member:

@@ -10,7 +10,13 @@ import pytest
 
 from raylog.actors.kernel.background import Timers
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.replica.rules.sweep import LONGEST_PAUSE, ROUND_SECONDS, TOGETHER_SECONDS, SweepSchedule
+from raylog.actors.replica.rules.sweep import (
+    LONGEST_PAUSE,
+    ROUND_SECONDS,
+    TOGETHER_SECONDS,
+    SweepSchedule,
+    checkpoint_seconds,
+)
 from raylog.actors.replica.sweep import HostSweep
 from tests.simulator.world.world import World
 
@@ -243,3 +249,7 @@ def test_a_sweep_that_has_ended_looks_at_nobody(host: SweptHost) -> None:
     host.do(lambda sweep: sweep.close())
     host.world.run_for(100.0)
     assert not replica.looks
+
+
+def test_marks_of_many_are_written_more_rarely_but_in_a_minute() -> None:
+    assert [checkpoint_seconds(replicas) for replicas in (1, 250, 1_000, 50_000)] == [5.0, 5.0, 20.0, 60.0]
