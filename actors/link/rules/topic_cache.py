@@ -21,6 +21,8 @@ from raylog.config import TopicConfig
 
 _DEFAULTS: Final = TopicConfig()
 
+_MOST_PLACES: Final = 1_024
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeader:
@@ -62,6 +64,7 @@ class TopicCache:
         self._versions: dict[str, int] = {}  # of what is known of a topic, or of its absence
         self._coordinators: dict[tuple[str, int], CoordinatorAddress] = {}
         self._coordinators_version = -1
+        self._places: dict[tuple[tuple[str, ...], str], tuple[Endpoint, ...]] = {}  # one object for each process
 
     def topic(self, name: str) -> TopicView | None:
         return self._topics.get(name)
@@ -91,7 +94,8 @@ class TopicCache:
 
     def endpoints(self) -> set[tuple[Endpoint, ...]]:
         """Return the endpoints of all leaders and coordinators."""
-        leading = {each.endpoints for view in self._topics.values() for each in view.partitions}
+        partitions = [each for view in self._topics.values() for each in view.partitions]
+        leading = set({id(each.endpoints): each.endpoints for each in partitions}.values())  # a few, of thousands
         coordinating = {each.endpoints for each in self._coordinators.values()}
         return (leading | coordinating) - {()}
 
@@ -175,7 +179,7 @@ class TopicCache:
         return view != known
 
     def _leader(self, topic: TopicMetadata, told: PartitionMetadata) -> PartitionLeader:
-        places = nearest_first(told.endpoints, told.node_id, self._node_id) if told.leader >= 0 else ()
+        places = self._nearest_first(told.endpoints, told.node_id) if told.leader >= 0 else ()
         return PartitionLeader(
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -186,6 +190,14 @@ class TopicCache:
             node_id=told.node_id,
             replicas=told.replicas,
         )
+
+    def _nearest_first(self, endpoints: tuple[str, ...], node_id: str) -> tuple[Endpoint, ...]:
+        places = self._places.get((endpoints, node_id))
+        if places is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            places = self._places[endpoints, node_id] = nearest_first(endpoints, node_id, self._node_id)
+        return places
 
 
 def nearest_first(endpoints: Iterable[str], of_node: str, from_node: str) -> tuple[Endpoint, ...]:
