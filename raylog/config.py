@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias
 
 from raylog.errors import InvalidConfig, UnknownConfig
@@ -425,7 +425,7 @@ class TopicConfig:
     @classmethod
     def parse(cls, values: Mapping[str, ConfigValue]) -> TopicConfig:
         """Check `values`, whose names are Kafka's (`retention.ms`), and fill in the defaults."""
-        return cls().with_changes(values)
+        return _parsed(tuple((name, type(value), value) for name, value in values.items()))
 
     def with_changes(self, values: Mapping[str, ConfigValue | None]) -> TopicConfig:
         """Return this configuration with some settings changed, checked together. None: back to the default."""
@@ -458,6 +458,11 @@ class TopicConfig:
             raise InvalidConfig(
                 "min.compaction.lag.ms", self.min_compaction_lag_ms, "no more than max.compaction.lag.ms"
             )
+
+
+@lru_cache(maxsize=256)  # each replica of a topic asks several times for the same
+def _parsed(values: tuple[tuple[str, type, ConfigValue], ...]) -> TopicConfig:
+    return TopicConfig().with_changes({name: value for name, _, value in values})
 
 
 _FIELDS: Final = {field.metadata["setting"].name: field for field in dataclasses.fields(TopicConfig)}
