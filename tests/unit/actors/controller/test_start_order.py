@@ -90,7 +90,10 @@ class Starts:
         self.begun: list[ReplicaKey] = []
         self.ends: dict[ReplicaKey, asyncio.Event] = {}
         self.rank: Callable[[ReplicaKey], Rank] = lambda key: Rank(key.partition > 0, False, key.partition)
-        self.order: StartOrder = self.one.make(lambda: StartOrder(lambda key: self.rank(key), lambda _: slots))
+        self.order: StartOrder = self.one.make(lambda: StartOrder(self._rank, lambda _: slots))
+
+    def _rank(self, key: ReplicaKey) -> Rank:
+        return self.rank(key)
 
     def ask(self, partition: int, broker: int = 1, *, gather: bool = False) -> asyncio.Task[None]:
         return self.one.begin(self._start(ReplicaKey(b"t", partition, broker), gather))

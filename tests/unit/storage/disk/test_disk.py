@@ -582,7 +582,7 @@ def test_errors_of_an_open_file_are_typed(
         ("os.open", "open", ("a",)),
         ("os.open", "lock_directory", ("a",)),
         ("os.open", "map_file", ("a",)),
-        ("pathlib.Path.read_bytes", "read_file", ("a",)),
+        ("os.open", "read_file", ("a",)),
         ("pathlib.Path.exists", "exists", ("a",)),
         ("pathlib.Path.mkdir", "make_directory", ("a",)),
         ("pathlib.Path.unlink", "remove", ("a",)),
