@@ -32,7 +32,7 @@ from raylog.actors.on_ray.housekeeper_actor import give_way
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
 from raylog.actors.protocol.control_messages import Assign, ReplicaAddress
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplicas, ReplicaHello, ReplicaToOpen
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended
@@ -85,7 +85,8 @@ class _Partition:
         settings = tuple(_SETTINGS.items())
         self._start(_host, HostSpec(self.place.cluster_id, 1, 1, "node", self.broker), self.place)
         hello, stream = await self._hello
-        await stream.request(OpenReplica("bench", _TOPIC_ID, 0, 1, settings, self.directory, OWN))
+        order = ReplicaToOpen("bench", _TOPIC_ID, 0, 1, settings, self.directory)
+        await stream.request(OpenReplicas(OWN, (order,)))
         await self._opened
         address = ReplicaAddress(1, 1, hello.endpoints)
         await stream.request(Assign("bench", _TOPIC_ID, 0, 1, 1, 0, 0, ((1, 1),), (address,), 1, settings, 1))

@@ -33,7 +33,7 @@ from raylog.actors.protocol.control_messages import (
     TopicMetadata,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplicas, ReplicaHello, ReplicaToOpen
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.replica.host import ReplicaHost
 from raylog.config import TopicConfig
@@ -72,7 +72,8 @@ async def bench_cluster(settings: Mapping[str, str], count: int = 3) -> AsyncIte
             number = request.message.incarnation
             hellos[number] = request.message, request.stream
             directory = f"{folder}/broker-{number}/{TOPIC}-0"
-            request.stream.send(OpenReplica(TOPIC, TOPIC_ID, 0, number, tuple(settings.items()), directory, OWN))
+            order = ReplicaToOpen(TOPIC, TOPIC_ID, 0, number, tuple(settings.items()), directory)
+            request.stream.send(OpenReplicas(OWN, (order,)))
         if isinstance(request.message, ReplicaHello):
             opened.add(request.message.incarnation)
         if isinstance(request.message, GetMetadata):

@@ -30,7 +30,16 @@ from raylog.actors.kernel.background import SILENCE_SECONDS, BackgroundTasks, Si
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream
 from raylog.actors.protocol.control_messages import Setting
-from raylog.actors.protocol.host_messages import OWN, SHARED, SPARE, HostHello, OpenReplica, StopHost, StopReplica
+from raylog.actors.protocol.host_messages import (
+    OWN,
+    SHARED,
+    SPARE,
+    HostHello,
+    OpenReplicas,
+    ReplicaToOpen,
+    StopHost,
+    StopReplica,
+)
 from raylog.actors.protocol.messages import Message
 from raylog.errors import HostNotWanted, StreamError
 
@@ -56,9 +65,10 @@ class ReplicaOrder(NamedTuple):
     def id(self) -> PartitionId:
         return self.topic_id, self.partition
 
-    def message(self, room: str) -> OpenReplica:
-        return OpenReplica(
-            self.topic, self.topic_id, self.partition, self.incarnation, self.settings, self.directory, room
+    def row(self) -> ReplicaToOpen:
+        """Return it as it stands in the message to its host."""
+        return ReplicaToOpen(
+            self.topic, self.topic_id, self.partition, self.incarnation, self.settings, self.directory
         )
 
 
@@ -107,6 +117,7 @@ class ReplicaHosts:
         self._by_stream: dict[Stream, HostSession] = {}
         self._lost: set[int] = set()
         self._waiting: dict[PartitionId, tuple[ReplicaOrder, str]] = {}  # for a host with such a room
+        self._unsent: dict[int, list[ReplicaOrder]] = {}  # by the host that is to be told at the end of this turn
         self._watch: SilenceWatch[int] = SilenceWatch(timers, self._silent)
         self._timers = timers
         self._is_stopping = False
@@ -199,7 +210,7 @@ class ReplicaHosts:
                 del self._waiting[order.id]
                 host.room = room
                 host.replicas[order.id] = order.incarnation
-                self._tasks.start(self._have_opened(host, order))
+                self._tell_soon(host, order)
 
     def _with_room(self, room: str) -> HostSession | None:
         spare = next((each for each in self._hosts.values() if each.room == SPARE), None)
@@ -210,12 +221,24 @@ class ReplicaHosts:
         loads = [HostLoad(len(each.replicas), each.written.at(now)) for each in shared]
         return shared[least_loaded(loads)] if loads else None
 
-    async def _have_opened(self, host: HostSession, order: ReplicaOrder) -> None:
+    def _tell_soon(self, host: HostSession, order: ReplicaOrder) -> None:
+        """Tell the host at the end of this turn, of all at once that it is to open by then."""
+        unsent = self._unsent.setdefault(host.incarnation, [])
+        unsent.append(order)
+        if len(unsent) == 1:
+            self._tasks.start(self._have_opened(host.incarnation))
+
+    async def _have_opened(self, incarnation: int) -> None:
+        orders, host = self._unsent.pop(incarnation), self._hosts.get(incarnation)
+        if host is None:  # it was lost in this very turn, with all that it was to open
+            return
         try:
-            await self._ask(host, order.message(host.room), _ORDER_SECONDS)
+            await self._ask(host, OpenReplicas(host.room, tuple(order.row() for order in orders)), _ORDER_SECONDS)
         except StreamError as error:
-            if self._hosts.get(host.incarnation) is host:
-                self.kill(host, f"it was told to open {order.topic}-{order.partition}: {error.describe()}")
+            if self._hosts.get(incarnation) is host:
+                first = orders[0]
+                what = f"{first.topic}-{first.partition}" + (f" and {len(orders) - 1} more" if orders[1:] else "")
+                self.kill(host, f"it was told to open {what}: {error.describe()}")
 
     # --- ending ---------------------------------------------------------------------------------------------------
 

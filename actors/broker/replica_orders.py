@@ -2,7 +2,7 @@
 
 What must stay true:
 - Orders about one partition are carried out one after the other, so none of them kills what a later one has let in.
-- When a `StartReplica` has been answered, no older incarnation of that replica runs (rule 26): either it held the
+- When a start has been answered, no older incarnation of that replica runs (rule 26): either it held the
   directory's lock and was ended, or it can never get it, for it would find the lock taken or its incarnation refused.
 - Nothing is removed that the committed state gives to this broker.
 """
@@ -36,18 +36,24 @@ from raylog.actors.protocol.control_messages import (
     RestoreSetAside,
     SetAside,
     SetAsideListed,
-    StartReplica,
-    StartUnderWay,
 )
 from raylog.actors.protocol.copy_check_messages import CheckCopy
 from raylog.actors.protocol.incarnations import NO_INCARNATION, epoch_of
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.names import is_internal
+from raylog.actors.protocol.remote_errors import failure_of
 from raylog.actors.protocol.replication_messages import NO_EPOCH, SuspectBatch
+from raylog.actors.protocol.start_messages import (
+    ReplicaStart,
+    StartRefused,
+    StartReplicas,
+    StartsUnderWay,
+    StartUnderWay,
+)
 from raylog.config import TopicConfig
-from raylog.errors import DirectoryLocked, RemoteFailed, ReplicaNotFree, StaleIncarnation
+from raylog.errors import DirectoryLocked, RaylogError, RemoteFailed, ReplicaNotFree, StaleIncarnation
 
-ORDERS: Final = (StartReplica, EndReplica, RemoveReplica, RestoreSetAside, ListSetAside, DropSetAside, CheckCopy)
+ORDERS: Final = (StartReplicas, EndReplica, RemoveReplica, RestoreSetAside, ListSetAside, DropSetAside, CheckCopy)
 _FREE_SECONDS: Final = 4.0  # for a killed process to let go
 _SUSPICION_SECONDS: Final = 10.0
 _STATE_SECONDS: Final = 1.0  # for the committed state to agree with an order
@@ -99,9 +105,8 @@ class ReplicaOrders:
         """Do what one of the `ORDERS` says. Its method tells what is raised."""
         if isinstance(order, ListSetAside):
             return Response(SetAsideListed(await self.list_aside(order)))
-        if isinstance(order, StartReplica):
-            await self.start(order)
-            return Response(StartUnderWay(self._replicas.hosts.has_place((order.topic_id, order.partition))))
+        if isinstance(order, StartReplicas):
+            return Response(StartsUnderWay(tuple(await asyncio.gather(*map(self._begin, order.starts)))))
         if isinstance(order, CheckCopy):
             directory = self._directories.path(order.topic, order.partition)
             return Response(await check_piece(self._env, directory, order, self.tell_suspicion))
@@ -137,7 +142,16 @@ class ReplicaOrders:
             except RemoteFailed as error:
                 raise error.error or error from None
 
-    async def start(self, order: StartReplica) -> None:
+    async def _begin(self, order: ReplicaStart) -> StartUnderWay:
+        """Start one of several replicas. One that is refused leaves the others alone."""
+        try:
+            await self.start(order)
+        except RaylogError as error:
+            refused = failure_of(error)
+            return StartUnderWay(False, StartRefused(refused.name, refused.text, refused.arguments))
+        return StartUnderWay(self._replicas.hosts.has_place((order.topic_id, order.partition)))
+
+    async def start(self, order: ReplicaStart) -> None:
         """Start a replica. ReplicaNotFree: its directory is in use. StaleIncarnation: by a later one."""
         partition = order.topic_id, order.partition
         async with self._turn(partition):
@@ -168,7 +182,7 @@ class ReplicaOrders:
         await self._replicas.make_way(partition, "a new incarnation takes its place")
         return False
 
-    def _order(self, order: StartReplica) -> ReplicaOrder:
+    def _order(self, order: ReplicaStart) -> ReplicaOrder:
         config = TopicConfig.parse(dict(order.settings))
         return ReplicaOrder(
             order.topic, order.topic_id, order.partition, order.incarnation, order.settings,

@@ -1,6 +1,6 @@
 """The replicas that should run, and their starts (rule 26: the controller alone has them started).
 
-    missing ──slot of its node──► StartReplica ──► a host opens it ──registration──► running ──lost──► missing
+    missing ──slot of its node──► StartReplicas ─► a host opens it ──registration──► running ──lost──► missing
        ▲                              └── refused, lost, not registered in time ──► pause ──┘
 
 A replica should run where the committed state places it, on a broker that is live and connected. In which process is
@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
@@ -39,13 +40,17 @@ from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
-from raylog.actors.kernel.stream_interface import Stream, expected
-from raylog.actors.protocol.control_messages import EndReplica, StartReplica, StartUnderWay
-from raylog.errors import RaylogError, ReplicaNotStarted, StreamNotOpen
+from raylog.actors.kernel.stream_interface import Response, Stream, expected
+from raylog.actors.protocol.control_messages import EndReplica
+from raylog.actors.protocol.messages import Failure
+from raylog.actors.protocol.remote_errors import remote_failed
+from raylog.actors.protocol.start_messages import ReplicaStart, StartReplicas, StartsUnderWay, StartUnderWay
+from raylog.errors import AnswerUnexpected, RaylogError, ReplicaNotStarted, StreamNotOpen
 
 _FEW: Final = 4  # replicas of a broker, of which none has to wait for the others
 _MOST_AT_ONCE: Final = 256  # under way on a node
 _MORE_AT_ONCE: Final = 16  # for each that has found a place
+_STARTS_TOGETHER: Final = 64  # in one message: reading it holds neither loop for long (rule 31)
 _ORDER_SECONDS: Final = 8.0
 _REGISTER_SECONDS: Final = 30.0  # one that is lost is noticed at once; one that is slow is not to be begun anew
 _FIRST_PAUSE: Final = 0.1
@@ -228,6 +233,50 @@ def _failure(registered: asyncio.Future[bool], closed: asyncio.Future[None]) -> 
     return "its broker went away" if closed.done() else "it was not up in time"
 
 
+class StartMessages:
+    """Starts of one turn of the loop, as a message to each broker: a thousand replicas are no thousand requests."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._unsent: dict[Stream, list[tuple[ReplicaStart, asyncio.Future[StartUnderWay]]]] = {}
+
+    async def send(self, stream: Stream, start: ReplicaStart) -> StartUnderWay:
+        """Send it with the others of this turn, and return what the broker says of it. Raises what refuses it."""
+        told: asyncio.Future[StartUnderWay] = self._loop.create_future()
+        unsent = self._unsent.setdefault(stream, [])
+        unsent.append((start, told))
+        if len(unsent) == 1:
+            self._loop.call_soon(self._send, stream)
+        outcome = await told
+        if outcome.refused is not None:
+            refused = remote_failed(stream.peer, Failure(*outcome.refused))
+            raise refused.error or refused
+        return outcome
+
+    def _send(self, stream: Stream) -> None:
+        unsent = self._unsent.pop(stream)
+        for at in range(0, len(unsent), _STARTS_TOGETHER):
+            part = unsent[at : at + _STARTS_TOGETHER]
+            answer = stream.request(StartReplicas(tuple(start for start, _ in part)), timeout=_ORDER_SECONDS)
+            answer.add_done_callback(partial(self._answered, stream.peer, [told for _, told in part]))
+
+    def _answered(
+        self, peer: str, waiting: Sequence[asyncio.Future[StartUnderWay]], answer: asyncio.Future[Response]
+    ) -> None:
+        try:
+            outcomes = expected(answer.result().message, StartsUnderWay, peer).outcomes
+            if len(outcomes) != len(waiting):
+                raise AnswerUnexpected(peer, f"{len(waiting)} outcomes", str(len(outcomes)))
+        except RaylogError as error:
+            for told in waiting:
+                if not told.done():
+                    told.set_exception(error)
+            return
+        for told, outcome in zip(waiting, outcomes, strict=True):
+            if not told.done():
+                told.set_result(outcome)
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A wait for the registration of a replica, or for its loss."""
@@ -258,6 +307,7 @@ class ReplicaSupervisor:
         self._starting: dict[ReplicaKey, None] = {}
         self._waiting: dict[ReplicaKey, _Waiting] = {}
         self._order = StartOrder(self._rank, starts_at_once)
+        self._messages = StartMessages()
         self._is_stopped = False
 
     # --- what should run ------------------------------------------------------------------------------------------
@@ -392,8 +442,7 @@ class ReplicaSupervisor:
             raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
         waiting = self._waiting[key] = _Waiting(order.incarnation, self._loop.create_future())
         try:
-            answer = await stream.request(order, timeout=_ORDER_SECONDS)
-            if expected(answer.message, StartUnderWay, stream.peer).has_place:
+            if (await self._messages.send(stream, order)).has_place:
                 self._order.found_place(self._node_of(key))
             else:
                 self._order.needs_process(key, self._node_of(key))
@@ -413,12 +462,12 @@ class ReplicaSupervisor:
         level = logging.WARNING if grows else logging.INFO
         _log.log(level, "A replica could not be started, attempt %d: %s", attempts.failures, error)
 
-    def _order_for(self, key: ReplicaKey) -> StartReplica:
+    def _order_for(self, key: ReplicaKey) -> ReplicaStart:
         """UnknownTopic, UnknownPartition: not wanted any more, though that may not be committed yet."""
         state = self._changes.state
         state.partition(key.topic_id, key.partition)
         topic = state.topics[key.topic_id]
-        return StartReplica(topic.name, topic.id, key.partition, self._next_incarnation(), topic.settings)
+        return ReplicaStart(topic.name, topic.id, key.partition, self._next_incarnation(), topic.settings)
 
     def _stream(self, broker_id: int) -> Stream | None:
         session = None if self._sessions is None else self._sessions.get(broker_id)

@@ -236,30 +236,6 @@ class BrokerHeartbeat(Message):
     marks_are_all: bool = False
 
 
-@message(kind=53, version=2)
-@dataclass(frozen=True, slots=True)
-class StartReplica(Message):
-    """Sent by the controller: have this replica run in one of the hosts, and no older incarnation of it.
-
-    Answered with StartUnderWay when its directory is free (rule 26), a quarantined one set aside, and a host has been
-    told to open it, or will be as soon as there is one.
-    """
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    incarnation: int
-    settings: tuple[Setting, ...]  # of the topic, where they differ from the defaults, at this moment
-
-
-@message(kind=161)
-@dataclass(frozen=True, slots=True)
-class StartUnderWay(Message):
-    """The answer to StartReplica."""
-
-    has_place: bool  # in a host that it shares; else it takes a process, or waits for one
-
-
 @message(kind=39)
 @dataclass(frozen=True, slots=True)
 class EndReplica(Message):

@@ -1,6 +1,6 @@
 """Messages between a process that hosts replicas and its broker. Kinds 36 to 38, 40, 42, 45 and 131.
 
-    host ──HostHello──► broker ──OpenReplica──► host ──ReplicaHello, or ReplicaFailed──► broker
+    host ──HostHello──► broker ──OpenReplicas─► host ──ReplicaHello, or ReplicaFailed──► broker
                                ──StopReplica──►      ──Done, once its log is closed──►
                                ──StopHost─────►      ──Done, once all logs are closed──►
 
@@ -11,7 +11,7 @@ incarnation: an answer or an order for an earlier one means nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from raylog.actors.protocol.control_messages import ReplicaMarks, Setting
 from raylog.actors.protocol.messages import Message, message
@@ -46,10 +46,8 @@ class StopHost(Message):
     """Sent by the broker: close all logs and end. Answered with Done when they are closed."""
 
 
-@message(kind=131)
-@dataclass(frozen=True, slots=True)
-class OpenReplica(Message):
-    """Sent by the broker: the directory is free, open its log. Answered with Done at once; a ReplicaHello follows."""
+class ReplicaToOpen(NamedTuple):
+    """A replica whose directory is free."""
 
     topic: str
     topic_id: bytes
@@ -57,7 +55,15 @@ class OpenReplica(Message):
     incarnation: int
     settings: tuple[Setting, ...]
     directory: str
+
+
+@message(kind=131, version=2)
+@dataclass(frozen=True, slots=True)
+class OpenReplicas(Message):
+    """Sent by the broker: open their logs. Answered with Done at once; a ReplicaHello of each follows."""
+
     room: str  # OWN or SHARED: what kind of host this is from now on
+    replicas: tuple[ReplicaToOpen, ...]
 
 
 @message(kind=40, version=3)

@@ -1,6 +1,6 @@
 """A process that hosts replicas: what they have in common, and nothing of what they are (rule 35).
 
-    spare ──first OpenReplica──┬─► own: ends with its replica
+    spare ──first OpenReplicas─┬─► own: ends with its replica
                                └─► shared: replicas come and go
     any   ──StopHost──► all logs closed ──► over
 
@@ -43,8 +43,9 @@ from raylog.actors.protocol.host_messages import (
     OWN,
     SPARE,
     HostHello,
-    OpenReplica,
+    OpenReplicas,
     ReplicaHello,
+    ReplicaToOpen,
     StopHost,
     StopReplica,
 )
@@ -100,7 +101,7 @@ class ReplicaHost:
         self._handlers: dict[PartitionKey, Handler] = {}
         self._orders: Dispatch[Callable[[Request, Any], Answer | Awaitable[Answer]]] = Dispatch({
             Assign: self._on_assign,
-            OpenReplica: self._open,
+            OpenReplicas: self._on_openings,
             StopReplica: self._stop_replica,
             StopHost: self._stop_host,
             KeepSecrets: self._on_secrets,
@@ -228,25 +229,30 @@ class ReplicaHost:
 
     # --- replicas come and go -------------------------------------------------------------------------------------
 
-    def _open(self, _: Request, order: OpenReplica) -> Answer:
+    def _on_openings(self, _: Request, orders: OpenReplicas) -> Answer:
+        """Begin to open them. Where one is refused, all of them are begun that come before it."""
+        self._room = orders.room
+        for order in orders.replicas:
+            self._open(order)
+        return None
+
+    def _open(self, order: ReplicaToOpen) -> None:
         key = order.topic_id, order.partition
         present = self._replicas.get(key)
         if present is not None and present.spec.incarnation == order.incarnation:
-            return None  # the broker asks a second time
+            return  # the broker asks a second time
         if present is not None or self._over.done():
             raise ReplicaNotFree(order.topic, order.partition, "its host has not let go of it yet")
         host = self._spec
-        self._room = order.room
         spec = ReplicaSpec(
             host.cluster_id, order.topic, order.topic_id, order.partition, host.broker_id, order.incarnation,
-            order.settings, order.directory, host.node_id, order.room,
+            order.settings, order.directory, host.node_id, self._room,
         )  # fmt: skip
         replica = HostedReplica(
             self._env, spec, self._timers, self._clock, self._line, self._joins, self._streams, self._sweep
         )
         self._replicas[key] = replica
         self._tasks.start(self._live(key, replica))
-        return None
 
     async def _live(self, key: PartitionKey, replica: HostedReplica) -> None:
         try:

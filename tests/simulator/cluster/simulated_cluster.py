@@ -22,9 +22,8 @@ from raylog.actors.controller.controller import Controller, ControllerSpec
 from raylog.actors.coordinators.coordinator import HostedCoordinator, MakeCore
 from raylog.actors.housekeeping.housekeeper import Housekeeper, HousekeeperSpec
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Answer, Request
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.host_messages import OpenReplica
+from raylog.actors.protocol.host_messages import ReplicaToOpen
 from raylog.actors.protocol.replica_spec import HostSpec, ReplicaSpec
 from raylog.actors.replica.host import ReplicaHost
 from raylog.actors.replica.hosted_log import HostedLog
@@ -136,8 +135,9 @@ class SimulatedHost(ReplicaHost):
         self._cluster = cluster
         self._world = cluster.world
 
-    def _open(self, request: Request, order: OpenReplica) -> Answer:
-        return super()._open(request, order) if self._cluster.may_open(self._spec.broker_id) else None
+    def _open(self, order: ReplicaToOpen) -> None:
+        if self._cluster.may_open(self._spec.broker_id):
+            super()._open(order)
 
     def has_ended(self, replica: HostedReplica, why: str) -> None:
         self._world.trace("{} is over: {}", replica.spec, why)

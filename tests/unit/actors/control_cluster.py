@@ -31,9 +31,10 @@ from raylog.actors.protocol.host_messages import (
     SPARE,
     HostHeartbeat,
     HostHello,
-    OpenReplica,
+    OpenReplicas,
     ReplicaFailed,
     ReplicaHello,
+    ReplicaToOpen,
     StopHost,
     StopReplica,
 )
@@ -102,8 +103,10 @@ class HostStandIn:
         message = request.message
         if isinstance(message, StopReplica) and self.is_deaf:
             return asyncio.get_running_loop().create_future()
-        if isinstance(message, OpenReplica):
-            self._open(env, message)
+        if isinstance(message, OpenReplicas):
+            self.room = message.room
+            for order in message.replicas:
+                self._open(env, order)
         elif isinstance(message, Assign) and (message.topic_id, message.partition) in self.replicas:
             self.replicas[message.topic_id, message.partition].assigned = message
         elif isinstance(message, StopReplica):
@@ -114,13 +117,12 @@ class HostStandIn:
             self.end()
         return None
 
-    def _open(self, env: SimEnvironment, order: OpenReplica) -> None:
+    def _open(self, env: SimEnvironment, order: ReplicaToOpen) -> None:
         spec = ReplicaSpec(
             CLUSTER_ID, order.topic, order.topic_id, order.partition, self.spec.broker_id, order.incarnation,
-            order.settings, order.directory, self.spec.node_id, order.room,
+            order.settings, order.directory, self.spec.node_id, self.room,
         )  # fmt: skip
         stand_in = self._cluster.new_stand_in(self, spec)
-        self.room = order.room
         if self._cluster.openings_fail:
             stand_in.fail(damaged=False)
             return

@@ -19,7 +19,7 @@ from raylog.actors.protocol.control_messages import (
     StandDown,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplica, ReplicaHello
+from raylog.actors.protocol.host_messages import OWN, HostHello, OpenReplicas, ReplicaHello, ReplicaToOpen
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.actors.protocol.replication_messages import NO_EPOCH, Append, Appended, Fetch
 from raylog.actors.replica.follower import FollowerRole
@@ -125,10 +125,10 @@ class Trio:
     def take_host(self, member: Member, hello: HostHello, stream: Stream) -> None:
         """As a broker: have it open the replica, if it has not yet."""
         member.host_hello, member.stream = hello, stream
-        order = OpenReplica(
-            self.topic, TOPIC_ID, 0, member.incarnation, tuple(self.settings.items()), "/data/topic-0", OWN
+        order = ReplicaToOpen(
+            self.topic, TOPIC_ID, 0, member.incarnation, tuple(self.settings.items()), "/data/topic-0"
         )
-        stream.send(order)
+        stream.send(OpenReplicas(OWN, (order,)))
 
     async def _replica_main(self, env: Environment, member: Member) -> None:
         assert member.broker_endpoint is not None

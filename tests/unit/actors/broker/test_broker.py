@@ -15,11 +15,11 @@ from raylog.actors.protocol.control_messages import (
     GetMetadata,
     Metadata,
     RemoveReplica,
-    StartReplica,
     StopBroker,
 )
 from raylog.actors.protocol.host_messages import OWN, HostHello
 from raylog.actors.protocol.messages import Done, Message
+from raylog.actors.protocol.start_messages import ReplicaStart, StartReplicas
 from raylog.errors import (
     ControllerNotReady,
     InvalidRequest,
@@ -186,7 +186,7 @@ def test_a_stranger_to_the_controller_gives_no_orders(cluster: ControlCluster) -
     topic_id = cluster.state.topic("clicks").id
     client = Client(cluster, 1)
     orders: tuple[Message, ...] = (
-        StartReplica("clicks", topic_id, 0, 1 << 60, ()),
+        StartReplicas((ReplicaStart("clicks", topic_id, 0, 1 << 60, ()),)),
         EndReplica(topic_id, 0, 1 << 60),
         RemoveReplica("clicks", topic_id, 0),
         StopBroker(),

@@ -19,9 +19,10 @@ from raylog.actors.protocol.host_messages import (
     SPARE,
     HostHeartbeat,
     HostHello,
-    OpenReplica,
+    OpenReplicas,
     ReplicaFailed,
     ReplicaHello,
+    ReplicaToOpen,
     StopHost,
     StopReplica,
 )
@@ -41,6 +42,11 @@ from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM
 
 TOPIC_ID = b"sixteen bytes id"
+
+
+def openings(*partitions: int, incarnation: int = 1, room: str = SHARED) -> OpenReplicas:
+    rows = (ReplicaToOpen("topic", TOPIC_ID, each, incarnation, (), f"/data/topic-{each}") for each in partitions)
+    return OpenReplicas(room, tuple(rows))
 
 
 @dataclass
@@ -112,8 +118,7 @@ class HostWorld:
 
     def open(self, *partitions: int, incarnation: int = 1, room: str = SHARED) -> None:
         for partition in partitions:
-            order = OpenReplica("topic", TOPIC_ID, partition, incarnation, (), f"/data/topic-{partition}", room)
-            self.order(order)
+            self.order(openings(partition, incarnation=incarnation, room=room))
         self.until(lambda: all((each, incarnation) in self.hellos for each in partitions))
 
     def lead(self, *partitions: int, incarnation: int = 1) -> None:
@@ -223,7 +228,7 @@ def test_one_that_fails_leaves_the_others_alone(it: HostWorld) -> None:
 def test_one_that_cannot_be_opened_says_so_and_can_be_tried_again(it: HostWorld) -> None:
     it.open(1)
     it.machine.fail_disk("", "/topic-0/", seconds=1.0)
-    it.order(OpenReplica("topic", TOPIC_ID, 0, 1, (), "/data/topic-0", SHARED))
+    it.order(openings(0))
     it.until(lambda: it.failures)
     it.world.run_for(2.0)
     it.open(0, incarnation=2)
