@@ -47,17 +47,27 @@ class ReplicaDirectories:
         return self._directory.replica_path(topic, partition)
 
     def find(self) -> list[FoundReplica]:
-        """All that there are, and which of them a living process has."""
+        """All that there are, and which of them a living process has. One that was only made room for is none yet."""
         names = [name for name in self._directory.replicas() if name[0] != METADATA_TOPIC]
-        return [FoundReplica(*name, self._topic_id(*name), self._is_in_use(*name)) for name in names]
+        found = [FoundReplica(*name, self._topic_id(*name), self._is_in_use(*name)) for name in names]
+        return [each for each in found if each.topic_id or each.in_use or self._holds_data(self.path(*each[:2]))]
 
     def make_room(self, topic: str, topic_id: bytes, partition: int, now_ms: int) -> None:
-        """Let a new process find this replica's own directory, or none. DirectoryLocked: one has it still.
+        """Let a new process find this replica's own directory, or a blank one. DirectoryLocked: one has it still.
 
         A quarantined one is set aside (rule 14), and so is one that does not say whose it is; one of an earlier topic
-        of this name is removed.
+        of this name is removed. No process may open it before `sync_rooms`.
         """
         path = self.path(topic, partition)
+        self._take_away(path, topic, topic_id, partition, now_ms)
+        self._disk.make_directory(path)
+
+    def sync_rooms(self) -> None:
+        """Make the names of all directories durable, of thousands with one sync."""
+        self._disk.sync_directory(self._directory.path)
+
+    def _take_away(self, path: str, topic: str, topic_id: bytes, partition: int, now_ms: int) -> None:
+        """Take away what is not this replica's, or damaged."""
         if not self._disk.exists(path):
             return
         lock = self._disk.lock_directory(path)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from raylog.actors.broker.controller_link import ControllerLink
 from raylog.actors.broker.copy_check import check_piece
@@ -28,6 +28,7 @@ from raylog.actors.cluster.partition import PartitionId
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, Response, unknown
+from raylog.actors.kernel.together import Together
 from raylog.actors.protocol.control_messages import (
     DropSetAside,
     EndReplica,
@@ -61,6 +62,7 @@ _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
 _HOLDER: Final = re.compile(r"pid (\d+)")
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +92,7 @@ class ReplicaOrders:
         self._fold = fold
         self._link = link
         self._broker_id = broker_id
+        self._rooms = Together(env, directories.sync_rooms)
         self._turns: dict[PartitionId, _Turns] = {}
         self._prepared: dict[PartitionId, int] = {}  # the incarnation that the controller asked for last
 
@@ -161,7 +164,7 @@ class ReplicaOrders:
             if await self._is_there(partition, order.incarnation):
                 return  # the controller asks a second time
             work = partial(self._directories.make_room, order.topic, order.topic_id, order.partition)
-            await self._when_free(order.topic, order.partition, work)
+            await self._when_free(order.topic, order.partition, work, self._rooms.do)
             self._replicas.hosts.open(self._order(order))
 
     async def end(self, order: EndReplica) -> None:
@@ -199,13 +202,14 @@ class ReplicaOrders:
             if session is not None:
                 await self._replicas.stop(session, is_kept=False)
             await self._replicas.make_way(partition, "it is removed")
-            if await self._when_free(order.topic, order.partition, self._removal(order.topic, *partition)):
+            removal = self._removal(order.topic, *partition)
+            if await self._when_free(order.topic, order.partition, removal, self._env.off_loop):
                 _log.info("%s-%d was removed.", order.topic, order.partition)
             if order.topic_id not in self._fold.state.topics:
                 self._replicas.forget(partition)
         await self._env.off_loop(self._directories.purge)
 
-    def _removal(self, topic: str, topic_id: bytes, partition: int) -> Callable[[int], object]:
+    def _removal(self, topic: str, topic_id: bytes, partition: int) -> Callable[[int], bool]:
         """Prepare to remove one replica. The state of its partition says how much of it has to be kept."""
         state = self._fold.state.partitions.get((topic_id, partition))
         unclean_epoch = None if state is None else state.unclean_epoch
@@ -223,7 +227,7 @@ class ReplicaOrders:
             work = partial(
                 self._directories.restore_aside, order.topic, order.topic_id, order.partition, order.name
             )
-            await self._when_free(order.topic, order.partition, work)
+            await self._when_free(order.topic, order.partition, work, self._env.off_loop)
         _log.warning("%s-%d was replaced by %s, as a person asked.", order.topic, order.partition, order.name)
 
     async def _until_unwanted(self, order: RemoveReplica) -> None:
@@ -248,7 +252,7 @@ class ReplicaOrders:
                 if not self.is_expected(partition):
                     _log.warning("%s-%d was moved elsewhere and is removed here.", found.topic, found.partition)
                     work = self._removal(found.topic, *partition)
-                    await self._when_free(found.topic, found.partition, work)
+                    await self._when_free(found.topic, found.partition, work, self._env.off_loop)
         await self._env.off_loop(self._directories.purge)
 
     def _is_known(self, found: FoundReplica) -> bool:
@@ -258,13 +262,18 @@ class ReplicaOrders:
         _log.warning("Nobody knows of %s-%d (topic id %s); it is left alone.", *found[:2], found.topic_id.hex())
         return False
 
-    async def _when_free(self, topic: str, partition: int, work: Callable[[int], object]) -> object:
-        """Do `work`, which takes the wall clock's time, once no process holds the directory; who holds it is ended."""
+    async def _when_free(
+        self, topic: str, partition: int, work: Callable[[int], _T], do: Callable[[Callable[[], _T]], Awaitable[_T]]
+    ) -> _T:
+        """Do `work`, which takes the wall clock's time, once no process holds the directory; who holds it is ended.
+
+        `do` has it done beside the loop.
+        """
         deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
         while True:
             try:
-                return await self._env.off_loop(partial(work, self._env.wall_ms()))
+                return await do(partial(work, self._env.wall_ms()))
             except DirectoryLocked as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise ReplicaNotFree(topic, partition, f"{error.holder} holds its directory") from None

@@ -221,6 +221,7 @@ class HostedReplica:
             now_ms=self._env.wall_ms(),
             disk=self._env.disk,
             incarnation=spec.incarnation,
+            is_named=True,  # by its broker
         )
 
     # --- asking ---------------------------------------------------------------------------------------------------

@@ -126,15 +126,20 @@ class PartitionDirectory:
         identity: PartitionIdentity,
         overrides: Mapping[str, ConfigValue],
         incarnation: int,
+        *,
+        is_named: bool,
     ) -> tuple[PartitionDirectory, bool]:
         """Lock the directory and check that it is this partition's, creating it as this incarnation if it is blank.
 
-        Returns it, and whether it is new.
+        Returns it, and whether it is new. `is_named`: if it is there, its name is durable.
         """
+        is_named = is_named and disk.exists(path)
         disk.make_directory(path)
         directory = cls(disk, path, identity, disk.lock_directory(path))
         try:
             created = directory._check_or_create(overrides, incarnation)
+            if created and not is_named:
+                disk.sync_directory(path.rpartition("/")[0] or "/")
             if not directory.was_empty:
                 directory._refuse_quarantined()
         except BaseException:
@@ -180,7 +185,6 @@ class PartitionDirectory:
         blank = asdict(LogCheckpoint(self.disk.boot_id(), unproven=BLANK, created_as=incarnation))
         write_unnamed(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, blank)
         self.write_config(TopicConfig.parse(overrides), all_synced=True)
-        self.disk.sync_directory(self.path.rpartition("/")[0] or "/")
 
     def write_config(self, config: TopicConfig, *, all_synced: bool) -> None:
         """Write down whose this is and the settings; `flush.policy=fsync` waits until all in the log is synced.

@@ -60,8 +60,11 @@ class PartitionLog(LogState):
         now_ms: int,
         disk: Disk | None = None,
         incarnation: int = 0,
+        is_named: bool = False,
     ) -> PartitionLog:
         """Open the replica in the directory `path`, creating it as this incarnation if that is blank.
+
+        `is_named`: if there is such a directory, whoever has made it has made its name durable.
 
         `overrides` are the topic's settings under Kafka's names. Raises `LogDamaged` for a replica that is, or by this
         becomes, quarantined; `DirectoryLocked`, `WrongCluster`, `WrongPartition`, `DirectoryNotOurs` for a directory
@@ -69,7 +72,7 @@ class PartitionLog(LogState):
         """
         config = TopicConfig.parse(overrides or {})
         directory, created = PartitionDirectory.open(
-            disk or LocalDisk(), path, identity, config.overrides(), incarnation
+            disk or LocalDisk(), path, identity, config.overrides(), incarnation, is_named=is_named
         )
         try:
             return cls(directory, config, LogRecovery(directory, config, now_ms).run(created))

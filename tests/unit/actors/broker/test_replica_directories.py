@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from raylog.actors.broker.replica_directories import ReplicaDirectories
 from raylog.errors import DirectoryLocked, SetAsideUnknown
 from raylog.storage.directory.data_directory import BrokerIdentity, Claim, DataDirectory
+from raylog.storage.directory.doubts import BLANK
 from raylog.storage.directory.partition_directory import PARTITION_FILE, QUARANTINE_FILE, PartitionIdentity
 from raylog.storage.log.partition_log import PartitionLog
 from tests.simulator.world.faulty_disk import FaultyDisk
@@ -45,7 +48,29 @@ def test_all_of_a_replicas_damaged_directories_are_kept(disk: FaultyDisk, direct
     for now_ms in (20, 30, 10, 15):  # the clock goes back
         set_aside(disk, directories, now_ms)
         directories.purge()
-    assert names(disk) == [f"clicks-0@set-aside-{number}-damaged" for number in (20, 30, 31, 32)]
+    assert names(disk) == ["clicks-0", *(f"clicks-0@set-aside-{number}-damaged" for number in (20, 30, 31, 32))]
+
+
+def test_rooms_survive_a_power_cut_once_they_are_synced_and_are_no_replicas_yet(
+    disk: FaultyDisk, directories: ReplicaDirectories
+) -> None:
+    for partition in range(3):
+        directories.make_room("clicks", OLD, partition, 20)
+    directories.sync_rooms()
+    assert directories.find() == []
+    disk.crash_machine(Random(1))
+    assert names(disk) == ["clicks-0", "clicks-1", "clicks-2"]
+    identity = PartitionIdentity("cluster", "clicks", OLD.hex(), 0)
+    log = PartitionLog.open(HERE, identity, now_ms=1, disk=disk.new_process(), is_named=True)
+    assert log.unproven == BLANK
+
+
+def test_a_name_that_is_not_there_is_made_durable_whatever_is_said_of_it(disk: FaultyDisk) -> None:
+    disk.make_directory("/data")
+    identity = PartitionIdentity("cluster", "clicks", OLD.hex(), 0)
+    PartitionLog.open(HERE, identity, now_ms=1, disk=disk.new_process(), is_named=True)
+    disk.crash_machine(Random(1))
+    assert names(disk) == ["clicks-0"]
 
 
 def test_data_that_does_not_say_whose_it_is_counts_as_damaged(
@@ -55,7 +80,7 @@ def test_data_that_does_not_say_whose_it_is_counts_as_damaged(
     disk.remove(f"{HERE}/{PARTITION_FILE}")
     directories.make_room("clicks", OLD, 0, 20)
     directories.purge()
-    assert names(disk) == ["clicks-0@set-aside-20-damaged"]
+    assert names(disk) == ["clicks-0", "clicks-0@set-aside-20-damaged"]
 
 
 def test_what_was_set_aside_goes_with_its_topic(disk: FaultyDisk, directories: ReplicaDirectories) -> None:
@@ -94,7 +119,7 @@ def test_a_person_drops_what_was_set_aside(disk: FaultyDisk, directories: Replic
     set_aside(disk, directories, 30)
     directories.drop_aside("clicks-0@set-aside-20-damaged", 40)
     directories.purge()
-    assert names(disk) == ["clicks-0@set-aside-30-damaged"]
+    assert names(disk) == ["clicks-0", "clicks-0@set-aside-30-damaged"]
     others = ("clicks-0", "broker.json", "../data/clicks-0@set-aside-30-damaged")
     for wrong in ("clicks-0@set-aside-20-damaged", *others):
         with pytest.raises(SetAsideUnknown):
