@@ -87,6 +87,7 @@ class Scenario:
         world.trace("{}", plan)
         cluster.form(plan.brokers)
         cluster.limit_own_replicas(plan.own_replicas)
+        cluster.until_complete()
         cluster.create_topic(TOPIC, plan.partitions, plan.replication, plan.settings)
         self._start_clients()
         self.watcher.begin()

@@ -190,6 +190,10 @@ class SimulatedCluster:
         assert self.world.run_until_idle_or(self._is_complete, limit), "the cluster does not form"
         self._is_formed = True
 
+    def until_complete(self, limit: float = 30.0) -> None:
+        """Wait for brokers that are fenced again, since their registration had to wait for a slow disk."""
+        assert self.world.run_until_idle_or(self._is_complete, limit), "the brokers do not stay"
+
     def _is_complete(self) -> bool:
         controller = self.serving()
         if controller is None:
@@ -197,8 +201,6 @@ class SimulatedCluster:
         return controller.reign.changes.live.brokers >= set(self.homes)
 
     def create_topic(self, topic: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Make a topic on all brokers. One whose registration waited for a slow disk may be fenced before that."""
-        assert self.world.run_until_idle_or(self._is_complete, 30.0), "the brokers do not stay"
         controller, process = self.serving(), self.controllers[-1].process
         assert controller is not None
         new = NewTopic(topic, partitions, replication, settings=settings)
