@@ -6,6 +6,7 @@
 
 What must stay true:
 - What has been computed is taken only by the group that it was computed for: same epoch, same members.
+- What an assignor is told is put together beside the loop too: many members with many names take a while.
 - A group whose assignor fails keeps its assignment. The more often it fails, the longer the group waits for the next
   try, also if it changes all the time: so it cannot keep the others' assignors waiting.
 """
@@ -22,9 +23,9 @@ from typing import Final
 from raylog.actors.kernel.background import BackgroundTasks, TimerHandle, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.errors import AssignorFailed, UnknownAssignor
-from raylog.groups.assignors.calling import Assignors, Given, check_assignor
+from raylog.groups.assignors.calling import Assignors, Given, OffLoop, check_assignor
 from raylog.groups.records.settings import GroupSettings
-from raylog.groups.rules.rebalance import TargetPlan
+from raylog.groups.rules.rebalance import TargetBasis, TargetPlan
 from raylog.groups.rules.shard import Due, GroupShard
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class AssignmentRuns:
         timers: Timers,
         tasks: BackgroundTasks,
         assignors: Assignors,
+        off_loop: OffLoop,
         settings: GroupSettings,
         random: Random,
         changed: Callable[[str], None],
@@ -50,6 +52,7 @@ class AssignmentRuns:
         self._timers = timers
         self._tasks = tasks
         self._assignors = assignors
+        self._off_loop = off_loop
         self._settings = settings
         self._backoff_ms = Backoff(_FIRST_PAUSE_MS, settings.assignor_retry_ms, random)
         self._changed = changed
@@ -86,14 +89,14 @@ class AssignmentRuns:
     async def _run(self, group: str, again: bool) -> None:
         if self._has_ended or group in self._running:
             return
-        plan = self._shard.begin_assignment(group, regardless=again)
-        if isinstance(plan, TargetPlan):
+        basis = self._shard.begin_assignment(group, regardless=again)
+        if isinstance(basis, TargetBasis):
             self._running.add(group)
             try:
-                await self._carry_out(plan)
+                await self._carry_out(await self._off_loop(basis.plan))
             finally:
                 self._running.discard(group)
-        elif plan is Due.LATER:
+        elif basis is Due.LATER:
             self._try_again(group)
         else:
             self._failures.pop(group, None)

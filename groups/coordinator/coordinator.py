@@ -116,8 +116,8 @@ class GroupCoordinator:
         self._sessions: dict[tuple[str, str], TimerHandle] = {}
         self._off_loop = off_loop
         self._assignments = AssignmentRuns(
-            self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), self._settings, random,
-            self._assignment_over,
+            self._shard, self._timers, self._tasks, assignors or AssignorsBesideLoop(off_loop), off_loop,
+            self._settings, random, self._assignment_over,
         )  # fmt: skip
         self._is_resting = False  # it has no members, so nobody needs to be sure that it was not replaced
         self._woke_at = self._loop.time()

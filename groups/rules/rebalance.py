@@ -1,6 +1,7 @@
 """A group's new target, and each member's way to it (rule 23, in the manner of KIP-848). Decides, and changes nothing.
 
-    plan_target(group)             → what the assignor is to be asked, and for which state of the group
+    target_basis(group)            → what a new target is made from: taken at once, and costs next to nothing
+    basis.plan()                   → what the assignor is to be asked; made beside the loop (rule 34), as names add up
     target_records(group, given)   → what it has answered, as records, if the group is still in that state
     next_current(group, member)    → what a member has from now on:
 
@@ -20,9 +21,11 @@ What must stay true:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 from raylog.groups.assignors.assignment import Subscriber, TopicPartition, TopicShape
 from raylog.groups.assignors.calling import DEFAULT_ASSIGNOR, AssignorCall, Given
@@ -41,6 +44,60 @@ from raylog.groups.rules.group import Group, Member
 from raylog.groups.rules.pattern_topics import PatternTopics
 
 
+class _MemberBasis(NamedTuple):
+    member_id: str
+    profile: Profile
+    target: frozenset[PartitionId]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBasis:
+    """The state of a group from which a new target is made, and what was known of topics. None of it changes."""
+
+    group_id: str
+    epoch: int
+    assignor: str
+    members: tuple[_MemberBasis, ...]
+    topics_version: int
+    topics: Mapping[str, KnownTopic]
+    means: Mapping[str, frozenset[str]]  # by pattern: the topics that match it
+
+    def plan(self) -> TargetPlan:
+        """Return what the assignor is to be asked."""
+        subscriptions = self._subscriptions()
+        names = sorted(frozenset[str]().union(*subscriptions.values()))
+        wanted = {name: self.topics[name] for name in names}
+        shapes = {
+            each.name: TopicShape(each.partitions, each.racks if any(each.racks) else ()) for each in wanted.values()
+        }
+        subscribers = tuple(self._subscribers(wanted, subscriptions))
+        members = frozenset(each.member_id for each in self.members)
+        call = AssignorCall(self.assignor, subscribers, shapes)
+        return TargetPlan(self.group_id, self.epoch, members, self.topics_version, wanted, call)
+
+    def _subscriptions(self) -> dict[_Asked, frozenset[str]]:
+        """Return by what members ask for, which many have in common, the topics that they want of those there are."""
+        asked = {_asked(each.profile) for each in self.members}
+        return {
+            (named, pattern): subscribed(named, self.means.get(pattern, ()), self.topics) for named, pattern in asked
+        }
+
+    def _subscribers(
+        self, wanted: Mapping[str, KnownTopic], subscriptions: Mapping[_Asked, frozenset[str]]
+    ) -> Iterator[Subscriber]:
+        names = {each.topic_id: each.name for each in wanted.values()}
+        for member_id, profile, target in self.members:
+            owned = frozenset((names[topic_id], number) for topic_id, number in target if topic_id in names)
+            yield Subscriber(member_id, profile.instance_id, profile.rack, subscriptions[_asked(profile)], owned)
+
+
+_Asked: TypeAlias = tuple[tuple[str, ...], str]  # topics, and a pattern
+
+
+def _asked(profile: Profile) -> _Asked:
+    return profile.topics, profile.pattern
+
+
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
     """The plan by which a new target is made."""
@@ -57,12 +114,9 @@ class TargetPlan:
         return group.epoch == self.epoch and group.members.keys() == self.members
 
 
-def subscribed(profile: Profile, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> frozenset[str]:
-    """The topics that a member wants, of those that there are."""
-    named = {name for name in profile.topics if name in topics}
-    if profile.pattern:
-        named.update(name for name in patterns.means(profile.pattern) if name in topics)
-    return frozenset(named)
+def subscribed(named: Iterable[str], matched: Iterable[str], topics: Collection[str]) -> frozenset[str]:
+    """Return what a member wants of the topics there are: those that it names, and those that match its pattern."""
+    return frozenset(name for name in chain(named, matched) if name in topics)
 
 
 def wanted_topics(group: Group, topics: Mapping[str, KnownTopic], patterns: PatternTopics) -> dict[str, KnownTopic]:
@@ -119,11 +173,17 @@ def choose_assignor(group: Group) -> str:
     return group.value.assignor if group.value.assignor in first else first[0]
 
 
-def plan_target(group: Group, topics: Topics, patterns: PatternTopics) -> TargetPlan:
-    wanted = wanted_topics(group, topics.by_name(), patterns)
-    shapes = {each.name: TopicShape(each.partitions, each.racks if any(each.racks) else ()) for each in wanted.values()}
-    call = AssignorCall(choose_assignor(group), tuple(_subscribers(group, wanted, patterns)), shapes)
-    return TargetPlan(group.group_id, group.epoch, frozenset(group.members), topics.version, wanted, call)
+def target_basis(group: Group, topics: Topics, patterns: PatternTopics) -> TargetBasis:
+    """Return what a new target of this group is made from now."""
+    return TargetBasis(
+        group.group_id,
+        group.epoch,
+        choose_assignor(group),
+        tuple(_MemberBasis(each.member_id, each.profile, each.target) for each in group.members.values()),
+        topics.version,
+        dict(topics.by_name()),
+        {pattern: patterns.means(pattern) for pattern in group.patterns},
+    )
 
 
 def target_records(group: Group, plan: TargetPlan, given: Given) -> list[Record]:
@@ -139,22 +199,6 @@ def target_records(group: Group, plan: TargetPlan, given: Given) -> list[Record]
     version = max(plan.topics_version, before.metadata_version)
     value = GroupValue(before.epoch, before.epoch, plan.call.name, version, shape, before.empty_since_ms, before.reason)
     return [*records, (GroupKey(group.group_id), value)]
-
-
-def _subscribers(
-    group: Group, wanted: Mapping[str, KnownTopic], patterns: PatternTopics
-) -> list[Subscriber]:
-    names = {each.topic_id: each.name for each in wanted.values()}
-    subscriptions: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
-    found = []
-    for member in group.members.values():
-        profile = member.profile
-        key = (profile.topics, profile.pattern)
-        if key not in subscriptions:
-            subscriptions[key] = subscribed(profile, wanted, patterns)
-        owned = frozenset((names[topic_id], number) for topic_id, number in member.target if topic_id in names)
-        found.append(Subscriber(member.member_id, profile.instance_id, profile.rack, subscriptions[key], owned))
-    return found
 
 
 def _as_ids(partitions: frozenset[TopicPartition], wanted: Mapping[str, KnownTopic]) -> frozenset[PartitionId]:

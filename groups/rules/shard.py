@@ -1,7 +1,7 @@
 """The groups of one offsets partition as one state machine: a request and the time go in, records and an answer out.
 
     shard.answer(request, at)         → the answer, or an error raised; what it changed is in `take_records()`
-    shard.begin_assignment(group)     → what its assignor is to be asked, where a new target is due
+    shard.begin_assignment(group)     → what a new target is made from, where one is due
     shard.finish_assignment(…)        → new targets, of what the assignor has answered
     shard.news(held, at)              → what a waiting heartbeat is to be told now
     shard.look_at(...)                → whether a member has been silent, or slow to give up, for too long
@@ -45,11 +45,12 @@ from raylog.groups.rules.membership import Moment
 from raylog.groups.rules.offset_requests import OffsetRequests
 from raylog.groups.rules.pattern_topics import PatternTopics, PatternWork
 from raylog.groups.rules.rebalance import (
+    TargetBasis,
     TargetPlan,
     knows_patterns,
     next_current,
-    plan_target,
     racks_that_count,
+    target_basis,
     target_records,
     topic_changes,
     wanted_topics,
@@ -281,8 +282,8 @@ class GroupShard:
 
     # --- targets --------------------------------------------------------------------------------------------------
 
-    def begin_assignment(self, group_id: str, *, regardless: bool = False) -> TargetPlan | Due:
-        """Return what the group's assignor is to be asked; or whether a new target is due at all.
+    def begin_assignment(self, group_id: str, *, regardless: bool = False) -> TargetBasis | Due:
+        """Return what the group's new target is made from; or whether a new target is due at all.
 
         LATER: this process has heard less of the topics than the one that made the targets before. It is due again with
         the next news of topics, or (`regardless`) after a while.
@@ -297,7 +298,7 @@ class GroupShard:
         if self._topics.version < group.value.metadata_version and not regardless:
             self._behind[group_id] = None
             return Due.LATER
-        return plan_target(group, self._topics, self._patterns)
+        return target_basis(group, self._topics, self._patterns)
 
     def finish_assignment(self, plan: TargetPlan, given: Given) -> None:
         """Take what the assignor has answered. Where the group has changed meanwhile, a new target is due again."""

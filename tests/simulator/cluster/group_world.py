@@ -28,7 +28,7 @@ from raylog.groups.records import topic_patterns
 from raylog.groups.records.messages import Profile
 from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.pattern_topics import PatternTopics, match_patterns
-from raylog.groups.rules.rebalance import subscribed
+from raylog.groups.rules.rebalance import TargetBasis, TargetPlan, subscribed
 from tests.simulator.checks.group_checks import GroupBroken, GroupChecker
 from tests.simulator.checks.step_checks import look_at_groups
 from tests.simulator.cluster.group_log import FakeOffsetsLog, OffsetsPartition, TopicBoard, TopicsView
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class LoopWatch:
-    """Notices an assignor, or the matching of a pattern, on a coordinator's loop (rule 34)."""
+    """Notices an assignor, what it is told, or the matching of a pattern, on a coordinator's loop (rule 34)."""
 
     def __init__(self) -> None:
         self._beside = 0
@@ -66,7 +66,7 @@ class LoopWatch:
     @contextmanager
     def over_all(self) -> Iterator[None]:
         patches = Patches()
-        assign, matching = calling.assign, topic_patterns.matching
+        assign, matching, plan = calling.assign, topic_patterns.matching, TargetBasis.plan
 
         def watched_assign(name: str, members: Sequence[Subscriber], topics: Mapping[str, TopicShape]) -> Given:
             self._look("the assignor")
@@ -76,6 +76,12 @@ class LoopWatch:
             self._look("a pattern")
             return matching(pattern, topics)
 
+        def watched_plan(self: TargetBasis) -> TargetPlan:
+            watch._look("what an assignor is told")
+            return plan(self)
+
+        watch = self
+        patches.attribute(TargetBasis, "plan", watched_plan)
         patches.function(assign, watched_assign)
         patches.function(matching, watched_matching)
         try:
@@ -320,7 +326,8 @@ class GroupWorld:
             for each in members:
                 if not each.member.is_member or each.member.revoking:
                     return f"{each.name} of {group} is {each.member.state}, revoking {len(each.member.revoking)}"
-                for name in subscribed(each.profile, self.board.topics, self._patterns_of(each.profile)):
+                matched = self._patterns_of(each.profile).means(each.profile.pattern)
+                for name in subscribed(each.profile.topics, matched, self.board.topics):
                     topic = self.board.topics[name]
                     wanted |= {(topic.topic_id, number) for number in range(topic.partitions)}
             read = sorted(partition for each in members for partition in each.member.reads)

@@ -20,7 +20,7 @@ from raylog.groups.coordinator.coordinator import GroupCoordinator
 from raylog.groups.records.records import decode
 from raylog.groups.rules import membership, offset_commits, rebalance
 from raylog.groups.rules.pattern_topics import match_patterns
-from raylog.groups.rules.rebalance import TargetPlan
+from raylog.groups.rules.rebalance import TargetBasis, TargetPlan
 from raylog.groups.rules.shard import GroupShard
 from tests.simulator.cluster.group_world import failure_of_seed
 from tests.simulator.mutations.mutations import Patches
@@ -75,6 +75,16 @@ def rule_34_assigns_on_the_loop(patches: Patches) -> None:
     patches.attribute(AssignorsBesideLoop, "run", run)
 
 
+def rule_34_puts_together_on_the_loop(patches: Patches) -> None:
+    def begin(self: Any, group_id: str, *, regardless: bool = False) -> Any:
+        basis = before(self, group_id, regardless=regardless)
+        if isinstance(basis, TargetBasis):
+            basis.plan()
+        return basis
+
+    before = patches.attribute(GroupShard, "begin_assignment", begin)
+
+
 def rule_34_matches_patterns_on_the_loop(patches: Patches) -> None:
     def match(self: Any) -> None:
         while (work := self._shard.patterns_due()) is not None:
@@ -109,6 +119,7 @@ SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_25_answers_before_the_commit": (0, 1, 2),
     "rule_25_reads_without_confirming": (0, 1, 2),
     "rule_34_assigns_on_the_loop": (0, 1, 2),
+    "rule_34_puts_together_on_the_loop": (0, 1, 2),
     "rule_34_matches_patterns_on_the_loop": (0, 1, 2),
     "rule_34_takes_what_was_computed_for_another_state": (0, 4, 15),
 }

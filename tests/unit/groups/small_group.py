@@ -29,7 +29,7 @@ from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.group import Group
 from raylog.groups.rules.membership import Moment
 from raylog.groups.rules.pattern_topics import match_patterns
-from raylog.groups.rules.rebalance import TargetPlan
+from raylog.groups.rules.rebalance import TargetBasis
 from raylog.groups.rules.shard import Due, GroupShard
 
 _M = TypeVar("_M", bound=Message)
@@ -111,10 +111,11 @@ class Machine:
     def assign(self, group: str = "g", *, regardless: bool = False) -> bool:
         """Run the group's assignor here and now. False: it has failed, or it is to be tried later."""
         self.match_patterns()
-        plan = self.shard.begin_assignment(group, regardless=regardless)
-        if not isinstance(plan, TargetPlan):
+        basis = self.shard.begin_assignment(group, regardless=regardless)
+        if not isinstance(basis, TargetBasis):
             self.keep()
-            return plan is Due.NOT
+            return basis is Due.NOT
+        plan = basis.plan()
         try:
             given = assign(plan.call.name, plan.call.subscribers, plan.call.topics)
         except (AssignorFailed, UnknownAssignor) as error:

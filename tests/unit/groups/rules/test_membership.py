@@ -32,7 +32,7 @@ from raylog.groups.records.records import MemberKey, MemberValue, encode
 from raylog.groups.records.settings import GroupSettings
 from raylog.groups.rules.group import ASSIGNING, EMPTY, RECONCILING, STABLE
 from raylog.groups.rules.pattern_topics import match_patterns
-from raylog.groups.rules.rebalance import TargetPlan
+from raylog.groups.rules.rebalance import TargetBasis
 from raylog.groups.rules.shard import Due
 from tests.unit.groups.small_group import WALL_MS, Client, Machine, settle, topic_id
 
@@ -425,8 +425,9 @@ def test_what_was_computed_for_another_state_of_the_group_is_thrown_away() -> No
     machine = Machine(t=2)
     settle(machine, Client(machine, "a", "t").join())
     Client(machine, "b", "t").join()
-    plan = machine.shard.begin_assignment("g")
-    assert isinstance(plan, TargetPlan)
+    basis = machine.shard.begin_assignment("g")
+    assert isinstance(basis, TargetBasis)
+    plan = basis.plan()
     third = Client(machine, "c", "t").join()
     machine.shard.to_assign.clear()
     machine.shard.finish_assignment(plan, assign(plan.call.name, plan.call.subscribers, plan.call.topics))
@@ -443,8 +444,9 @@ def test_a_static_member_that_comes_back_meanwhile_is_given_its_partitions() -> 
     machine = Machine(t=2)
     settle(machine, Client(machine, "a", "t", instance="one").join())
     Client(machine, "b", "t").join()
-    plan = machine.shard.begin_assignment("g")
-    assert isinstance(plan, TargetPlan)
+    basis = machine.shard.begin_assignment("g")
+    assert isinstance(basis, TargetBasis)
+    plan = basis.plan()
     again = Client(machine, "a2", "t", instance="one").join()
     assert machine.group().epoch == plan.epoch
     machine.shard.finish_assignment(plan, assign(plan.call.name, plan.call.subscribers, plan.call.topics))
