@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-kafka test-kafka-java test-spark test-spark-system-java test-spark-wheel test-packaging
-.PHONY: simulate simulate-groups simulate-transactions mutations soak bench clean demo newcomer docs
+.PHONY: simulate simulate-groups simulate-transactions simulate-coordinators mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ simulate-groups: $(STAMP) ## the same of consumer groups, their members and coor
 
 simulate-transactions: $(STAMP) ## the same of transactions
 	$(SIMULATE) --of transactions
+
+simulate-coordinators: $(STAMP) ## the same of what all coordinators promise
+	$(SIMULATE) --of coordinators
 
 mutations: $(STAMP) ## which of the first SEEDS=1000 seeds catches each switched-off rule; writes the table [ONLY=name]
 	$(BIN)/python -m tests.simulator.search_mutations --seeds $(SEEDS) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))

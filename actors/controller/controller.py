@@ -132,7 +132,7 @@ class ControllerReign:
             changes, means.tasks, random, next_incarnation, means.host_launcher.starts_at_once
         )
         self.coordinators = CoordinatorSupervisor(
-            changes, means.coordinator_launcher, means.tasks, means.timers, random, means.cluster_id
+            changes, writer, means.coordinator_launcher, means.tasks, means.timers, random, means.cluster_id
         )
         self.removal = ReplicaRemoval(changes, means.tasks, random)
         self.leadership = LeadershipUpkeep(changes, balance_leaders=means.balance_leaders)
@@ -365,9 +365,9 @@ class Controller:
         """Take note that this process has ended. The shell calls it, and may be the first to notice."""
         self.reign.hosts.process_ended(spec)
 
-    def coordinators_ended(self, spec: CoordinatorHostSpec) -> None:
-        """Take note that this process has ended, likewise."""
-        self.reign.coordinators.hosts.process_ended(spec)
+    def coordinators_ended(self, spec: CoordinatorHostSpec, run: str) -> None:
+        """Take note that this process has ended, likewise. An empty run: it is not sure."""
+        self.reign.coordinators.hosts.process_ended(spec, run)
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """The handler of all its streams."""

@@ -68,7 +68,8 @@ class _Attempt:
 
 
 class CoordinatorHosts:
-    """`want` begins. `on_lost` hears of a broker whose process is no more, and why."""
+    """`want` begins. `on_lost` hears of a broker whose process is lost, why, and of which run it is sure that it ended.
+    """
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class CoordinatorHosts:
         timers: Timers,
         random: Random,
         cluster_id: str,
-        on_lost: Callable[[int, str], None],
+        on_lost: Callable[[int, str, str], None],
     ) -> None:
         self._changes = changes
         self._launcher = launcher
@@ -134,6 +135,11 @@ class CoordinatorHosts:
     def running(self) -> Collection[int]:
         """Return the brokers whose process is up."""
         return self._sessions.keys()
+
+    def run_of(self, broker_id: int) -> str:
+        """Return the run of this broker's process; empty: it is not up."""
+        session = self._sessions.get(broker_id)
+        return "" if session is None else session.hello.run
 
     def is_starting(self, broker_id: int) -> bool:
         """Return whether its process is on its way, and nothing has gone wrong yet."""
@@ -200,17 +206,19 @@ class CoordinatorHosts:
             self._leases.heard(session.hello.broker_id)
         return session
 
-    def process_ended(self, spec: CoordinatorHostSpec) -> None:
-        """Take note that a process has ended. The shell notices it earlier than a lease does."""
+    def process_ended(self, spec: CoordinatorHostSpec, run: str) -> None:
+        """Take note that a process has ended. The shell notices it earlier than a lease does. An empty run: perhaps."""
+        if run and self.run_of(spec.broker_id) not in ("", run):
+            return  # another one has its place by now
         attempt = self._attempts.get(spec.broker_id)
         if attempt is not None:
-            attempt.has_ended = True
-        self._lost(spec.broker_id, "its process has ended")
+            attempt.has_ended = bool(run)
+        self._lost(spec.broker_id, "its process has ended", run)
 
     def _silent(self, broker_id: int) -> None:
         self._lost(broker_id, "it was silent")
 
-    def _lost(self, broker_id: int, why: str) -> None:
+    def _lost(self, broker_id: int, why: str, ended_run: str = "") -> None:
         if self._is_stopped:
             return
         session = self._sessions.pop(broker_id, None)
@@ -222,7 +230,7 @@ class CoordinatorHosts:
         attempt = self._attempts.get(broker_id)
         if attempt is not None and not attempt.lost.done():
             attempt.lost.set_result(why)
-        self._on_lost(broker_id, why)
+        self._on_lost(broker_id, why, ended_run)
         self._tell()
 
     def _dismiss(self, session: CoordinatorHostSession, why: str) -> None:

@@ -7,6 +7,8 @@ They are opened in processes that stand ready (`coordinator_hosts.py`). What mus
 - Nothing is opened before its placement is committed, so no epoch is ever used twice.
 - Nothing is placed before its partition has a leader and there is a process to open it in: neither costs an epoch.
 - A new controller gives those that are placed already a full lease before it replaces any.
+- None is placed while the one before it may still answer from memory: it has ended for sure, or what it was granted is
+  over (`coordinator_grants.py`).
 - A coordinator that keeps ending is opened ever more slowly.
 - One that was opened elsewhere, as its leader or the process beside it was away, comes back beside the leader: one at a
   time, while all serve, and only to a leader that stays. Its groups wait for a moment each time.
@@ -31,10 +33,12 @@ from raylog.actors.cluster.placement.coordinator_placement import (
     place_coordinator,
 )
 from raylog.actors.controller.changes import ClusterChanges, ReplicaChange
+from raylog.actors.controller.coordinator_grants import CoordinatorGrants
 from raylog.actors.controller.coordinator_hosts import CoordinatorHosts, CoordinatorHostSession, CoordinatorLauncher
 from raylog.actors.kernel.background import BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.metadata_log.writer import MetadataWriter
 from raylog.actors.protocol.control_messages import NO_LEADER
 from raylog.actors.protocol.coordinator_messages import (
     CoordinatorHeartbeat,
@@ -64,11 +68,12 @@ _log = logging.getLogger(__name__)
 class _Watched:
     """One placement of one coordinator, as its process shows it."""
 
-    __slots__ = ("broker_id", "epoch", "is_up", "lost")
+    __slots__ = ("broker_id", "epoch", "is_up", "lost", "run")
 
     def __init__(self, placed: CoordinatorState) -> None:
         self.broker_id = placed.broker_id
         self.epoch = placed.epoch
+        self.run = ""  # of the process that it is in, once that has told of it
         self.is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why
 
@@ -83,6 +88,11 @@ class _Watched:
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         return self.is_up.done()
 
+    def is_lost(self, why: str) -> None:
+        """Count on it no more. From now on its heartbeats are refused."""
+        if not self.lost.done():
+            self.lost.set_result(why)
+
 
 class CoordinatorSupervisor:
     """The coordinators that should run, and those that do.
@@ -92,6 +102,7 @@ class CoordinatorSupervisor:
     def __init__(
         self,
         changes: ClusterChanges,
+        writer: MetadataWriter,
         launcher: CoordinatorLauncher,
         tasks: BackgroundTasks,
         timers: Timers,
@@ -99,10 +110,12 @@ class CoordinatorSupervisor:
         cluster_id: str,
     ) -> None:
         self._changes = changes
+        self._writer = writer
         self._tasks = tasks
         self._random = random
         self._loop = asyncio.get_running_loop()
         self._watched: dict[PartitionId, _Watched] = {}
+        self._grants = CoordinatorGrants()
         self._kept: dict[PartitionId, None] = {}
         self._trouble: dict[PartitionId, tuple[int, str]] = {}  # attempts that failed in a row, and why the last did
         self._leases: SilenceWatch[PartitionId] = SilenceWatch(timers, lambda key: self._lost(key, "it was silent"))
@@ -111,9 +124,13 @@ class CoordinatorSupervisor:
 
     def begin(self, coordinated: Collection[str]) -> None:
         """Act on the recovered state. `coordinated`: topics that there are or will soon be."""
+        self._grants.begin(self._loop.time())
         if coordinated:
             self.hosts.want()
         for partition in coordinated_partitions(self._changes.state):
+            placed = self._changes.state.coordinators.get(partition)
+            if placed is not None:
+                self._watch(placed)
             self._keep(partition)
         self._tasks.start(self._keep_beside_leaders())
 
@@ -129,26 +146,30 @@ class CoordinatorSupervisor:
                 self._keep(change.partition)
 
     async def heartbeat(self, beat: CoordinatorHeartbeat, stream: Stream) -> CoordinatorsHeard:
-        """Return those that are not placed there, or no longer. What was reported of the others is recorded later.
+        """Return those that are not placed there, or no longer, and for how long the others may answer from memory.
 
-        The process says nothing while it waits for this, and all of its coordinators would pass for silent. One whose
-        record is lost with this controller reports itself to the next one.
+        What was reported of those is recorded later: the process says nothing while it waits for this, and all of its
+        coordinators would pass for silent. One whose record is lost with this controller reports itself to the next.
         """
         session = self.hosts.heard(stream)
         if session is None:
-            return CoordinatorsHeard(tuple(CoordinatorRefused(*each[:3]) for each in beat.coordinators))
+            return CoordinatorsHeard(tuple(CoordinatorRefused(*each[:3]) for each in beat.coordinators), 0)
         records: list[Message] = []
+        taken: list[PartitionId] = []
         refused = []
         for sign in beat.coordinators:
             try:
                 records += self._heard(sign, session)
+                taken.append((sign.topic_id, sign.partition))
             except StaleCoordinator as error:
                 _log.info("A coordinator of broker %d is to end: %s", session.hello.broker_id, error)
                 refused.append(CoordinatorRefused(*sign[:3]))
         self._look_for_missing(beat, session)
         if records:
             self._changes.submit(records)
-        return CoordinatorsHeard(tuple(refused))
+        granted_ms = self._grants.grant(taken, self._writer.obeyed_at(), self._loop.time())
+        self._writer.ask_whether_obeyed()  # for the next heartbeat: this process is not to wait
+        return CoordinatorsHeard(tuple(refused), granted_ms)
 
     def _heard(self, sign: CoordinatorSign, session: CoordinatorHostSession) -> list[Message]:
         """Return the records of one coordinator's sign of life. StaleCoordinator: it is not to live."""
@@ -156,13 +177,14 @@ class CoordinatorSupervisor:
         hello = session.hello
         records = coordinator_reported(self._changes.state, sign, hello.endpoints, hello.pid)
         watched = self._watched.get(key)
-        if watched is not None and watched.epoch == sign.epoch:
-            if watched.lost.done():  # another one is about to be placed: it may not count on a lease that is over
-                raise StaleCoordinator(self._name(key), sign.partition, sign.epoch, sign.epoch)
-            if not watched.is_up.done():
-                watched.is_up.set_result(None)
-                self._leases.watch(key)
-            self._leases.heard(key)
+        if watched is None or watched.epoch != sign.epoch or watched.lost.done():
+            # Another one is about to be placed: it may count neither on a lease nor on a grant.
+            raise StaleCoordinator(self._name(key), sign.partition, sign.epoch, sign.epoch)
+        watched.run = hello.run
+        if not watched.is_up.done():
+            watched.is_up.set_result(None)
+            self._leases.watch(key)
+        self._leases.heard(key)
         if records:
             _log.info("The coordinator of %s serves under epoch %d.", self._name(key), sign.epoch)
             self._trouble.pop(key, None)
@@ -173,18 +195,19 @@ class CoordinatorSupervisor:
         for ended in beat.ended:
             watched = self._watched.get((ended.topic_id, ended.partition))
             if watched is not None and watched.epoch == ended.epoch:
-                self._lost((ended.topic_id, ended.partition), ended.reason)
+                self._lost((ended.topic_id, ended.partition), ended.reason, has_ended=True)
         there = {sign[:3] for sign in beat.coordinators}
         for key, watched in self._on(session.hello.broker_id):
             if watched.lives and (*key, watched.epoch) not in there:
-                self._lost(key, "its process does not have it any more")
+                is_same = watched.run == session.hello.run  # else another process may still live, and hold it
+                self._lost(key, "its process does not have it any more", has_ended=is_same)
 
     def _on(self, broker_id: int) -> Iterator[tuple[PartitionId, _Watched]]:
         return ((key, each) for key, each in list(self._watched.items()) if each.broker_id == broker_id)
 
-    def _host_lost(self, broker_id: int, why: str) -> None:
-        for key, _ in self._on(broker_id):
-            self._lost(key, why)
+    def _host_lost(self, broker_id: int, why: str, ended_run: str) -> None:
+        for key, watched in self._on(broker_id):
+            self._lost(key, why, has_ended=bool(ended_run) and watched.run == ended_run)
 
     def settings_changed(self) -> None:
         """Settings of the cluster: coordinators of groups begin anew with them, which takes a moment."""
@@ -228,7 +251,7 @@ class CoordinatorSupervisor:
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         placed = self._changes.state.coordinators.get(key)
         if placed is not None:
-            await self._until_lost(self._watch(key, placed))
+            await self._until_lost(placed, _ADOPTED_SECONDS)
         while self._is_wanted(key):
             await self._until_possible(key)
             begun = self._loop.time()
@@ -273,34 +296,39 @@ class CoordinatorSupervisor:
         if not self._is_wanted(key):
             return ""
         placed = self._changes.state.coordinators[key]
-        watched = self._watch(key, placed)
+        watched = self._watch(placed)
         order = self._order(placed)
         try:
             await self.hosts.ask(placed.broker_id, order, _ORDER_SECONDS)
         except StreamError as error:
-            self._tasks.start(self._give_up(placed))
-            raise CoordinatorNotStarted(order.topic, order.partition, error.describe().rstrip(".")) from error
-        came_up = await watched.came_up(_UP_SECONDS)
-        if came_up:
-            await asyncio.wait([watched.lost])
-        self._tasks.start(self._give_up(placed))
-        if not watched.lost.done():
-            raise CoordinatorNotStarted(order.topic, order.partition, "it was not up in time")
+            watched.is_lost(error.describe().rstrip("."))
+        came_up = await self._until_lost(placed, _UP_SECONDS)
+        if not came_up:
+            raise CoordinatorNotStarted(order.topic, order.partition, watched.lost.result())
         return watched.lost.result()
 
-    def _watch(self, key: PartitionId, placed: CoordinatorState) -> _Watched:
-        watched = self._watched[key] = _Watched(placed)
+    def _watch(self, placed: CoordinatorState) -> _Watched:
+        watched = self._watched[placed.id] = _Watched(placed)
         if placed.is_serving:
             watched.is_up.set_result(None)
-            self._leases.watch(key)
+            self._leases.watch(placed.id)
         else:
-            self._leases.forget(key)
+            self._leases.forget(placed.id)
         return watched
 
-    async def _until_lost(self, watched: _Watched) -> None:
-        if not await watched.came_up(_ADOPTED_SECONDS):
-            return
-        await asyncio.wait([watched.lost])
+    async def _until_lost(self, placed: CoordinatorState, until_up: float) -> bool:
+        """Wait until it is lost and answers nobody from memory any more. Return whether it was up before."""
+        watched = self._watched[placed.id]
+        came_up = await watched.came_up(until_up)
+        if came_up:
+            await asyncio.wait([watched.lost])
+        watched.is_lost("it was not up in time")
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._tasks.start(self._give_up(placed, over))
+        left = self._grants.seconds_left(placed.id, self._loop.time())
+        if left:
+            await asyncio.wait([over], timeout=left)
+        return came_up
 
     async def _keep_beside_leaders(self) -> None:
         """Move each coordinator to the broker that has led its partition for a while, one after the other."""
@@ -320,20 +348,32 @@ class CoordinatorSupervisor:
     def _move(self, key: PartitionId, broker_id: int) -> None:
         watched = self._watched[key]
         _log.info("The coordinator of %s moves to broker %d, which leads its partition.", self._name(key), broker_id)
-        watched.lost.set_result(f"broker {broker_id} leads its partition")
+        watched.is_lost(f"broker {broker_id} leads its partition")
 
-    def _lost(self, key: PartitionId, why: str) -> None:
+    def _lost(self, key: PartitionId, why: str, *, has_ended: bool = False) -> None:
+        """Give it up. `has_ended`: for sure, so that its successor need not wait."""
         watched = self._watched[key]
-        if not watched.lost.done() and not self._is_stopped:
+        if self._is_stopped:
+            return
+        if has_ended:
+            self._grants.has_ended(key)
+        if not watched.lost.done():
             _log.warning("The coordinator of %s under epoch %d is lost: %s.", self._name(key), watched.epoch, why)
-            watched.lost.set_result(why)
+            watched.is_lost(why)
 
-    async def _give_up(self, placed: CoordinatorState) -> None:
-        """One that still lives ends when its next append or heartbeat is refused; this only speeds it up."""
+    async def _give_up(self, placed: CoordinatorState, over: asyncio.Future[None]) -> None:
+        """Have it ended. `over` is done once its process has said so.
+
+        One that still lives ends when its next append or heartbeat is refused; this only speeds it up.
+        """
+        run = self.hosts.run_of(placed.broker_id)
         try:
             await self.hosts.ask(placed.broker_id, StopCoordinator(*placed.id, placed.epoch), _ORDER_SECONDS)
         except StreamError as error:
             _log.debug("The coordinator of %s is not told to end: %s", self._name(placed.id), error.describe())
+            return
+        if run == self._watched[placed.id].run and not over.done():
+            over.set_result(None)
 
     def _is_wanted(self, key: PartitionId) -> bool:
         return not self._is_stopped and key in self._changes.state.partitions

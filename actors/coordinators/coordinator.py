@@ -83,8 +83,8 @@ class HostedCoordinator:
         return self._core.readings() if self._is_serving else ()
 
     def is_sure_until(self, time: float) -> None:
-        """Answer from memory until then: for so long the controller places no other one."""
-        self._sure_until = time
+        """Answer from memory until then: before that no controller places another one."""
+        self._sure_until = max(self._sure_until, time)  # what was granted before still holds
 
     def stop(self, reason: str) -> None:
         """End soon."""

@@ -13,7 +13,7 @@ What must stay true:
 - A coordinator that fails takes no other with it, and the controller hears why it ended. Without its link to the
   cluster, or after an error that nobody foresaw outside of a coordinator, the process ends, and so all of them at once.
 - Two coordinators of one partition never run here at once: the later one waits for the end of the earlier.
-- A coordinator is sure of its state only for as long as the controller has answered for it by name.
+- A coordinator is sure of its state only for as long as the controller has granted, counted from the heartbeat.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from raylog.errors import CoordinatorNotReady, CoordinatorNotStarted, RaylogErro
 _FIND_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2 * SILENCE_SECONDS
 _PAUSE_SECONDS: Final = 0.1
-_SURE_SECONDS: Final = SILENCE_SECONDS - 0.5  # the controller counts the whole of it from when it heard the same sign
 
 _log = logging.getLogger(__name__)
 
@@ -242,7 +241,7 @@ class CoordinatorHost:
             if (*each.spec.id, each.spec.epoch) in refused:
                 each.stop("another one has been placed")
             else:
-                each.is_sure_until(sent_at + _SURE_SECONDS)
+                each.is_sure_until(sent_at + heard.granted_ms / 1000)
 
 
 def _parsed(endpoints: Sequence[str]) -> tuple[Endpoint, ...]:

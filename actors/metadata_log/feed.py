@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 * MIB
 _IDLE_SECONDS: Final = 1.0  # an idle controller hears so late that another has taken over
+_QUESTION_SECONDS: Final = 0.2  # it does not ask more often whether the broker obeys, however many want to know
 _REQUEST_SECONDS: Final = 5.0
 _SNAPSHOT_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -68,13 +70,17 @@ class BrokerFeed:
         self.stream = stream
         self.member: Voter | None = None  # with its directory, once it has answered
         self.agreed_end = 0  # below it the broker's log is ours, as it has said over this stream
+        self.obeyed_at = -math.inf  # it has answered what was sent then, so it obeyed nobody else so far
         self._source = source
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random)
         self._place = source.tail.end_offset  # to be sent next
         self._is_agreed = False  # the logs are the same up to there
         self._told_version = -1
         self._snapshot_version = source.tail.start_offset  # it cuts its log at the next snapshot
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._sent_at = -math.inf
+        self._has_question = False
+        self._news: asyncio.Future[None] = self._loop.create_future()
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -82,6 +88,12 @@ class BrokerFeed:
         """Send at once: there is something new."""
         if not self._news.done():
             self._news.set_result(None)
+
+    def ask_whether_obeyed(self) -> None:
+        """Send something soon, so that `obeyed_at` moves on."""
+        if self._loop.time() - self._sent_at >= _QUESTION_SECONDS:
+            self._has_question = True
+            self.wake()
 
     def stop(self) -> None:
         self._task.cancel()
@@ -95,8 +107,8 @@ class BrokerFeed:
     async def _run(self) -> None:
         is_idle = False
         while not self.stream.closed.done():
-            outgoing = self._next(say_hello=is_idle)
-            is_idle = False
+            outgoing = self._next(say_hello=is_idle or self._has_question)
+            is_idle = self._has_question = False
             if outgoing is None:
                 is_idle = await self._wait_for_news()
             elif not await self._send(outgoing):
@@ -113,11 +125,12 @@ class BrokerFeed:
         await asyncio.wait({self._news, self.stream.closed}, timeout=_IDLE_SECONDS, return_when="FIRST_COMPLETED")
         if not self._news.done():
             return True
-        self._news = asyncio.get_running_loop().create_future()
+        self._news = self._loop.create_future()
         return False
 
     async def _send(self, outgoing: _Outgoing) -> bool:
         """Send the next request; returns whether to go on."""
+        sent_at = self._sent_at = self._loop.time()
         try:
             told = await self.stream.request(outgoing.message, outgoing.payload, timeout=outgoing.timeout)
             answer = expected(told.message, MetadataAppended, self.stream.peer)
@@ -130,6 +143,7 @@ class BrokerFeed:
             await self._pause_after(error)
             return True
         self._backoff.reset()
+        self.obeyed_at = sent_at
         self.member = member = self.broker_id, answer.directory_id
         if answer.accepted:
             self._accepted(outgoing, member)

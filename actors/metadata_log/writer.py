@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -122,6 +123,23 @@ class MetadataWriter:
     def connected(self) -> frozenset[Voter]:
         """Brokers that are being fed and have answered, with their directories; voters or not."""
         return frozenset(feed.member for feed in self._feeds.values() if feed.member is not None)
+
+    def obeyed_at(self) -> float:
+        """Return the last time at which voters were asked of whom a majority has obeyed this controller since.
+
+        It is a time of the loop; -inf: there was none yet. No controller with a higher epoch had its promises then.
+        """
+        times = sorted((feed.obeyed_at for feed in self._voting_feeds()), reverse=True)
+        others = len(self.voters) // 2  # that make a majority with one more
+        return times[others] if len(times) > others else -math.inf
+
+    def ask_whether_obeyed(self) -> None:
+        """Ask the voters, so that `obeyed_at` is later in a moment."""
+        for feed in self._voting_feeds():
+            feed.ask_whether_obeyed()
+
+    def _voting_feeds(self) -> list[BrokerFeed]:
+        return [feed for feed in self._feeds.values() if feed.member in self.voters]
 
     # --- beginning ------------------------------------------------------------------------------------------------
 

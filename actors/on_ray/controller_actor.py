@@ -227,10 +227,10 @@ class ControllerActor:
         if controller is not None:
             controller.host_ended(spec)
 
-    def _coordinators_ended(self, spec: Any) -> None:
+    def _coordinators_ended(self, spec: Any, run: str) -> None:
         controller = self._serving()
         if controller is not None:
-            controller.coordinators_ended(spec)
+            controller.coordinators_ended(spec, run)
 
     def _serving(self) -> Controller | None:
         controller = self._controller

@@ -40,11 +40,16 @@ class CoordinatorHostActor:
         keep_memory()
         self._cluster = cluster
         self._spec = spec
+        self._run = secrets.token_hex(_RUN_BYTES)
         self._host: CoordinatorHost | None = None
         env = RealEnvironment(place, RayTls.from_environment())
         core = CoreThread(place.cluster_id)
         core.start(self._live(env, {topic: maker_of(name) for topic, name in makers.items()}), self._over)
         RayMetrics(core, self._readings, {"cluster": cluster, "broker": str(spec.broker_id)})
+
+    async def run(self) -> str:
+        """Return what tells this process from all others of its name."""
+        return self._run
 
     async def until_over(self) -> None:
         """Never answer: the call fails when the process ends, which Ray sees within milliseconds."""
@@ -55,8 +60,7 @@ class CoordinatorHostActor:
 
     async def _live(self, env: RealEnvironment, makers: Mapping[str, MakeCore]) -> str:
         find = ControllerSearch(self._cluster, self._spec.node_id, env.keys).find
-        run = secrets.token_hex(_RUN_BYTES)
-        self._host = CoordinatorHost(env, self._spec, run, os.getpid(), find, makers)
+        self._host = CoordinatorHost(env, self._spec, self._run, os.getpid(), find, makers)
         return await self._host.run()
 
     def _readings(self) -> Iterable[Reading]:

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from raylog.actors.machine.lean_process import lean
 from raylog.actors.machine.real_environment import Place
@@ -21,13 +21,16 @@ from raylog.actors.protocol.cluster_secrets import KeyRing
 from raylog.actors.protocol.coordinator_spec import CoordinatorHostSpec
 from raylog.errors import HostNotStarted
 
+_LOOK_AGAIN_SECONDS: Final = 1.0
+
 _log = logging.getLogger(__name__)
 
 
 class RayCoordinatorLauncher:
     """A `CoordinatorLauncher`. `makers`: what makes the core of a topic's coordinators, by dotted name.
 
-    `on_ended` is called on the loop when a process that was started or taken over has ended.
+    `on_ended` is called on the loop when a process that was started or taken over has ended: with its run, or with an
+    empty one where that is not sure.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class RayCoordinatorLauncher:
         cluster_id: str,
         keys: KeyRing,
         makers: Mapping[str, str],
-        on_ended: Callable[[CoordinatorHostSpec], None],
+        on_ended: Callable[[CoordinatorHostSpec, str], None],
     ) -> None:
         self._cluster = cluster
         self._cluster_id = cluster_id
@@ -69,12 +72,32 @@ class RayCoordinatorLauncher:
             raise HostNotStarted(spec.broker_id, repr(error)) from error
 
     async def _watch(self, spec: CoordinatorHostSpec, actor: Any) -> None:
-        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin."""
+        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin.
+
+        A process that Ray does not reach just now may live (rule 27). So may one whose node Ray takes for dead: it may
+        only be cut off. Of all others the Ray of their node has seen the end.
+        """
+        run, why = "", ""
+        while not why:
+            try:
+                run = run or await actor.run.remote()
+                await actor.until_over.remote()
+            except ActorUnavailableError as error:
+                _log.info("Ray does not reach the process for %s just now: %r", spec, error)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            except RayError as error:
+                why = str(error).strip() or repr(error)
+        _log.info("The process for %s has ended: %s", spec, why.splitlines()[-1:])
+        is_sure = await asyncio.get_running_loop().run_in_executor(None, partial(self._has_node, spec))
+        self._on_ended(spec, run if is_sure else "")
+
+    @staticmethod
+    def _has_node(spec: CoordinatorHostSpec) -> bool:
         try:
-            await actor.until_over.remote()
+            return any(node.node_id == spec.node_id for node in living_nodes())
         except RayError as error:
-            _log.info("The process for %s has ended: %s", spec, str(error).strip().splitlines()[-1:])
-        self._on_ended(spec)
+            _log.info("Ray does not tell whether node %s is alive: %r", spec.node_id, error)
+            return False
 
     def _find_or_create(self, spec: CoordinatorHostSpec) -> Any:
         hosts = {node.node_id: node.host for node in living_nodes()}

@@ -62,12 +62,16 @@ class CoordinatorRefused(NamedTuple):
     epoch: int
 
 
-@message(kind=157)
+@message(kind=157, version=2)
 @dataclass(frozen=True, slots=True)
 class CoordinatorsHeard(Message):
-    """The answer to a heartbeat. Those that it names have to end; what the others reported is durable."""
+    """The answer to a heartbeat. Those that it names have to end.
+
+    The others may answer from memory for `granted_ms` from when the heartbeat was sent (rule 25).
+    """
 
     refused: tuple[CoordinatorRefused, ...]
+    granted_ms: int
 
 
 @message(kind=158)

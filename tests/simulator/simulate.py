@@ -25,6 +25,7 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
+from tests.simulator.coordinator_scenario import run_coordinators_seed
 from tests.simulator.group_scenario import run_groups_seed
 from tests.simulator.mutations.mutations import MUTATIONS, switched_off
 from tests.simulator.scenario import Outcome, run_seed
@@ -36,8 +37,9 @@ KINDS: Final[dict[str, Callable[..., Outcome]]] = {
     RECORDS: run_seed,
     "groups": run_groups_seed,
     "transactions": run_transaction_seed,
+    "coordinators": run_coordinators_seed,
 }
-_COUNTED: Final = {RECORDS: "records", "groups": "commits", "transactions": "transactions"}
+_COUNTED: Final = {RECORDS: "records", "groups": "commits", "transactions": "transactions", "coordinators": "numbers"}
 
 _CHUNK: Final = 8  # seeds that a worker is given at once
 _PROGRESS_SECONDS: Final = 10.0

@@ -56,7 +56,7 @@ class TransactionScenario:
         self.cluster = SimulatedCluster(world, coordinator_makers=_MAKERS)
         self.outcomes = Outcomes()
         self.writers: list[Writer] = []
-        self.disturbances = Disturbances(self.cluster, self.random)
+        self.disturbances = Disturbances(self.cluster, self.random, about_grants=5 if world.seed % 16 == 9 else 0)
 
     def run(self) -> Outcome:
         self.cluster.form(3)

@@ -47,6 +47,8 @@ def away_from_leaders(state: ClusterState, live: Liveness, hosts: Container[int]
 
     There each append of a coordinator stays on its machine.
     """
+    if live.brokers.isdisjoint(state.brokers):  # this controller is cut off from all of them
+        return {}
     return {
         partition: state.partitions[partition].leader
         for partition, placed in state.coordinators.items()

@@ -128,7 +128,8 @@ class GroupCluster:
         self.cluster.create_topic(TOPIC, PARTITIONS, 2, {})
         self.checker = LateChecker()
         self.members: list[tuple[Process, MemberProcess]] = []
-        self.disturbances = Disturbances(self.cluster, self.random, self._faults())
+        about_grants = 5 if world.seed % 16 == 9 else 0
+        self.disturbances = Disturbances(self.cluster, self.random, self._faults(), about_grants)
         self._machines = [world.add_machine(f"clients-{number}") for number in range(_CLIENT_MACHINES)]
         self._names = 0
         self._batches: list[list[EncodedRecord]] = []

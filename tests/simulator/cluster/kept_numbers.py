@@ -15,6 +15,7 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import Reading
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, unknown
 from raylog.actors.link.cluster_link import ClusterLink
+from raylog.actors.link.rules.topic_cache import CoordinatorAddress
 from raylog.actors.protocol.coordinator_spec import CoordinatorSpec
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.messages import Done, Message, message
@@ -23,6 +24,7 @@ from raylog.errors import InvalidRequest, RaylogError
 _ASK_SECONDS = 3.0
 _FIND_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
+_LOOK_SECONDS = 0.03
 
 
 @message(kind=246, for_clients=True)
@@ -94,6 +96,7 @@ class NumberWriter:
     acknowledged: int = -1
     problems: list[str] = field(default_factory=list)
     is_stopped: bool = False
+    looked: int = 0
     last_error: str = ""
 
     async def run(self) -> None:
@@ -114,4 +117,21 @@ class NumberWriter:
             except RaylogError as error:
                 self.last_error = str(error)
             await asyncio.sleep(self.env.random.uniform(0.0, _PAUSE_SECONDS))
+        await link.close()
+
+    async def look_on(self, env: Environment) -> None:
+        """Look at the number from another machine, at the same coordinator for as long as it answers."""
+        link = ClusterLink(env, self.brokers)
+        place: CoordinatorAddress | None = None
+        while not self.is_stopped:
+            try:
+                place = place or await link.find_coordinator(self.topic, sum(self.name.encode()), _FIND_SECONDS)
+                before = self.acknowledged
+                told = (await link.ask(place, Look(self.name), expect=Looked, timeout=_ASK_SECONDS)).message
+                self.looked += 1
+                if told.number < before:
+                    self.problems.append(f"{self.name} was shown at {told.number} when {before} was acknowledged")
+            except RaylogError:
+                place = None
+            await asyncio.sleep(env.random.uniform(0.0, _LOOK_SECONDS))
         await link.close()

@@ -40,6 +40,7 @@ from raylog.errors import (
 )
 from raylog.storage.directory.data_directory import Claim
 from raylog.storage.log.partition_log import PartitionLog
+from tests.simulator.checks.grant_watch import GrantWatch
 from tests.simulator.checks.kept_promises import KeptPromises
 from tests.simulator.checks.step_checks import ControllerSteps, HostSteps
 from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinatorHost, SimulatedCoordinators
@@ -174,9 +175,13 @@ class SimulatedCluster:
     loses_orders: bool = True  # to start a host or a coordinator; each is repeated after a time-out
     coordinator_makers: dict[str, MakeCore] = field(default_factory=dict)  # by topic
     coordinator_hosts: list[SimulatedCoordinatorHost] = field(default_factory=list)  # all that ever ran
+    grants: GrantWatch = field(init=False)
     _promises: KeptPromises = field(default_factory=KeptPromises)
     _runs: int = 0
     _is_formed: bool = False
+
+    def __post_init__(self) -> None:
+        self.grants = GrantWatch(self)
 
     # --- beginning ----------------------------------------------------------------------------------------------
 

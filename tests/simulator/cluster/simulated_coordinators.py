@@ -23,7 +23,7 @@ class SimulatedCoordinatorHost(CoordinatorHost):
 
     def __init__(self, cluster: SimulatedCluster, env: SimEnvironment, spec: CoordinatorHostSpec) -> None:
         process, makers = env.process, cluster.coordinator_makers
-        super().__init__(env, spec, f"run-{process.pid}", process.pid, cluster.find_controller, makers)
+        super().__init__(env, spec, _run_of(process), process.pid, cluster.find_controller, makers)
         self._cluster = cluster
         self.process = process
 
@@ -58,16 +58,26 @@ class SimulatedCoordinators:
     def _start(self, spec: CoordinatorHostSpec) -> None:
         machine = self._cluster.homes[spec.broker_id].machine
         if self._running(spec) is None and machine.is_up and not self._cluster.is_over:
-            machine.start(str(spec), self._main, spec, on_exit=lambda _: self._gone(spec))
+            machine.start(str(spec), self._main, spec, on_exit=lambda process: self._gone(spec, process))
 
     async def _main(self, env: SimEnvironment, spec: CoordinatorHostSpec) -> None:
         host = SimulatedCoordinatorHost(self._cluster, env, spec)
         self._cluster.coordinator_hosts.append(host)
-        env.process.loop.after_call = CoordinatorHostSteps(host)
+        steps, grants = CoordinatorHostSteps(host), self._cluster.grants
+
+        def after_call() -> None:
+            steps()
+            grants.look(host)
+
+        env.process.loop.after_call = after_call
         self._cluster.world.trace("{}: {}", spec, await host.run())
 
-    def _gone(self, spec: CoordinatorHostSpec) -> None:
+    def _gone(self, spec: CoordinatorHostSpec, process: Process) -> None:
         """Ray tells whoever watches it, sooner or later."""
         for running in self._cluster.controllers:
             if running.serves and running.controller is not None:
-                running.controller.coordinators_ended(spec)
+                running.controller.coordinators_ended(spec, _run_of(process))
+
+
+def _run_of(process: Process) -> str:
+    return f"run-{process.pid}"

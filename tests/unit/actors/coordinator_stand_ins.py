@@ -63,6 +63,11 @@ class CoordinatorHostStandIn:
     def is_running(self) -> bool:
         return self.process is not None and self.process.is_alive
 
+    @property
+    def run_name(self) -> str:
+        assert self.process is not None
+        return f"run-{self.process.pid}"
+
     async def run(self, env: SimEnvironment, cluster: ControlCluster) -> None:
         while self.process is None:
             await asyncio.sleep(0)
@@ -109,7 +114,7 @@ class CoordinatorHostStandIn:
         assert self.process is not None
         spec, pid = self.spec, self.process.pid
         endpoints = (f"tcp:m{spec.broker_id}:{7000 + spec.broker_id}",)
-        return CoordinatorHostHello(spec.broker_id, spec.node_id, f"run-{pid}", pid, endpoints)
+        return CoordinatorHostHello(spec.broker_id, spec.node_id, self.run_name, pid, endpoints)
 
     def heartbeat(self) -> CoordinatorHeartbeat:
         return CoordinatorHeartbeat(tuple(each.sign() for each in self.coordinators), tuple(self.ended))

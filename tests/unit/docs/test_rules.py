@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.simulator.mutation_seeds import SEEDS
+from tests.simulator.mutations.coordinator_mutations import COORDINATOR_MUTATIONS
 from tests.simulator.mutations.group_mutations import GROUP_MUTATIONS
 from tests.simulator.mutations.mutations import MUTATIONS
 
@@ -71,7 +72,7 @@ def _listed(number: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("number", _SECTIONS)
 def test_all_mutations_of_a_rule_are_listed(number: str) -> None:
     own = [mutation for mutation in MUTATIONS.values() if str(mutation.rule) == number]
-    of_groups = [name for name in GROUP_MUTATIONS if name.startswith(f"rule_{number}_")]
+    of_groups = [name for name in GROUP_MUTATIONS | COORDINATOR_MUTATIONS if name.startswith(f"rule_{number}_")]
     caught = sorted([mutation.name for mutation in own if not mutation.masked] + of_groups)
     assert _listed(number) == (caught, sorted(mutation.name for mutation in own if mutation.masked))
 

@@ -11,6 +11,7 @@ from raylog.actors.cluster.coordinator_state import LAST_EPOCH, CoordinatorState
 from raylog.actors.cluster.descriptions import CoordinatorDescription
 from raylog.actors.cluster.placement.coordinator_placement import place_coordinator
 from raylog.actors.cluster.state import ClusterState
+from raylog.actors.controller.coordinator_grants import CLOCKS_APART_SECONDS, GRANT_SECONDS
 from raylog.actors.kernel.stream_interface import Request
 from raylog.actors.kernel.stream_requests import refuse_all
 from raylog.actors.protocol.coordinator_messages import EnsureCoordinators, FindTopicById, TopicFoundById
@@ -21,7 +22,7 @@ from raylog.errors import ControllerNotReady, InvalidPartitions, InvalidRequest,
 from tests.simulator.world.machines import SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
-from tests.unit.actors.coordinator_stand_ins import COORDINATORS, CoordinatorStandIn
+from tests.unit.actors.coordinator_stand_ins import COORDINATORS, CoordinatorHostStandIn, CoordinatorStandIn
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_the_shell_may_notice_its_end_earlier_and_another_process_serves_at_once
     before = cluster.coordinators.newest(0)
     cluster.coordinators.refuses = True
     kill(before)
-    cluster.controller.coordinators_ended(before.host.spec)
+    cluster.controller.coordinators_ended(before.host.spec, before.host.run_name)
     assert cluster.until(lambda: is_replaced(cluster)) < 0.3
     assert coordinator(cluster).broker_id != before.host.spec.broker_id
 
@@ -133,7 +134,7 @@ def test_one_that_serves_elsewhere_comes_back_beside_its_leader_in_the_end(clust
     home = before.host.spec.broker_id
     cluster.coordinators.refuses = True
     kill(before)
-    cluster.controller.coordinators_ended(before.host.spec)
+    cluster.controller.coordinators_ended(before.host.spec, before.host.run_name)
     cluster.until(lambda: is_replaced(cluster))
     cluster.coordinators.refuses = False
     cluster.until(lambda: home in cluster.controller.reign.coordinators.hosts.running())
@@ -309,6 +310,83 @@ def test_one_that_is_taken_for_lost_gets_no_lease_until_another_is_placed(cluste
         supervisor.heartbeat(before.host.heartbeat(), stream).send(None)
     assert before.sign()[:3] in answered.value.value.refused
     cluster.until(lambda: is_replaced(cluster))
+
+
+def granted_ms(cluster: ControlCluster, stand_in: CoordinatorStandIn) -> int:
+    """What a heartbeat of its process is granted now."""
+    supervisor = cluster.controller.reign.coordinators
+    stream = supervisor.hosts._sessions[stand_in.host.spec.broker_id].stream
+    with pytest.raises(StopIteration) as answered:
+        supervisor.heartbeat(stand_in.host.heartbeat(), stream).send(None)
+    granted: int = answered.value.value.granted_ms
+    return granted
+
+
+def test_under_a_majority_only_may_coordinators_answer_from_memory(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.world.run_for(2.0)
+    beside = cluster.coordinators.newest(0)
+    assert 700 < granted_ms(cluster, beside) <= 1000 * GRANT_SECONDS
+    others = [machine for broker_id, machine in cluster.machines.items() if broker_id != beside.host.spec.broker_id]
+    cluster.world.network.partition([cluster.head], others)
+    cluster.world.run_for(GRANT_SECONDS)
+    assert beside.host.spec.broker_id in cluster.controller.reign.coordinators.hosts.running()
+    assert granted_ms(cluster, beside) == 0
+    cluster.world.network.heal()
+    cluster.until(lambda: granted_ms(cluster, cluster.coordinators.newest(0)) > 0)
+
+
+def test_one_whose_process_may_live_is_replaced_only_when_its_grant_is_over(cluster: ControlCluster) -> None:
+    """Another process says hello for its broker. Nobody knows what has become of the former one."""
+    started(cluster)
+    cluster.world.run_for(2.0)
+    before = cluster.coordinators.newest(0)
+    spec = before.host.spec
+    other = CoordinatorHostStandIn(spec, cluster.coordinators.all, is_serving=True)
+    cluster.coordinators.hosts.append(other)
+    other.process = cluster.machines[spec.broker_id].start("another run", other.run, cluster)
+    cluster.until(lambda: cluster.controller.reign.coordinators.hosts.run_of(spec.broker_id) == other.run_name)
+    assert 0.5 < cluster.until(lambda: is_replaced(cluster)) < GRANT_SECONDS + CLOCKS_APART_SECONDS + 0.3
+
+
+def test_one_that_ray_takes_for_dead_without_being_sure_is_waited_for(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.world.run_for(2.0)
+    before = cluster.coordinators.newest(0)
+    cluster.coordinators.refuses = True
+    cluster.controller.coordinators_ended(before.host.spec, "")
+    assert 0.5 < cluster.until(lambda: is_replaced(cluster)) < GRANT_SECONDS + CLOCKS_APART_SECONDS + 0.3
+
+
+def test_the_end_of_a_former_process_is_not_that_of_the_present_one(cluster: ControlCluster) -> None:
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    cluster.controller.coordinators_ended(before.host.spec, "a former run")
+    cluster.world.run_for(2.0)
+    assert is_replaced(cluster, 0)
+
+
+def test_one_that_came_up_too_late_is_granted_nothing(cluster: ControlCluster) -> None:
+    """It was given up already, and the next one is about to be placed."""
+    started(cluster)
+    before = cluster.coordinators.newest(0)
+    supervisor = cluster.controller.reign.coordinators
+    supervisor._watched[before.order.topic_id, 0].is_lost("it was not up in time")
+    stream = supervisor.hosts._sessions[before.host.spec.broker_id].stream
+    with pytest.raises(StopIteration) as answered:
+        supervisor.heartbeat(before.host.heartbeat(), stream).send(None)
+    assert before.sign()[:3] in answered.value.value.refused
+
+
+def test_a_controller_that_reaches_no_broker_looks_for_no_places(cluster: ControlCluster) -> None:
+    started(cluster)
+    cluster.world.network.isolate(cluster.head)
+    cluster.world.run_for(5.0)
+    assert not cluster.controller.reign.changes.live.brokers
+    assert cluster.controller_processes[-1].is_alive
+    assert cluster.controller.is_serving
+    cluster.world.network.heal()
+    cluster.until(lambda: len(cluster.live_brokers()) == 3)
 
 
 def test_a_shutdown_ends_them_all_and_waits_for_that(cluster: ControlCluster) -> None:

@@ -227,7 +227,7 @@ def test_one_that_the_controller_refuses_ends_and_is_not_sure_of_anything() -> N
         await it.open(1)
         zero, one = it.host.hosted()
         now = asyncio.get_running_loop().time()
-        it.host._take_answer(CoordinatorsHeard((CoordinatorRefused(_TOPIC_ID, 0, 1),)), [zero, one], now)
+        it.host._take_answer(CoordinatorsHeard((CoordinatorRefused(_TOPIC_ID, 0, 1),), 500), [zero, one], now)
         assert one._sure_until > now >= zero._sure_until
         await asyncio.sleep(0.01)
         assert it.ends == [(0, "another one has been placed")]

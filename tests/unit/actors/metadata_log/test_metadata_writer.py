@@ -159,6 +159,27 @@ def test_an_idle_controller_hears_soon_that_another_has_taken_over() -> None:
     run(main())
 
 
+def test_a_controller_knows_how_long_ago_a_majority_obeyed_it() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        writer, _ = await cluster.formed()
+        await pause(0.5)
+        before = asyncio.get_running_loop().time()
+        writer.ask_whether_obeyed()
+        await until(lambda: writer.obeyed_at() >= before, 0.5)
+        assert writer.obeyed_at() <= asyncio.get_running_loop().time()
+        second = cluster.writer("two")
+        await second.recover(cluster.links([1, 2, 3]))
+        taken_over = asyncio.get_running_loop().time()
+        for _ in range(20):
+            writer.ask_whether_obeyed()
+            await pause(0.2)
+            assert writer.obeyed_at() < taken_over, "broker 0 alone, or one that is no voter, is no majority"
+        assert second.obeyed_at() > before
+
+    run(main())
+
+
 def test_without_a_majority_nothing_is_committed_and_memory_is_bounded() -> None:
     async def main() -> None:
         cluster = Cluster()
