@@ -14,7 +14,7 @@ import pytest
 from tests.simulator.transaction_scenario import run_transaction_seed
 
 _NETWORK: Final = {"cut_off", "cut_off_client", "cut_streams", "flap", "slow_links"}
-_SEEDS: Final = (0, 1, 2, 4, 5, 6, 7)  # 3 has so many faults at once that little is written
+_SEEDS: Final = (0, 1, 2, 4, 6, 7, 8)  # 3 and 5 have so many faults at once that little is written
 
 
 @pytest.fixture(autouse=True)

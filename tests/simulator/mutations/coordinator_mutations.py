@@ -37,7 +37,7 @@ COORDINATOR_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
 # Seeds that tell, one of which is enough. `python -m tests.simulator.mutations.coordinator_mutations` looks for others.
 SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_25_grants_without_a_majority": (3, 5, 7),
-    "rule_25_successors_do_not_wait": (3, 9, 11),
+    "rule_25_successors_do_not_wait": (15, 43, 47),
 }
 
 

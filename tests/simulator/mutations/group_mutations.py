@@ -112,16 +112,16 @@ GROUP_MUTATIONS: Final[dict[str, Callable[[Patches], None]]] = {
 SEEDS: Final[dict[str, tuple[int, ...]]] = {
     "rule_23_grants_what_another_owns": (0, 1, 2),
     "rule_23_takes_away_unasked": (0, 1, 2),
-    "rule_23_believes_old_heartbeats": (21, 26, 57),
+    "rule_23_believes_old_heartbeats": (68, 70, 80),
     "rule_24_lets_anybody_commit": (7, 16, 18),
-    "rule_24_takes_commits_from_before_the_ownership": (12, 38, 90),
-    "rule_25_replays_before_the_claim": (10, 23, 31),
+    "rule_24_takes_commits_from_before_the_ownership": (18, 91, 105),
+    "rule_25_replays_before_the_claim": (4, 26, 30),
     "rule_25_answers_before_the_commit": (0, 1, 2),
     "rule_25_reads_without_confirming": (0, 1, 2),
     "rule_34_assigns_on_the_loop": (0, 1, 2),
     "rule_34_puts_together_on_the_loop": (0, 1, 2),
     "rule_34_matches_patterns_on_the_loop": (0, 1, 2),
-    "rule_34_takes_what_was_computed_for_another_state": (0, 4, 15),
+    "rule_34_takes_what_was_computed_for_another_state": (2, 3, 18),
 }
 
 
