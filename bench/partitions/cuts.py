@@ -38,6 +38,7 @@ _BATCH_BYTES: Final = 64 * KIB
 _SEGMENT_BYTES: Final = 256 * MIB
 _PACE_SECONDS: Final = 0.001
 _CALM_SECONDS: Final = 2.0
+_AFTERWARDS_SECONDS: Final = 0.05
 _ROUNDS: Final = 3
 _Work: TypeAlias = Callable[[HostedLog], Awaitable[object]]
 
@@ -107,6 +108,7 @@ async def _wait_during(root: Path, work: _Work) -> Wait:
     hosted.log.flush()
     task = asyncio.create_task(neighbour.append_on_and_on())
     await work(hosted)
+    await asyncio.sleep(_AFTERWARDS_SECONDS)  # so that a hold in the last turn counts too
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
