@@ -240,9 +240,14 @@ class StartMessages:
         self._loop = asyncio.get_running_loop()
         self._unsent: dict[Stream, list[tuple[ReplicaStart, asyncio.Future[StartUnderWay]]]] = {}
 
-    async def send(self, stream: Stream, start: ReplicaStart) -> StartUnderWay:
-        """Send it with the others of this turn, and return what the broker says of it. Raises what refuses it."""
+    async def send(self, stream: Stream, start: ReplicaStart, registered: asyncio.Future[bool]) -> StartUnderWay:
+        """Send it with the others of this turn, and return what the broker says of it. Raises what refuses it.
+
+        The answer comes when the slowest start of a message is done, say after the seconds for which a broker waits for
+        a directory in use. One that is `registered` by then has had a place, and is not waited for.
+        """
         told: asyncio.Future[StartUnderWay] = self._loop.create_future()
+        registered.add_done_callback(lambda _: None if told.done() else told.set_result(StartUnderWay(has_place=True)))
         unsent = self._unsent.setdefault(stream, [])
         unsent.append((start, told))
         if len(unsent) == 1:
@@ -442,7 +447,7 @@ class ReplicaSupervisor:
             raise StreamNotOpen(f"broker {key.broker_id}", "it is not connected")
         waiting = self._waiting[key] = _Waiting(order.incarnation, self._loop.create_future())
         try:
-            if (await self._messages.send(stream, order)).has_place:
+            if (await self._messages.send(stream, order, waiting.registered)).has_place:
                 self._order.found_place(self._node_of(key))
             else:
                 self._order.needs_process(key, self._node_of(key))

@@ -256,8 +256,8 @@ def test_a_voter_whose_disk_was_replaced_votes_again_once_the_log_says_so(cluste
     assert now is not None
     cluster.until(lambda: (2, now.directory_id) in cluster.controller.reign.writer.voters)
     assert cluster.admin.describe_cluster().voters == (1, 2, 3)
-    version = cluster.controller.reign.changes.version
-    cluster.until(lambda: cluster.brokers[3].version >= version)  # until then 1 and 3 are the only ones who say so
+    end = cluster.controller.reign.writer.tail.end_offset
+    cluster.until(lambda: cluster.brokers[3].version >= end)  # until then 1 and 3 are the only ones who say so
     cluster.processes[1].kill()  # so 2 is needed
     cluster.kill_controller()
     cluster.start_controller()
