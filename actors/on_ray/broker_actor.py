@@ -12,6 +12,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -68,7 +69,7 @@ class BrokerActor:
         self._gateway: RayGateway | None = None
         self._core = CoreThread(post.place.cluster_id)
         try:
-            sockets = socket_directory(post.place.cluster_id, post.place.host)
+            sockets = self._sockets = socket_directory(post.place.cluster_id, post.place.host)
             remove_dead_sockets(sockets)
             threading.Thread(target=sweep_beside, args=[sockets], name="socket sweep", daemon=True).start()
             _claim_directory(post)
@@ -134,6 +135,8 @@ class BrokerActor:
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.exception() is not None:
             _log.critical("%r: it ends after a mistake of its own.", self, exc_info=task.exception())
+        with contextlib.suppress(OSError):  # that of a host which was killed as it began; a start would remove it too
+            remove_dead_sockets(self._sockets)
         end_process()
 
 
