@@ -292,14 +292,15 @@ def describe_brokers(state: ClusterState, live: Liveness, reports: Reports) -> t
     return tuple(_describe_broker(state, live, reports, each, leaders[each.id]) for each in brokers)
 
 
-def describe_broker_logs(state: ClusterState, reports: Reports, broker_id: int) -> BrokerLogs:
-    """UnknownBroker."""
+def describe_broker_logs(state: ClusterState, live: Liveness, reports: Reports, broker_id: int) -> BrokerLogs:
+    """UnknownBroker. A log that was made just now, of which no heartbeat has told yet, is there, and empty."""
     broker = state.broker(broker_id)
-    found = [
-        LogDescription(topic.name, key.partition, marks.size_bytes, _lag(state, reports, key, marks))
-        for key, marks in reports.marks.items()
-        if key.broker_id == broker_id and (topic := state.topics.get(key.topic_id)) is not None
-    ]
+    found = []
+    for key in {*live.replicas, *reports.marks}:
+        if key.broker_id == broker_id and (topic := state.topics.get(key.topic_id)) is not None:
+            marks = reports.marks.get(key)
+            size, lag = (0, 0) if marks is None else (marks.size_bytes, _lag(state, reports, key, marks))
+            found.append(LogDescription(topic.name, key.partition, size, lag))
     logs = sorted(found, key=lambda each: (each.topic, each.partition))
     return BrokerLogs(broker.directory, *reports.disks.get(broker_id, (UNKNOWN, UNKNOWN)), tuple(logs))
 

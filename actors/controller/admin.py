@@ -297,7 +297,7 @@ class ControllerAdmin(CopyRecovery):
 
     def describe_broker_logs(self, broker_id: int) -> BrokerLogs:
         """Describe the disk of a broker, and the logs on it. UnknownBroker."""
-        return describe_broker_logs(self._changes.state, self._reports(), broker_id)
+        return describe_broker_logs(self._changes.state, self._changes.live, self._reports(), broker_id)
 
     def removed_brokers(self) -> frozenset[int]:
         return frozenset(self._changes.state.removed_brokers)

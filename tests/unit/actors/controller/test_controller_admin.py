@@ -298,6 +298,12 @@ def test_an_orderly_restart_tells_of_no_lost_replica(cluster: ControlCluster, ca
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
+def test_a_log_that_was_made_just_now_is_in_its_brokers_directory(cluster: ControlCluster) -> None:
+    cluster.ask(cluster.admin.create_topic(NewTopic("clicks", assignment=((1, 2, 3),))))
+    found = cluster.admin.describe_broker_logs(1).logs
+    assert [(each.topic, each.partition) for each in found if each.topic == "clicks"] == [("clicks", 0)]
+
+
 def test_what_is_described_includes_what_replicas_report(cluster: ControlCluster) -> None:
     cluster.log_ends[ReplicaKey(b"", 0, 1)] = (0, 0)
     cluster.create_topic()
