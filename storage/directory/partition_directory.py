@@ -316,7 +316,7 @@ class PartitionDirectory:
 
     def _refuse_quarantined(self) -> None:
         try:
-            damage = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, _parse_damage)
+            damage = read_checkpoint(self.disk, self.file(QUARANTINE_FILE), _VERSION, parse_damage)
         except FileNotFoundError:
             return
         raise damage
@@ -367,5 +367,6 @@ def _parse_shutdown(body: Body) -> CleanShutdown:
     return CleanShutdown(body["log_end_offset"], tuple((base, size) for base, size in body["segments"]))
 
 
-def _parse_damage(body: Body) -> LogDamaged:
+def parse_damage(body: Body) -> LogDamaged:
+    """Return what a `quarantined` file says."""
     return LogDamaged(body["path"], body["position"], body["reason"])

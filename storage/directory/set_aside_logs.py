@@ -4,6 +4,8 @@ What must stay true:
 - A log is looked into without being changed, and dropped or restored only under its lock.
 - One that is restored lies under one of both names at any moment, and so does what was in its place. Its marks say that
   a person has put it there (rule 7): so the controller takes it for what it is before anybody relies on it.
+- A damaged one stays where it is, as it is. What is restored of it is its sound part (`sound_parts.py`), and what is
+  told of it is where that ends.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from raylog.errors import DiskError, LogDamaged, RaylogError, SetAsideUnknown, SetAsideUnusable, UnsupportedFormat
+from raylog.errors import LogDamaged, RaylogError, SetAsideUnknown, SetAsideUnusable, UnsupportedFormat
 from raylog.storage.directory.data_directory import DataDirectory
 from raylog.storage.directory.doubts import RESTORED
 from raylog.storage.directory.partition_directory import (
@@ -20,14 +22,14 @@ from raylog.storage.directory.partition_directory import (
     CHECKPOINT_VERSION,
     PARTITION_FILE,
     QUARANTINE_FILE,
+    parse_damage,
     parse_marks,
 )
 from raylog.storage.directory.set_aside_names import REPLACED, SetAsideName, parse_name
+from raylog.storage.directory.sound_parts import SoundEnd, base_of, sound_end, write_sound_part
 from raylog.storage.disk.checkpoints import read_checkpoint, write_checkpoint
 from raylog.storage.disk.disk import Disk
-from raylog.storage.segment.batch_scan import ChainBroken, scan_file
 from raylog.storage.segment.leader_epochs import LeaderEpochs
-from raylog.storage.segment.segment import LOG_SUFFIX
 
 _LOG_NAME: Final = re.compile(r"\d{20}\.log")
 _PARTITION_VERSION: Final = 1
@@ -44,7 +46,7 @@ class SetAsideLog:
     topic_id: bytes
     last_epoch: int
     log_start_offset: int
-    log_end_offset: int
+    log_end_offset: int  # of a damaged one: where its sound part ends
     size_bytes: int
     unusable: str
 
@@ -87,12 +89,20 @@ class SetAsideLogs:
             raise SetAsideUnusable(name, found.unusable or "it is of an earlier topic of this name")
         lock = self._disk.lock_directory(source)
         try:
-            self._mark(source)
+            ready = self._ready(source, self._directory.replica_path(topic, partition))
             self._make_way(topic, partition, now_ms)
-            self._disk.rename(source, self._directory.replica_path(topic, partition))
+            self._disk.rename(ready, self._directory.replica_path(topic, partition))
             self._disk.sync_directory(self._directory.path)
         finally:
             lock.release()
+
+    def _ready(self, source: str, target: str) -> str:
+        """Return where the log lies that is to take the replica's place."""
+        files = self._disk.list_directory(source)
+        if QUARANTINE_FILE in files:
+            return write_sound_part(self._disk, source, target, self._up_to_damage(source, files))
+        self._mark(source)
+        return source
 
     def _mark(self, path: str) -> None:
         marks = read_checkpoint(self._disk, f"{path}/{CHECKPOINT_FILE}", CHECKPOINT_VERSION, parse_marks)
@@ -113,28 +123,24 @@ class SetAsideLogs:
 
     def _look_into(self, said: SetAsideName, path: str) -> SetAsideLog:
         files = self._disk.list_directory(path)
-        logs = sorted(filter(_LOG_NAME.fullmatch, files))
-        sizes = {file: self._size(f"{path}/{file}") for file in logs}
-        unusable = self._why_unusable(path, files)
-        epoch, end = self._end_of(path, logs)
+        logs = _logs_in(files)
+        start = self._log_start(path)
+        end = self._end_of(path, self._up_to_damage(path, files) or logs)
         return SetAsideLog(
             path.rpartition("/")[2],
             said,
             self._topic_id(path),
-            epoch,
-            self._log_start(path),
-            end,
-            sum(sizes.values()),
-            unusable,
+            end.last_epoch,
+            start,
+            end.next_offset,
+            sum(self._size(f"{path}/{file}") for file in logs),
+            self._why_unusable(path, files, start, end),
         )
 
-    def _why_unusable(self, path: str, files: list[str]) -> str:
-        if QUARANTINE_FILE in files:
-            try:
-                body = read_checkpoint(self._disk, f"{path}/{QUARANTINE_FILE}", _QUARANTINE_VERSION)
-                return f"it is damaged: {body.get('reason', '')}"
-            except (LogDamaged, UnsupportedFormat):
-                return "it is damaged"
+    def _why_unusable(self, path: str, files: list[str], start: int, end: SoundEnd) -> str:
+        if QUARANTINE_FILE in files and not self._up_to_damage(path, files):
+            damage = self._damage(path)
+            return "it is damaged" if damage is None else f"it is damaged: {damage.reason}"
         if PARTITION_FILE not in files or CHECKPOINT_FILE not in files:
             return "its own files are missing"
         try:
@@ -142,28 +148,37 @@ class SetAsideLogs:
             LeaderEpochs.load(self._disk, path)
         except (FileNotFoundError, RaylogError) as error:
             return f"its own files are damaged: {error}"
+        if QUARANTINE_FILE in files and not base_of(_logs_in(files)[0]) <= start < end.next_offset:
+            return "it is damaged, and nothing before the damage is left"
         return ""
 
-    def _end_of(self, path: str, logs: list[str]) -> tuple[int, int]:
-        """(last epoch, end offset), as far as the last segment is sound."""
-        for name in reversed(logs):
-            base_offset = int(name.removesuffix(LOG_SUFFIX))
-            epoch, end = self._scan(f"{path}/{name}", base_offset)
-            if end > base_offset or base_offset == 0:
-                return epoch, end
-        return _UNKNOWN, _UNKNOWN
+    def _up_to_damage(self, path: str, files: list[str]) -> list[str]:
+        """The segments of a damaged log up to the one that its opening or reading found damaged; else none."""
+        damage = self._damage(path) if QUARANTINE_FILE in files else None
+        name = "" if damage is None else damage.path.rpartition("/")[2]
+        logs = _logs_in(files)
+        return logs[: logs.index(name) + 1] if name in logs else []
 
-    def _scan(self, path: str, base_offset: int) -> tuple[int, int]:
-        epoch, end = _UNKNOWN, base_offset
-        file = self._disk.open(path)
+    def _damage(self, path: str) -> LogDamaged | None:
+        """The damage for which it was quarantined; None where that cannot be read."""
         try:
-            for _, header, _ in scan_file(file, base_offset, None):
-                epoch, end = header.leader_epoch, header.next_offset
-        except (ChainBroken, DiskError):  # what is sound up to here is what can be told of it
-            return epoch, end
-        finally:
-            file.close()
-        return epoch, end
+            return read_checkpoint(self._disk, f"{path}/{QUARANTINE_FILE}", _QUARANTINE_VERSION, parse_damage)
+        except (LogDamaged, UnsupportedFormat):
+            return None
+
+    def _end_of(self, path: str, logs: list[str]) -> SoundEnd:
+        """The end as far as the last segment is sound."""
+        for name in reversed(logs):
+            end = sound_end(self._disk, f"{path}/{name}", self._epochs(path))
+            if end.size or base_of(name) == 0:
+                return end
+        return SoundEnd(0, _UNKNOWN, _UNKNOWN)
+
+    def _epochs(self, path: str) -> LeaderEpochs | None:
+        try:
+            return LeaderEpochs.load(self._disk, path)
+        except (FileNotFoundError, RaylogError):
+            return None
 
     def _size(self, path: str) -> int:
         file = self._disk.open(path)
@@ -185,3 +200,7 @@ class SetAsideLogs:
         except (FileNotFoundError, LogDamaged, UnsupportedFormat):
             return _UNKNOWN
         return marks.log_start_offset
+
+
+def _logs_in(files: list[str]) -> list[str]:
+    return sorted(filter(_LOG_NAME.fullmatch, files))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from raylog.config import INT64_MAX
-from raylog.errors import CompactionOutdated
+from raylog.errors import CompactionOutdated, DiskFailed
 from raylog.storage.compaction.cleaner import CompactionReport
 from raylog.storage.compaction.plan import CompactionPlan, PlannedSegment
 from raylog.storage.compaction.progress import CompactionProgress, Pass
@@ -131,12 +131,16 @@ class Installation(StepJob):
         """Finish the segment that is half in place, if one is, and go no further."""
         self._is_settled = True
         while not self._is_between:
+            if self._is_over:
+                raise DiskFailed(f"{self._log.directory.path}: a segment is half in place: {self._failure!r}")
             if self.has_work:
                 yield self.work
             _take_step(self._log, self)
 
     def _run(self) -> Iterator[Callable[[], object]]:
         for base_offset, end_offset in self._report.replaced:
+            if self._is_settled:
+                return  # whoever asked for the rest gives it up, and removes its files
             self._is_between = False
             yield from self._swap(base_offset, end_offset)
             self._is_between = True

@@ -116,7 +116,11 @@ class StepJob(Job["StepJob | None"]):
     def take_step(self) -> None:
         """Take the next step, if the work that it relies on is done. Another one may have taken that before."""
         if not (self._is_over or self.has_work):
-            work = next(self._steps, None)
+            try:
+                work = next(self._steps, None)
+            except Exception as error:  # a step that failed is not taken again
+                self._is_over, self._failure = True, error
+                raise
             self._piece = None if work is None else _Piece(work)
             self._is_over = work is None
 

@@ -21,10 +21,11 @@ from raylog.storage.compaction.cleaner import CompactionReport, run_compaction
 from raylog.storage.compaction.key_map import MemoryBudget, bytes_for
 from raylog.storage.compaction.plan import CompactionPlan
 from raylog.storage.compaction.progress import CompactionProgress, Pass
+from raylog.storage.compaction.swap import remove_drafts
 from raylog.storage.format.batch_codec import decode_batch, encode_batch
 from raylog.storage.format.control_records import Marker, MarkerType, encode_marker
 from raylog.storage.format.record_batch import read_header, seal
-from raylog.storage.log.compaction import plan_compaction
+from raylog.storage.log.compaction import Installation, plan_compaction
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.segment import transaction_index
 from raylog.storage.segment.segment import LOG_SUFFIX, file_name
@@ -664,6 +665,41 @@ def test_an_installation_in_steps_may_be_overtaken_at_each(steps: int, ending: s
     assert set(found) <= set(below)
     if ending != "cut":  # what was compacted for a newer value that is cut now is gone
         assert newest(found) == newest(below)
+
+
+def begun_installation(disk: FaultyDisk) -> tuple[PartitionLog, Installation, list[Written]]:
+    """A log with a first segment that is half in place."""
+    log = open_log(disk)
+    history = fill(log, 40)
+    installation = log.plan_installation(run_compaction(disk, planned(log), BUDGET), NOW_MS)
+    assert installation.apply() is installation
+    installation.work()
+    return log, installation, history
+
+
+def test_what_settles_an_installation_begins_no_other_segment() -> None:
+    disk = FaultyDisk()
+    log, installation, history = begun_installation(disk)
+    remove_drafts(log.directory)  # as whoever asked for the compaction does, when it has lost it
+    log.settle()
+    with pytest.raises(CompactionOutdated):
+        installation.apply()
+    assert newest(committed_records(log)) == newest(history)
+    log.close()
+    assert newest(committed_records(open_log(disk))) == newest(history)
+
+
+def test_a_segment_that_stays_half_in_place_keeps_the_log_from_closing_cleanly() -> None:
+    disk = FaultyDisk()
+    log, installation, _ = begun_installation(disk)
+    half = [name for name in disk.list_directory(DIRECTORY) if name.endswith(".swap")]
+    for name in half:
+        disk.remove(f"{DIRECTORY}/{name}")
+    with pytest.raises(FileNotFoundError):
+        installation.apply()
+    with pytest.raises(DiskFailed, match="half in place"):
+        log.close()
+    assert not disk.exists(f"{DIRECTORY}/clean-shutdown")
 
 
 def test_progress_that_a_cut_has_overtaken_stays_unwritten() -> None:
