@@ -209,6 +209,9 @@ class Stream(Protocol):
         It is called with an error one turn later.
         """
 
+    def look_for_cancelled(self) -> None:
+        """Let the other side know, soon, which requests were cancelled: it drops what it has not begun."""
+
     def send(
         self, message: Message, payload: Bytes = b"", *, topic_id: bytes = NO_TOPIC, partition: int = NO_PARTITION
     ) -> None:

@@ -3,8 +3,8 @@
 A request that was made:
 
     state     what ends it
-    waiting   room: sent, in flight · time-out: TooManyBytesInFlight · the stream closes: StreamNotOpen
-    in flight its answer · time-out: RequestTimedOut, given up · the stream closes: StreamClosed
+    waiting   room: sent, in flight · time-out: TooManyBytesInFlight · the stream closes: StreamNotOpen · cancelled
+    in flight its answer · time-out: RequestTimedOut, given up · the stream closes: StreamClosed · cancelled: given up
     given up  its answer, which is dropped · the stream closes
 
 What must stay true of requests that were made:
@@ -13,6 +13,7 @@ What must stay true of requests that were made:
 - A request that was never sent ends in an error that says so. One that was sent and not answered ends in an error that
   says that the outcome is unknown (rule 27).
 - Requests that wait for room are sent in the order in which they were made.
+- The other side hears which requests were cancelled, and answers them: what it had not begun it need not do.
 
 What must stay true of requests that have arrived:
 - Their bytes have a bound; past it the socket is not read until half of them are gone (rule 31).
@@ -21,7 +22,9 @@ What must stay true of requests that have arrived:
 - Requests begin in the order in which they came. None begins while the peer does not read its answers, or too many
   handlers run, or too many answers are owed. One that is owed takes no handler's place.
 - A request that only processes of the cluster may send is refused here on a client's stream (rule 33).
-- A request that only waits ends with its stream. A handler that is running goes on, since its work may be half done.
+- A request that only waits, or has not begun, ends with its stream, and when nobody waits for its answer any more. A
+  handler that is running goes on, since its work may be half done.
+- Each request gets one answer, also one that was given up: until then it counts on the other side (rule 31).
 - No handler's error is lost: each goes to `answer`. A cancelled handler counts as failed.
 
 The time-outs of all requests in flight share one timer of the event loop, set for the earliest. Nearly every request
@@ -33,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -41,7 +44,7 @@ from typing import Any, Final, TypeAlias
 from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, LaterAnswer, Request, Response, unknown
 from raylog.actors.protocol.endpoint import StreamLimits
-from raylog.actors.protocol.messages import Done, Ping, is_for_clients
+from raylog.actors.protocol.messages import Done, GivenUp, Ping, is_for_clients
 from raylog.errors import (
     InternalOnly,
     RequestTimedOut,
@@ -56,6 +59,7 @@ _PER_TURN: Final = 64  # requests of a stream that begin; then others have their
 _CLOCK_SECONDS: Final = 0.001  # what the loop's timers are rounded to
 # What a request costs beside its bytes, on either side; so many tiny ones are bounded too.
 OVERHEAD_BYTES: Final = 512
+_TOLD_AT_ONCE: Final = 1_000  # requests that were given up, in one message
 
 _of_clients: Final = RareLog(logging.getLogger(__name__))
 
@@ -91,13 +95,19 @@ class AnswerCall:
 
 
 class _InFlight:
-    __slots__ = ("deadline", "reply", "size", "timeout")
+    __slots__ = ("deadline", "is_told", "reply", "size", "timeout")
 
     def __init__(self, reply: Reply | AnswerCall, size: int, deadline: float, timeout: float) -> None:
         self.reply = reply
         self.size = size
         self.deadline = deadline
         self.timeout = timeout
+        self.is_told = False  # the other side has heard that it was given up
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its requester has given it up."""
+        return isinstance(self.reply, asyncio.Future) and self.reply.cancelled()
 
 
 class _Waiting:
@@ -118,10 +128,14 @@ def fail(reply: Reply | AnswerCall, error: Exception) -> None:
 
 
 class RequestsInFlight:
-    """The requests of one stream. `write` sends the parts of a frame."""
+    """The requests of one stream. `write` sends the parts of a frame, `tell` which requests were given up."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limit_bytes: int, write: Callable[[Sequence[Bytes]], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limit_bytes: int,
+        write: Callable[[Sequence[Bytes]], None],
+        tell: Callable[[GivenUp], None],
     ) -> None:
         self.peer = ""
         self.bytes_in_flight = 0
@@ -129,6 +143,8 @@ class RequestsInFlight:
         self._loop = loop
         self._limit = limit_bytes
         self._write = write
+        self._tell = tell
+        self._is_to_tell = False
         self._in_flight: dict[int, _InFlight] = {}
         self._waiting: deque[_Waiting] = deque()
         self.last_id = 0  # of the requests that were made; the next one takes the next
@@ -180,6 +196,23 @@ class RequestsInFlight:
             self._waiting.popleft()
             if not is_over:
                 self._send(first.correlation_id, first.parts, first.in_flight)
+
+    def look_for_cancelled(self) -> None:
+        """Look, once this turn of the loop is over, which requests were cancelled, and tell the other side."""
+        if not self._is_to_tell:
+            self._is_to_tell = True
+            self._loop.call_soon(self._give_up_cancelled)
+
+    def _give_up_cancelled(self) -> None:
+        self._is_to_tell = False
+        gone = [number for number, each in self._in_flight.items() if each.is_cancelled and not each.is_told]
+        for number in gone:
+            self._in_flight[number].is_told = True
+        for first in range(0, len(gone), _TOLD_AT_ONCE):
+            self._tell(GivenUp(tuple(gone[first : first + _TOLD_AT_ONCE])))
+        if self._waiting:
+            self._waiting = deque(each for each in self._waiting if not each.in_flight.is_cancelled)
+            self.send_waiting()
 
     def fail_all(self, reason: str) -> None:
         """End all requests, since the stream has ended (rule 30)."""
@@ -274,7 +307,7 @@ class RequestsHeld:
         self._is_reading = True
         self._queued: deque[Request] = deque()
         self._waiting_for_reads: deque[Callable[[], None]] = deque()
-        self._running: set[asyncio.Future[Answer]] = set()
+        self._running: dict[asyncio.Future[Answer], Request] = {}
         self._owed: dict[LaterAnswer, Request] = {}
         self._nothing_owed: asyncio.Future[None] | None = None
 
@@ -322,6 +355,20 @@ class RequestsHeld:
             self.bytes_held -= request.size
         self._queued.clear()
 
+    def given_up(self, numbers: Iterable[int]) -> None:
+        """End requests that nobody waits for any more, unless a handler is at work on them."""
+        gone = frozenset(numbers)
+        dropped = [request for request in self._queued if request.correlation_id in gone]
+        self._queued = deque(request for request in self._queued if request.correlation_id not in gone)
+        for owed in [each for each, request in self._owed.items() if request.correlation_id in gone]:
+            dropped.append(self._owed.pop(owed))
+            owed.cancel()
+        for request in dropped:
+            self._finish(request, None, self._cancelled())
+        for running in [each for each, request in self._running.items() if request.correlation_id in gone]:
+            _cancel_wait(running)
+        self._owes_less()
+
     def stream_ended(self) -> None:
         """Cancel requests that only wait, since the stream has ended. Running handlers go on (rule 31)."""
         self.forget_queued()
@@ -330,8 +377,7 @@ class RequestsHeld:
             self.bytes_held -= self._owed.pop(owed).size
             owed.cancel()
         for running in list(self._running):
-            if not isinstance(running, asyncio.Task):
-                running.cancel()
+            _cancel_wait(running)
 
     async def end(self, timeout: float) -> None:
         """Wait so long for running handlers, then cancel those that are not done and let them end."""
@@ -384,11 +430,14 @@ class RequestsHeld:
         except Exception as error:  # noqa: BLE001 (whatever it is, it goes back to the requester)
             self._finish(request, None, error)
             return
-        self._running.add(running)
+        self._running[running] = request
         running.add_done_callback(partial(self._handled, request))
 
     def _given(self, owed: LaterAnswer, answer: Answer, failure: BaseException | None) -> None:
         self._finish(self._owed.pop(owed), answer, failure)
+        self._owes_less()
+
+    def _owes_less(self) -> None:
         if self._queued:  # not now: the code that gave this answer may be in the middle of something
             asyncio.get_running_loop().call_soon(self.handle_queued)
         if self._nothing_owed is not None and not self._owed and not self._nothing_owed.done():
@@ -398,7 +447,7 @@ class RequestsHeld:
         return StreamNotOpen("its peer", "the handler of this request was cancelled")
 
     def _handled(self, request: Request, running: asyncio.Future[Answer]) -> None:
-        self._running.discard(running)
+        del self._running[running]
         if running.cancelled():
             self._finish(request, None, self._cancelled())
         elif (error := running.exception()) is not None:
@@ -414,3 +463,9 @@ class RequestsHeld:
         if not self._is_reading and self.bytes_held * 2 <= self.most_bytes:
             self._is_reading = True
             self._read_on(True)
+
+
+def _cancel_wait(running: asyncio.Future[Answer]) -> None:
+    """Cancel a handler that only waits. One that has a task of its own may be in the middle of its work."""
+    if not isinstance(running, asyncio.Task):
+        running.cancel()

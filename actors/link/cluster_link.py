@@ -328,6 +328,9 @@ class ClusterLink:
             if error.error is None:
                 raise
             raise error.error from None
+        except asyncio.CancelledError:
+            stream.look_for_cancelled()
+            raise
         except RequestTimedOut:
             pool.check(leader.endpoints)
             raise

@@ -31,6 +31,7 @@ from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.kernel.stream_interface import Answer, AnswerTaker, Handler, Request, Response
 from raylog.actors.kernel.stream_requests import OVERHEAD_BYTES, AnswerCall, Reply, RequestsHeld, RequestsInFlight, fail
 from raylog.actors.machine.admission import Acceptor, Admission, Dialer
+from raylog.actors.machine.socket_reading import SocketReading
 from raylog.actors.machine.stream_frames import BLOCKED_BYTES, CONGESTED_BYTES, LARGE_BYTES, FrameReader, OutgoingFrames
 from raylog.actors.protocol import messages
 from raylog.actors.protocol.cluster_secrets import Key, Standing
@@ -49,6 +50,7 @@ from raylog.actors.protocol.messages import (
     DoorFull,
     Failure,
     Frame,
+    GivenUp,
     Message,
     TakesFrames,
 )
@@ -110,17 +112,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(MAX_ADMISSION_FRAME_BYTES, MAX_ADMISSION_FRAME_BYTES)
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]  # the loop calls it for every read
         self._outgoing = OutgoingFrames(self._loop, limits.max_frame_bytes, self._congested)
-        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._outgoing.write)
+        self._asked = RequestsInFlight(self._loop, limits.in_flight_bytes, self._outgoing.write, self._give_up)
         self._asked.peer = peer
         # From here on, for a TLS handshake that fails never gets as far as `connection_made`.
         late = PeerNotAdmitted(peer, f"it did not prove itself within {limits.admission_seconds:g} s")
         self._admission_timer = self._loop.call_later(limits.admission_seconds, self.abort, late)
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._received = 0
-        self._held = RequestsHeld(handler, limits, self._answer, self._read_on)
-        self._is_reading = True
+        self._reading = SocketReading(self._loop, self._reader, limits.stall_seconds, self._break_off)
+        self._held = RequestsHeld(handler, limits, self._answer, self._reading.read_on)
         self._has_said_limit = False  # of frames, to a client
-        self._rests = False  # for the rest of this turn of the loop
         self._is_turned_away = False
 
     @property
@@ -225,6 +224,14 @@ class StreamConnection(asyncio.BufferedProtocol):
             raise TooManyBytesInFlight(size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
         self._outgoing.write(parts)
 
+    def look_for_cancelled(self) -> None:
+        """See `Stream.look_for_cancelled`."""
+        self._asked.look_for_cancelled()
+
+    def _give_up(self, given_up: GivenUp) -> None:
+        if self.state is State.OPEN:
+            self._outgoing.write_behind(self._outgoing.encode(given_up, b"", ONE_WAY, 0)[0])
+
     async def close(self, timeout: float = 5.0) -> None:
         """See `Stream.close`. May be called again, and from a handler."""
         if self.state is State.ADMITTING:
@@ -249,7 +256,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         self._reason = error
         self.state = State.CLOSED
-        self._outgoing.end()
+        self._end_bytes()
         self._asked.fail_all(str(error))
         if self._transport is not None:
             self._transport.abort()
@@ -272,6 +279,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._outgoing.start(self._transport)
+        self._reading.start(self._transport)
         self._transport.set_write_buffer_limits(high=BLOCKED_BYTES, low=0)
         if (handle := transport.get_extra_info("socket")) is not None and handle.family == socket.AF_UNIX:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIB)
@@ -298,13 +306,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._outgoing.uncork()
         self._reason = PeerNotAdmitted(self._address, "too many wait to prove themselves")
         self.state = State.CLOSED
-        self._outgoing.end()
+        self._end_bytes()
         self._transport.close()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += nbytes
         reader = self._reader
-        reader.received(nbytes)
+        self._reading.received(nbytes)
         outgoing = self._outgoing
         was_corked, outgoing.is_corked = outgoing.is_corked, True
         self._held.begun_in_turn = 0
@@ -317,13 +324,13 @@ class StreamConnection(asyncio.BufferedProtocol):
                 else:
                     self._take_request(frame)
                 if len(frame.payload) >= LARGE_BYTES:
-                    self._rest()
+                    self._reading.rest()
         except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
             self._break_off(error)
         if not was_corked:
             outgoing.uncork()
-        if reader.is_midway and self._stall_timer is None:
-            self._watch_for_stall()
+        if reader.is_midway:
+            self._reading.watch_for_stall()
 
     def _break_off(self, error: StreamError) -> None:
         log = _log if self._admission.is_admitted else _of_strangers
@@ -336,12 +343,10 @@ class StreamConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = self._reason = self._reason or exc or StreamNotOpen(self.peer, "the other side closed it")
         self.state = State.CLOSED
-        self._outgoing.end()
+        self._end_bytes()
         self._asked.fail_all(str(reason))
         self._held.stream_ended()
         self._admission_timer.cancel()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
         if not self.admitted.done():
             refused = reason if isinstance(reason, StreamError) else StreamNotOpen(self.peer, str(reason))
             self.admitted.set_exception(refused)
@@ -361,35 +366,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._asked.send_waiting()
             self._held.handle_queued()
 
-    def _read_on(self, yes: bool) -> None:
-        self._is_reading = yes
-        if self._transport is not None and self.state is not State.CLOSED and not self._rests:
-            (self._transport.resume_reading if yes else self._transport.pause_reading)()
-
-    def _rest(self) -> None:
-        """Let other streams have their turn after something large, of which more may have come (rule 35)."""
-        if self._is_reading and not self._rests and self._transport is not None:
-            self._rests = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._end_rest)
-
-    def _end_rest(self) -> None:
-        self._rests = False
-        if self._is_reading and self._transport is not None and self.state is not State.CLOSED:
-            self._transport.resume_reading()
-
-    def _watch_for_stall(self) -> None:
-        self._stall_timer = self._loop.call_later(self._limits.stall_seconds, self._check_stall, self._received)
-
-    def _check_stall(self, received_then: int) -> None:
-        self._stall_timer = None
-        if not self._reader.is_midway or self.state is State.CLOSED:
-            return
-        if self._received == received_then and self._is_reading:
-            seconds = self._limits.stall_seconds
-            self._break_off(FrameInvalid(f"A frame began and then nothing more came for {seconds:g} s."))
-        else:
-            self._watch_for_stall()
+    def _end_bytes(self) -> None:
+        """Neither write nor read any more."""
+        self._outgoing.end()
+        self._reading.end()
 
     # --- frames that have arrived ---------------------------------------------------------------------------------
 
@@ -470,6 +450,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             message = messages.unpack(header.kind, header.message_version, frame.message)
             if type(message) is TakesFrames and isinstance(self._admission, Dialer):
                 self._outgoing.max_frame_bytes = min(message.most_bytes, self._limits.max_frame_bytes)
+                return
+            if type(message) is GivenUp:
+                self._held.given_up(message.requests)
                 return
             if self.state is State.CLOSING:
                 raise StreamNotOpen(self.peer, "it is being closed there")

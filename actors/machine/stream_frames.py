@@ -235,6 +235,13 @@ class OutgoingFrames:
         if self._bytes_waiting >= _FLUSH_BYTES:
             self._flush()
 
+    def write_behind(self, parts: Sequence[Bytes]) -> None:
+        """Write the parts of a small frame, behind all that was written before, also what is large."""
+        if self._held_back:
+            self._hold_back(None, parts)
+        else:
+            self.write(parts)
+
     def uncork(self) -> None:
         """Write what waits; the next frame goes out at once."""
         self.is_corked = False
@@ -272,12 +279,15 @@ class OutgoingFrames:
         is_large = len(parts[-1]) >= LARGE_BYTES
         held_back = (is_large and self._is_blocked) or (lane in self._lanes and lane is not None)
         if held_back:
-            self._held_back.append((lane, parts))
-            self._lanes[lane] = self._lanes.get(lane, 0) + 1
-            self._bytes_held_back += sum(map(len, parts))
+            self._hold_back(lane, parts)
         if self._is_blocked:
             self._look_whether_congested()
         return held_back
+
+    def _hold_back(self, lane: bytes | None, parts: Sequence[Bytes]) -> None:
+        self._held_back.append((lane, parts))
+        self._lanes[lane] = self._lanes.get(lane, 0) + 1
+        self._bytes_held_back += sum(map(len, parts))
 
     def _write_next_large(self) -> None:
         if self._waiting:  # it may be of the same partition

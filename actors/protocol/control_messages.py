@@ -358,7 +358,7 @@ class AppendMetadata(Message):
     commit_offset: int
 
 
-@message(kind=65)
+@message(kind=65, version=2)
 @dataclass(frozen=True, slots=True)
 class MetadataAppended(Message):
     """The answer: synced up to `end_offset`. Not accepted: try again from (`last_epoch`, `end_offset`) on.
@@ -370,6 +370,7 @@ class MetadataAppended(Message):
     accepted: bool
     last_epoch: int
     end_offset: int
+    mark: int = 0  # of its directory
 
 
 @message(kind=66)

@@ -468,6 +468,14 @@ class TakesFrames(Message):
     most_bytes: int
 
 
+@message(kind=9)
+@dataclass(frozen=True, slots=True)
+class GivenUp(Message):
+    """Sent by the transport, one-way: nobody waits for the answers to these requests any more."""
+
+    requests: tuple[int, ...]  # their correlation ids
+
+
 @message(kind=7)
 @dataclass(frozen=True, slots=True)
 class DoorFull(Message):

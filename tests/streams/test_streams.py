@@ -289,6 +289,81 @@ def test_time_outs_and_cancelled_requests_leave_the_stream_usable(run: Run, plac
     run(test())
 
 
+def test_what_is_cancelled_ends_on_the_other_side_unless_it_has_begun(run: Run, place: Place) -> None:
+    """Three requests: a handler is at work on one, one waits, and one has not begun, for too many answers are owed."""
+
+    async def test() -> None:
+        begun: list[int] = []
+        owed: list[LaterAnswer] = []
+        is_done: list[bool] = []
+
+        def handle(request: Request) -> Answer | Awaitable[Answer]:
+            assert isinstance(request.message, Number)
+            begun.append(request.message.value)
+            if request.message.value == 1:
+                return work()
+            owed.append(LaterAnswer())
+            return owed[-1]
+
+        async def work() -> Answer:
+            await asyncio.sleep(0.2)
+            is_done.append(True)
+            return Response(Done())
+
+        server = await serve(place, handle, limits=StreamLimits(max_owed=1))
+        stream = await dial(server)
+        asked = [stream.request(Number(number)) for number in (1, 2, 3)]
+        await eventually(lambda: begun == [1, 2])
+        for each in asked:
+            each.cancel()
+        stream.look_for_cancelled()
+        await eventually(owed[0].done)
+        await eventually(lambda: bool(is_done))
+        await eventually(lambda: stream.bytes_in_flight == 0)  # each was answered
+        assert begun == [1, 2]
+        assert (await stream.request(Ping())).message == Done()
+        await stream.close()
+        await server.close()
+
+    run(test())
+
+
+def test_a_large_request_that_is_cancelled_before_it_has_left_is_not_begun_either(run: Run, place: Place) -> None:
+    """The peer does not read, so large frames wait here, and small ones overtake them."""
+
+    async def test() -> None:
+        begun: list[int] = []
+
+        def handle(request: Request) -> Answer | Awaitable[Answer]:
+            assert isinstance(request.message, Number)
+            begun.append(request.message.value)
+            return LaterAnswer()
+
+        accepted: list[StreamConnection] = []
+        server = await serve(place, handle, limits=StreamLimits(max_owed=1), on_stream=accepted.append)
+        stream = await dial(server)
+        await eventually(lambda: bool(accepted))
+        accepted[0]._reading.read_on(False)
+        asked = [stream.request(Number(number), bytes(MIB), partition=number) for number in range(4)]
+        await asyncio.sleep(0.05)
+        assert begun == []
+        for each in asked[1:]:
+            each.cancel()
+        stream.look_for_cancelled()
+        await asyncio.sleep(0.01)
+        accepted[0]._reading.read_on(True)
+        await eventually(lambda: begun == [0])
+        await eventually(lambda: stream.bytes_in_flight < 2 * MIB)
+        assert begun == [0]
+        asked[0].cancel()
+        stream.look_for_cancelled()
+        await eventually(lambda: stream.bytes_in_flight == 0)
+        await stream.close()
+        await server.close()
+
+    run(test())
+
+
 def test_bytes_in_flight_are_bounded_and_refused_with_a_type(run: Run, place: Place) -> None:
     async def test() -> None:
         held: list[asyncio.Future[Answer]] = []
@@ -586,7 +661,7 @@ def test_a_client_that_stops_reading_has_little_read_for_it(run: Run, place: Pla
         client = await dial(server)
         asked = [client.request(Number(number), timeout=60.0) for number in range(60)]
         await eventually(lambda: len(waits) == 60)
-        client._read_on(False)
+        client._reading.read_on(False)
         there[0] = True
         for _ in range(20):  # appends
             waits.wake()
@@ -594,7 +669,7 @@ def test_a_client_that_stops_reading_has_little_read_for_it(run: Run, place: Pla
         assert accepted[0].bytes_unsent < 24 * MIB
         assert room.held < 24 * MIB
         assert len(waits) > 50
-        client._read_on(True)
+        client._reading.read_on(True)
         for each in asked:
             assert len((await each).payload) == 8 * MIB
         forgotten = [client.request(Number(number), timeout=60.0) for number in range(60)]

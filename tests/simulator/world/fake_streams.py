@@ -32,6 +32,7 @@ from raylog.actors.protocol.messages import (
     RESPONSE,
     Done,
     Failure,
+    GivenUp,
     Message,
     check_outgoing,
 )
@@ -93,7 +94,7 @@ class FakeStream:
         self._reason: Exception | None = None
         self._lent: dict[int, SimFrame] = {}  # requests with payloads that stay as they are until the answer has come
         self._asked = RequestsInFlight(
-            cast("asyncio.AbstractEventLoop", loop), self._limits.in_flight_bytes, self._write
+            cast("asyncio.AbstractEventLoop", loop), self._limits.in_flight_bytes, self._write, self._give_up
         )
         self._asked.peer = address
         self._held = RequestsHeld(handler, self._limits, self._answer, self._read_on)
@@ -201,6 +202,14 @@ class FakeStream:
         if self._asked.is_congested:
             raise TooManyBytesInFlight(frame.size, self._asked.bytes_in_flight, self._limits.in_flight_bytes)
         self._put(frame)
+
+    def look_for_cancelled(self) -> None:
+        """See `Stream.look_for_cancelled`."""
+        self._asked.look_for_cancelled()
+
+    def _give_up(self, given_up: GivenUp) -> None:
+        if self.state is State.OPEN:
+            self._put(self._frame(ONE_WAY, 0, given_up))
 
     async def close(self, timeout: float = 5.0) -> None:
         """See `Stream.close`. May be called again, and from a handler."""
@@ -410,6 +419,9 @@ class FakeStream:
     def _take_request(self, frame: SimFrame) -> None:
         if self.state is State.CLOSING:
             self._answer(frame.correlation_id, None, StreamNotOpen(self.peer, "it is being closed there"))
+            return
+        if type(frame.message) is GivenUp:
+            self._held.given_up(frame.message.requests)
             return
         assert isinstance(frame.payload, bytearray)
         size = frame.size + OVERHEAD_BYTES

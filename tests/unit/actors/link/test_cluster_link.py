@@ -182,6 +182,7 @@ def test_ends_of_many_logs_are_asked_together(
     """And one by one where a process does not know such a question, or leads one of them no more."""
     partitions = 30
     world.create_topic(partitions=partitions)
+    world.world.run_for(1.0)  # by then all leaders have heard that they lead
     view = world.do(world.link.find_topic(TOPIC, 5.0))
     asked: list[type[Message]] = []
     ask, ask_process = world.link.ask, world.link.ask_process

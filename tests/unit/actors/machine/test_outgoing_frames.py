@@ -180,6 +180,23 @@ def test_requests_of_one_partition_keep_their_order() -> None:
     assert stream.sent == [0, 4, 1, 2, 3, 5, 6]
 
 
+def test_what_is_written_behind_all_overtakes_nothing_and_is_overtaken() -> None:
+    stream = Blocked()
+    stream.write(1, 1, LARGE_BYTES)
+    behind = stream.outgoing.encode(Done(), b"", REQUEST, 2 + 1)[0]
+    stream.outgoing.write_behind(behind)
+    stream.write(3, 3, 100)
+    stream.write(4, 1, 100)
+    stream.loop.end_turn()
+    assert stream.sent == [0, 3]
+    stream.is_read()
+    stream.is_read()
+    assert stream.sent == [0, 3, 1, 2, 4]
+    stream.outgoing.write_behind(stream.outgoing.encode(Done(), b"", REQUEST, 5 + 1)[0])
+    stream.loop.end_turn()
+    assert stream.sent == [0, 3, 1, 2, 4, 5]
+
+
 def test_a_large_frame_goes_behind_the_small_one_of_its_partition_that_waits_for_the_end_of_the_turn() -> None:
     stream = Blocked()
     stream.write(1, 2, 100)  # this one corks the stream

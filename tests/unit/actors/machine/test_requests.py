@@ -13,7 +13,7 @@ from raylog.actors.kernel.stream_interface import Answer, LaterAnswer, Request, 
 from raylog.actors.kernel.stream_requests import AnswerCall, Reply, RequestsHeld, RequestsInFlight
 from raylog.actors.machine.kept_memory import raw_memory
 from raylog.actors.protocol.endpoint import StreamLimits
-from raylog.actors.protocol.messages import Done
+from raylog.actors.protocol.messages import Done, GivenUp
 from raylog.actors.protocol.replication_messages import Appended
 from raylog.actors.replica.hosted_log import PartitionName
 from raylog.actors.replica.leader import AppendWaits
@@ -31,6 +31,10 @@ def on_a_loop(main: Callable[[asyncio.AbstractEventLoop], Awaitable[None]]) -> N
     in_a_process(run, 30.0)
 
 
+def _unheard(_: object) -> None:
+    """Take what is sent or told."""
+
+
 def asked(book: RequestsInFlight, number: int, timeout: float) -> Reply:
     future: Reply = asyncio.get_running_loop().create_future()
     book.start(future, number, [b"x"], 1, timeout)
@@ -42,7 +46,7 @@ def asked(book: RequestsInFlight, number: int, timeout: float) -> Reply:
 
 def test_each_request_has_its_own_time_out_though_they_share_a_timer() -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        book = RequestsInFlight(loop, 10_000, lambda _: None)
+        book = RequestsInFlight(loop, 10_000, _unheard, _unheard)
         began = loop.time()
         ends: dict[int, float] = {}
         replies = {number: asked(book, number, seconds) for number, seconds in enumerate((3.0, 1.0, 2.0, 8.0))}
@@ -64,7 +68,7 @@ def test_each_request_has_its_own_time_out_though_they_share_a_timer() -> None:
 
 def test_a_shorter_time_out_that_comes_later_is_kept_too() -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        book = RequestsInFlight(loop, 10_000, lambda _: None)
+        book = RequestsInFlight(loop, 10_000, _unheard, _unheard)
         slow, quick = asked(book, 1, 10.0), asked(book, 2, 0.5)
         await asyncio.sleep(1.0)
         assert isinstance(quick.exception(), RequestTimedOut)
@@ -100,7 +104,7 @@ def test_requests_that_wait_for_room_share_that_timer() -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
         counted = _CountedTimers(loop)
         sent: list[object] = []
-        book = RequestsInFlight(cast(asyncio.AbstractEventLoop, counted), 1000, sent.append)
+        book = RequestsInFlight(cast(asyncio.AbstractEventLoop, counted), 1000, sent.append, _unheard)
         first = asked(book, 1, 20.0)
         waiting = {number: asked(book, number, 1.0 + number / 10) for number in range(2, 52)}
         assert (len(sent), counted.set_now()) == (1, 1)
@@ -124,7 +128,7 @@ def test_requests_that_wait_for_room_share_that_timer() -> None:
 def test_a_request_too_large_for_the_room_gives_way_when_its_time_is_over() -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
         sent: list[object] = []
-        book = RequestsInFlight(loop, 2000, sent.append)
+        book = RequestsInFlight(loop, 2000, sent.append, _unheard)
         asked(book, 1, 20.0)
         large: Reply = loop.create_future()
         book.start(large, 2, [b"x"], 1900, 1.0)
@@ -133,6 +137,66 @@ def test_a_request_too_large_for_the_room_gives_way_when_its_time_is_over() -> N
         await asyncio.sleep(1.1)
         assert isinstance(large.exception(), TooManyBytesInFlight)
         assert len(sent) == 2
+        assert not small.done()
+        book.fail_all("over")
+
+    on_a_loop(main)
+
+
+def test_the_other_side_hears_once_of_all_that_were_cancelled_and_they_count_until_it_answers() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        told: list[GivenUp] = []
+        book = RequestsInFlight(loop, 10_000, _unheard, told.append)
+        replies = [asked(book, number, 20.0) for number in range(1, 5)]
+        replies[0].cancel()
+        book.look_for_cancelled()
+        replies[2].cancel()
+        book.look_for_cancelled()
+        assert told == []
+        await asyncio.sleep(0)
+        assert told == [GivenUp((1, 3))]
+        replies[3].cancel()
+        book.look_for_cancelled()
+        await asyncio.sleep(0)
+        assert told == [GivenUp((1, 3)), GivenUp((4,))]
+        assert len(book) == 4
+        for number in (1, 3, 4):
+            assert book.answered(number) is not None
+        assert not replies[1].done()
+        assert len(book) == 1
+        book.fail_all("over")
+
+    on_a_loop(main)
+
+
+def test_very_many_that_were_cancelled_are_told_in_portions() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        told: list[GivenUp] = []
+        book = RequestsInFlight(loop, 10_000_000, _unheard, told.append)
+        for reply in [asked(book, number, 20.0) for number in range(1, 2_501)]:
+            reply.cancel()
+        book.look_for_cancelled()
+        await asyncio.sleep(0)
+        assert [len(each.requests) for each in told] == [1_000, 1_000, 500]
+        assert [number for each in told for number in each.requests] == list(range(1, 2_501))
+        book.fail_all("over")
+
+    on_a_loop(main)
+
+
+def test_a_request_that_was_cancelled_while_it_waited_for_room_is_never_sent() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        sent, told = list[object](), list[GivenUp]()
+        book = RequestsInFlight(loop, 2000, sent.append, told.append)
+        asked(book, 1, 20.0)
+        large: Reply = loop.create_future()
+        book.start(large, 2, [b"large"], 1900, 20.0)
+        small = asked(book, 3, 20.0)
+        large.cancel()
+        book.look_for_cancelled()
+        await asyncio.sleep(0)
+        assert sent == [[b"x"], [b"x"]], "the one behind it has room"
+        assert told == []
         assert not small.done()
         book.fail_all("over")
 
@@ -225,6 +289,70 @@ def test_the_next_begins_when_an_owed_answer_is_given() -> None:
         assert len(server.owed) == 1  # not in the middle of what its giver does
         await asyncio.sleep(0)
         assert len(server.owed) == 2
+
+    on_a_loop(main)
+
+
+def test_what_is_given_up_is_answered_at_once_and_not_begun() -> None:
+    async def main(_: asyncio.AbstractEventLoop) -> None:
+        server = Server(max_owed=2)
+        for number in (1, 2, 3, 4, 5):
+            server.take(number)
+        cancelled: list[int] = []
+        server.owed[0].when_cancelled(lambda: cancelled.append(1))
+        server.held.given_up((1, 4, 77))
+        assert cancelled == [1]
+        assert sorted(number for number, _, _ in server.answers) == [1, 4]
+        assert all(isinstance(failure, StreamNotOpen) for _, _, failure in server.answers)
+        assert server.held.bytes_held == 300
+        await asyncio.sleep(0)
+        assert len(server.owed) == 3, "the third has the place of the first, and the fourth never begins"
+        for owed in server.owed[1:]:
+            owed.give(_DONE)
+        await asyncio.sleep(0)
+        server.owed[-1].give(_DONE)
+        assert sorted(number for number, _, _ in server.answers) == [1, 2, 3, 4, 5]
+        assert server.held.bytes_held == 0
+
+    on_a_loop(main)
+
+
+def test_a_handler_at_work_goes_on_when_its_request_is_given_up_and_one_that_waits_does_not() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        waits: asyncio.Future[Answer] = loop.create_future()
+        done: list[int] = []
+
+        async def work() -> Answer:
+            await asyncio.sleep(1.0)
+            done.append(1)
+            return _DONE
+
+        handlers = iter((work(), waits))
+        answers: list[tuple[int, Answer, BaseException | None]] = []
+        held = RequestsHeld(lambda _: next(handlers), StreamLimits(), lambda *each: answers.append(each), _unheard)
+        held.is_internal = True
+        for number in (1, 2):
+            held.take(Request(Done(), bytearray(), bytes(16), 0, None, number, 100))  # type: ignore[arg-type]
+        held.given_up((1, 2))
+        await asyncio.sleep(0)
+        assert waits.cancelled()
+        ((number, _, failure),) = answers
+        assert (number, type(failure)) == (2, StreamNotOpen)
+        await asyncio.sleep(2.0)
+        assert done == [1]
+        assert answers[1] == (1, _DONE, None)
+
+    on_a_loop(main)
+
+
+def test_an_end_waits_no_more_for_what_is_given_up() -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        server = Server()
+        server.take(1)
+        loop.call_later(0.5, server.held.given_up, (1,))
+        began = loop.time()
+        await server.held.end(2.0)
+        assert round(loop.time() - began, 1) == 0.5
 
     on_a_loop(main)
 
