@@ -399,6 +399,7 @@ class Broker:
 
     def registered(self) -> None:
         """The controller knows it, under a new registration."""
+        self._marks.registered()
         self._check_caught_up()
 
     def registration(self) -> RegisterBroker:

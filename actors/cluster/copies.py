@@ -8,7 +8,7 @@
     restored    it runs, and a person has put it there
     down        its replica does not run; what is known of its log is as old as its last registration
     set aside   it was about to be cut or removed, or was replaced
-    damaged     it was set aside for its damage
+    damaged     it was set aside for its damage; its end is where that begins, and so far it can be restored
 
 What cannot be known is −1. What a copy misses is the least number of records by which it is shorter than the largest of
 all others, by their end offsets.
@@ -113,13 +113,15 @@ def what_is_lost(copies: PartitionCopies, chosen: CopyDescription) -> str:
     """Say in words what is lost if this copy leads."""
     others = [each for each in copies.copies if each is not chosen and each.log_end_offset > chosen.log_end_offset]
     largest = max(others, key=lambda each: each.log_end_offset, default=None)
+    behind = f", and what it has itself behind its damage at offset {chosen.log_end_offset}"
+    own = behind if chosen.state == DAMAGED else ""
     unseen = [f"broker {broker}" for broker in copies.unreachable]
     unseen += [f"broker {each.broker}" for each in copies.copies if each.state == DOWN and each is not chosen]
     hidden = f", and what only {' or '.join(dict.fromkeys(unseen))} has" if unseen else ""
     if largest is None:
-        return f"what no copy that is known has any more{hidden}"
+        return f"what no copy that is known has any more{own}{hidden}"
     place = f"broker {largest.broker}" + (f" ({largest.name})" if largest.name else "")
-    return f"{chosen.missing} records from offset {chosen.log_end_offset} on, which {place} has{hidden}"
+    return f"{chosen.missing} records from offset {chosen.log_end_offset} on, which {place} has{own}{hidden}"
 
 
 def _of_replica(state: ClusterState, live: Liveness, partition: PartitionState, broker: int) -> CopyDescription:

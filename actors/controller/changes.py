@@ -67,6 +67,11 @@ class ClusterChanges:
         return self._fold.state
 
     @property
+    def is_committed(self) -> bool:
+        """Whether nothing is under way: the state is that of the committed version."""
+        return self._fold.version == self._writer.version == self._writer.tail.end_offset
+
+    @property
     def epoch(self) -> int:
         return self._writer.epoch
 
@@ -202,12 +207,11 @@ class ClusterChanges:
         self._keep_snapshot()
 
     def _keep_snapshot(self) -> None:
-        """The state is that of the committed version whenever nothing is under way."""
         if self._writer.snapshot_due:
             self.snapshot()
 
     def snapshot(self) -> None:
-        if self._fold.version == self._writer.version == self._writer.tail.end_offset:
+        if self.is_committed:
             try:
                 self._writer.snapshot(self.state.to_records(), self._writer.version)
             except RaylogError as error:

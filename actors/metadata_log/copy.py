@@ -224,7 +224,7 @@ class MetadataCopy:
         await self._obey(message.controller_epoch)
         if self._tail.epoch_before(message.base_offset) != message.previous_epoch:
             end_of_epoch = self._tail.epoch_end(message.previous_epoch)
-            return Response(MetadataAppended(self._directory_id, False, *end_of_epoch))
+            return self._appended(False, *end_of_epoch)
         batches = decode_batches(payload)
         check_chain(batches, message.base_offset, message.previous_epoch)
         await self._take_over(self._new_ones(batches))
@@ -233,7 +233,10 @@ class MetadataCopy:
         self._commit(min(message.commit_offset, end))  # further on it may not be the controller's log
         await self._prove_by(message)
         last_epoch = batches[-1].epoch if batches else message.previous_epoch
-        return Response(MetadataAppended(self._directory_id, True, last_epoch, end))
+        return self._appended(True, last_epoch, end)
+
+    def _appended(self, accepted: bool, last_epoch: int, end_offset: int) -> Response:
+        return Response(MetadataAppended(self._directory_id, accepted, last_epoch, end_offset, self._mark))
 
     async def _prove_by(self, message: AppendMetadata) -> None:
         """Be relied upon again once all is here that this controller has committed, with a record of its own.
@@ -285,7 +288,7 @@ class MetadataCopy:
             )
             await self._begin_with(snapshot)
             await self._become_durable()
-        return Response(MetadataAppended(self._directory_id, True, message.epoch, message.offset))
+        return self._appended(True, message.epoch, message.offset)
 
     async def _begin_with(self, snapshot: MetadataSnapshot) -> None:
         agrees = self._tail.epoch_before(snapshot.version) == snapshot.epoch

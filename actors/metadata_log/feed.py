@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Mapping
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from raylog.actors.protocol.control_messages import AppendMetadata, InstallSnaps
 from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.metadata_quorum_records import Voter
 from raylog.config import MIB
-from raylog.errors import ControllerFenced, RaylogError, RemoteFailed, StreamClosed, StreamNotOpen
+from raylog.errors import ControllerFenced, DirectoryOutdated, RaylogError, RemoteFailed, StreamClosed, StreamNotOpen
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ class FeedSource(Protocol):
     def epoch(self) -> int: ...
     @property
     def version(self) -> int: ...
+    @property
+    def marks(self) -> Mapping[Voter, int]:
+        """The marks of directories that are in its log; never changed, but replaced."""
+
     def synced(self, member: Voter, end_offset: int) -> None:
         """Take note that a broker holds everything below `end_offset`, synced if it is a voter."""
 
@@ -130,10 +135,12 @@ class BrokerFeed:
 
     async def _send(self, outgoing: _Outgoing) -> bool:
         """Send the next request; returns whether to go on."""
-        sent_at = self._sent_at = self._loop.time()
+        sent_at, marks = self._loop.time(), self._source.marks
+        self._sent_at = sent_at
         try:
             told = await self.stream.request(outgoing.message, outgoing.payload, timeout=outgoing.timeout)
             answer = expected(told.message, MetadataAppended, self.stream.peer)
+            self._check_mark(answer, marks)
         except (StreamClosed, StreamNotOpen):
             return False
         except RaylogError as error:
@@ -150,6 +157,12 @@ class BrokerFeed:
         else:
             self._refused(answer)
         return True
+
+    def _check_mark(self, answer: MetadataAppended, marks: Mapping[Voter, int]) -> None:
+        """DirectoryOutdated: an older copy of a directory has answered. Its promises and syncs go with it (rule 17)."""
+        recorded = marks.get((self.broker_id, answer.directory_id), 0)
+        if answer.mark < recorded:
+            raise DirectoryOutdated(f"at {self.stream.peer}", self.broker_id, answer.mark, recorded)
 
     async def _pause_after(self, error: RaylogError) -> None:
         self._is_agreed = False

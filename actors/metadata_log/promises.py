@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Response, Stream, expected
 from raylog.actors.metadata_log.copy import SNAPSHOT
-from raylog.actors.metadata_log.directory_marks import outdated_voters, recorded_marks
+from raylog.actors.metadata_log.directory_marks import marks_in, outdated_voters
 from raylog.actors.metadata_log.rules.quorum import (
     PromisedLog,
     choose_in_doubt,
@@ -101,9 +100,7 @@ class PromiseRounds:
 
     def _found_outdated(self, tail: LogTail) -> bool:
         """Whether anybody who promised has a directory from before what this log says of it. It counts no more."""
-        batches = tail.batches_from(tail.start_offset)
-        records = chain(tail.snapshot.records, *(batch.records for batch in batches))
-        found = outdated_voters(self._promised, recorded_marks(records)) - self._outdated
+        found = outdated_voters(self._promised, marks_in(tail)) - self._outdated
         for broker_id, _ in sorted(found):
             _log.error(
                 "The directory of broker %d is an older copy of what it was: it has forgotten what it promised, so it "

@@ -17,12 +17,13 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.metadata_log.directory_marks import marks_in, recorded_marks
 from raylog.actors.metadata_log.feed import BrokerFeed
 from raylog.actors.metadata_log.promises import Adopted, PromiseRounds, Reachable, brokers_text, voters_text
 from raylog.actors.metadata_log.rules.quorum import CommitRule, is_snapshot_due, next_voters
@@ -84,6 +85,7 @@ class MetadataWriter:
         self._epoch = -1
         self._tail = LogTail()
         self._rule = CommitRule((), 0, 0)
+        self._marks: dict[Voter, int] = {}
         self._feeds: dict[int, BrokerFeed] = {}
         self._uncommitted: deque[_Uncommitted] = deque()
         self._uncommitted_bytes = 0
@@ -114,6 +116,11 @@ class MetadataWriter:
     def tail(self) -> LogTail:
         """The log in memory, for its feeds."""
         return self._tail
+
+    @property
+    def marks(self) -> Mapping[Voter, int]:
+        """The marks of directories that are in the log, for its feeds; never changed, but replaced."""
+        return self._marks
 
     @property
     def snapshot_due(self) -> bool:
@@ -173,6 +180,7 @@ class MetadataWriter:
     ) -> Recovered:
         self._epoch, self._tail, _ = adopted
         self._rule = CommitRule(self._tail.voters, self._tail.start_offset, self._tail.end_offset)
+        self._marks = marks_in(self._tail)
         self._ended = None
         committed = self._append(first)
         await self._commit_first(committed, reachable, deadline)
@@ -218,6 +226,8 @@ class MetadataWriter:
         self._tail.append([StoredBatch(base_offset, end_offset, self._epoch, tuple(records), data)])
         if (voters := voters_in(records)) is not None:
             self._rule.change_voters(voters, end_offset)
+        if marks := recorded_marks(records):
+            self._marks = {**self._marks, **marks}
         self._uncommitted.append(_Uncommitted(end_offset, len(data), done))
         self._uncommitted_bytes += len(data)
         self._wake_feeds()

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import RayError
 
 from raylog.actors.machine.lean_process import lean
 from raylog.actors.machine.real_environment import Place
+from raylog.actors.on_ray.actor_end import end_of
 from raylog.actors.on_ray.actor_options import actor_options
 from raylog.actors.on_ray.coordinator_host_actor import CoordinatorHostActor
 from raylog.actors.on_ray.runtime.nodes import living_nodes
@@ -20,8 +21,6 @@ from raylog.actors.protocol.actor_names import coordinators_name, namespace
 from raylog.actors.protocol.cluster_secrets import KeyRing
 from raylog.actors.protocol.coordinator_spec import CoordinatorHostSpec
 from raylog.errors import HostNotStarted
-
-_LOOK_AGAIN_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -72,22 +71,19 @@ class RayCoordinatorLauncher:
             raise HostNotStarted(spec.broker_id, repr(error)) from error
 
     async def _watch(self, spec: CoordinatorHostSpec, actor: Any) -> None:
-        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin.
+        """Wait for the end of a process, and tell whether it is certain.
 
-        A process that Ray does not reach just now may live (rule 27). So may one whose node Ray takes for dead: it may
-        only be cut off. Of all others the Ray of their node has seen the end.
+        A process whose node Ray takes for dead may only be cut off. Of all others the Ray of their node has seen the
+        end.
         """
-        run, why = "", ""
-        while not why:
-            try:
-                run = run or await actor.run.remote()
-                await actor.until_over.remote()
-            except ActorUnavailableError as error:
-                _log.info("Ray does not reach the process for %s just now: %r", spec, error)
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            except RayError as error:
-                why = str(error).strip() or repr(error)
-        _log.info("The process for %s has ended: %s", spec, why.splitlines()[-1:])
+        run = ""
+
+        async def until_over() -> None:
+            nonlocal run
+            run = run or await actor.run.remote()
+            await actor.until_over.remote()
+
+        _log.info("The process for %s has ended: %s", spec, await end_of(spec, until_over))
         is_sure = await asyncio.get_running_loop().run_in_executor(None, partial(self._has_node, spec))
         self._on_ended(spec, run if is_sure else "")
 

@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from raylog.actors.machine.lean_process import lean
 from raylog.actors.machine.real_environment import Place
+from raylog.actors.on_ray.actor_end import end_of
 from raylog.actors.on_ray.actor_options import actor_options
 from raylog.actors.on_ray.host_actor import ReplicaHostActor
 from raylog.actors.on_ray.runtime.nodes import RayNode, living_nodes
@@ -65,11 +66,7 @@ class RayHostLauncher:
             raise HostNotStarted(spec.broker_id, repr(error)) from error
 
     async def _watch(self, spec: HostSpec, actor: Any) -> None:
-        """Wait for the end of a process: a call that is never answered fails once Ray sees that end, or not begin."""
-        try:
-            await actor.until_over.remote()
-        except RayError as error:
-            _log.info("%s has ended: %s", spec, str(error).strip().splitlines()[-1:])
+        _log.info("%s has ended: %s", spec, await end_of(spec, actor.until_over.remote))
         self._on_ended(spec)
 
     def _create(self, spec: HostSpec) -> Any:

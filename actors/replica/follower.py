@@ -270,7 +270,7 @@ class FollowerRole:
             self._hosted.changed()
         log.advance_high_watermark(high_watermark)
         self._start = max(self._start, log_start_offset)
-        if self._lacks_start and self._moving_start is None:
+        if self._start > log.log_start_offset and self._moving_start is None and self._lacks_start:
             self._moving_start = self._hosted.start(self._move_start())
 
     @property
@@ -315,18 +315,14 @@ class FollowerRole:
         self._heard = True
         if self._quiet_seconds > _SILENCE_SECONDS and not self._heard_again.done():
             self._heard_again.set_result(None)
-        if request.payload and self._beginning is None and self._epoch_is_unwritten:
+        epochs = self._log.epochs
+        if (epochs.latest != self.epoch or epochs.is_stale) and request.payload and self._beginning is None:
             self._beginning = self._hosted.start(self._begin_epoch(request.payload))
         if self._is_pulling or self._beginning is not None:
             future: asyncio.Future[Answer] = self._loop.create_future()
             self._early.append((request, message, future))
             return future
         return self._take_push(request, message)
-
-    @property
-    def _epoch_is_unwritten(self) -> bool:
-        epochs = self._log.epochs
-        return epochs.latest != self.epoch or epochs.is_stale
 
     async def _begin_epoch(self, batches: Bytes) -> None:
         """Let the first pushes of an epoch wait until its beginning is on disk: other replicas of the host go on."""

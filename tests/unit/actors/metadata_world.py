@@ -319,6 +319,13 @@ class Broker:
         self.directory_id += " replaced"
         self.env = FakeEnvironment(self.env.random, slowest=self.env.slowest)
 
+    def put_back(self, disk: FaultyDisk) -> FaultyDisk:
+        """Kill it and give it this disk instead; returns the one that it had."""
+        self.kill()
+        before = self.env.disk
+        self.env = FakeEnvironment(self.env.random, disk, self.env.slowest)
+        return before
+
     def stream(self, random: Random, faults: NetworkFaults) -> FakeStream:
         stream = FakeStream(self, random, faults)
         self._streams.append(stream)

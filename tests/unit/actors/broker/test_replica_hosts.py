@@ -24,6 +24,7 @@ def cluster() -> Iterator[ControlCluster]:
     with World(11, settings=CALM) as world:
         cluster = ControlCluster(world)
         cluster.form()
+        world.run_for(2.0)  # by then directories have their first marks, and nothing is recorded unasked
         yield cluster
 
 

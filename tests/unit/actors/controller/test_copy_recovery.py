@@ -19,12 +19,14 @@ from raylog.errors import (
 )
 from raylog.storage.directory.doubts import BLANK, RESTORED
 from raylog.storage.directory.partition_directory import QUARANTINE_FILE, PartitionIdentity
+from raylog.storage.disk.checkpoints import write_checkpoint
 from raylog.storage.log.partition_log import PartitionLog
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, CLUSTER_ID, DIRECTORY, ControlCluster
 from tests.unit.storage.small_log import NOW_MS, append
 
 ASIDE = "clicks-0@set-aside-5-unclean-1"
+DAMAGED = "clicks-0@set-aside-6-damaged"
 
 
 @pytest.fixture
@@ -36,11 +38,11 @@ def cluster() -> Iterator[ControlCluster]:
         yield cluster
 
 
-def put_aside(cluster: ControlCluster, broker: int, records: int = 7) -> None:
+def put_aside(cluster: ControlCluster, broker: int, records: int = 7, name: str = ASIDE) -> None:
     """A log of the topic, under a name that says that it was set aside."""
     disk = cluster.machines[broker].disk.new_process()
     identity = PartitionIdentity(CLUSTER_ID, "clicks", cluster.state.topic("clicks").id.hex(), 0)
-    log = PartitionLog.open(f"{DIRECTORY}/{ASIDE}", identity, now_ms=NOW_MS, disk=disk)
+    log = PartitionLog.open(f"{DIRECTORY}/{name}", identity, now_ms=NOW_MS, disk=disk)
     log.begin_epoch(0)
     for _ in range(records):
         append(log)
@@ -112,6 +114,27 @@ def test_a_copy_that_was_set_aside_is_restored_and_leads(cluster: ControlCluster
     assert [each.why for each in after.copies if each.name] == ["replaced"]
     files = cluster.machines[2].disk.files()
     assert f"{DIRECTORY}/clicks-0/{0:020d}.log" in files
+
+
+def test_the_sound_part_of_a_damaged_log_is_restored_and_that_log_stays(cluster: ControlCluster) -> None:
+    put_aside(cluster, 2, name=DAMAGED)
+    disk, damaged = cluster.machines[2].disk, f"{DIRECTORY}/{DAMAGED}"
+    segment = f"{damaged}/{0:020d}.log"
+    disk.flip_bit(segment, 8 * (disk.files()[segment] - 3))
+    reason = {"path": segment, "position": 0, "reason": "a bit flipped"}
+    write_checkpoint(disk, f"{damaged}/{QUARANTINE_FILE}", 1, reason)
+    cluster.unproven[ReplicaKey(cluster.state.topic("clicks").id, 0, 2)] = RESTORED
+    restore = cluster.admin.recover_partition("clicks", 0, 2, aside=DAMAGED)
+    refused = cluster.refusal(restore)
+    assert isinstance(refused, LossNotAccepted)
+    assert "what it has itself behind its damage at offset 6" in refused.describe()
+    after = cluster.ask(cluster.admin.recover_partition("clicks", 0, 2, aside=DAMAGED, accept_loss=True))
+    assert (after.leader, cluster.partition().isr) == (2, (2,))
+    assert [(each.state, each.log_end_offset) for each in after.copies if each.name] == [
+        ("set aside", -1), ("damaged", 6),
+    ]  # fmt: skip
+    files = disk.files()
+    assert files[f"{DIRECTORY}/clicks-0/{0:020d}.log"] < files[segment]
 
 
 def test_what_cannot_be_restored_leaves_everything_as_it_is(cluster: ControlCluster) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.actors.cluster.state import ReplicaKey
-from raylog.actors.controller.replica_starts import Rank, StartOrder, rank
+from raylog.actors.controller.start_order import Rank, StartOrder, rank
 from raylog.actors.protocol.names import OFFSETS_TOPIC
 from tests.simulator.world.world import World
 from tests.unit.actors.small_cluster import SmallCluster

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from raylog.actors.protocol.metadata_quorum_records import ControllerStarted, Voters
+from raylog.actors.protocol.metadata_records import DirectoryMarked
 from raylog.errors import (
     ControllerFenced,
     ControllerStopped,
@@ -461,6 +462,59 @@ def test_a_voter_whose_disk_was_replaced_commits_nothing_before_it_is_named_anew
         steps = [each.records for each in writer.tail.batches_from(before)]
         assert steps == [(Voters(named(0, 2)),), (Voters(now),)]
         assert cluster.brokers[1].alive.is_durable
+
+    run(main())
+
+
+def test_an_older_copy_of_a_voters_directory_commits_nothing() -> None:
+    """Else what it has synced would be gone with it, once the newer directory is put back."""
+
+    async def main() -> None:
+        cluster = Cluster(3)
+        writer, links = await cluster.formed()
+        restored = cluster.brokers[1]
+        older = restored.env.disk.clone()
+        await writer.append([DirectoryMarked(*restored.voter, await restored.alive.raise_mark())])
+        original = restored.put_back(older)
+        await restored.start()
+        links.cut(2)
+        links.reconnect(writer)
+        committed = writer.append([Note("one a")])
+        await pause(5.0)
+        assert not committed.done()
+        assert restored.voter not in writer.connected()
+        restored.put_back(original)
+        await restored.start()
+        links.reconnect(writer)
+        await committed
+
+    run(main())
+
+
+def test_a_new_controller_knows_the_marks_of_before() -> None:
+    """It feeds an older copy that has answered too late to be asked for its promise."""
+
+    async def main() -> None:
+        cluster = Cluster(3)
+        first, _ = await cluster.formed()
+        restored = cluster.brokers[1]
+        older = restored.env.disk.clone()
+        await first.append([DirectoryMarked(*restored.voter, await restored.alive.raise_mark())])
+        await first.close()
+        writer = cluster.writer("two")
+        await writer.recover(cluster.links((0, 2)))
+        restored.put_back(older)
+        await restored.start()
+        links = cluster.links((0, 1))
+        for broker_id in (0, 2):
+            writer.disconnect(broker_id)
+        links.reconnect(writer)
+        committed = writer.append([Note("two a")])
+        await pause(5.0)
+        assert not committed.done()
+        links.only.add(2)
+        links.reconnect(writer)
+        await committed
 
     run(main())
 

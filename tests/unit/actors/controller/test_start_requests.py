@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from raylog.actors.cluster.topic_admin import NewTopic
-from raylog.actors.controller.replica_starts import StartMessages
+from raylog.actors.controller.start_requests import StartRequests
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Answer, Request, Response, Stream
 from raylog.actors.protocol.endpoint import Endpoint
@@ -91,7 +91,7 @@ class Controller:
     def __init__(self, world: World) -> None:
         self.brokers = ScriptedBroker(world, "broker-1"), ScriptedBroker(world, "broker-2")
         self.one = OneProcess(world)
-        self.messages = self.one.make(StartMessages)
+        self.requests = self.one.make(StartRequests)
         self.streams = [self.one.do(self._dial(broker)) for broker in self.brokers]
 
     async def _dial(self, broker: ScriptedBroker) -> Stream:
@@ -104,7 +104,7 @@ class Controller:
     async def started(self, starts: Sequence[tuple[int, int]]) -> list[Outcome]:
         """Begin all in one turn: broker and partition of each."""
         sent = (
-            self.messages.send(self.streams[broker], start(partition), asyncio.get_running_loop().create_future())
+            self.requests.send(self.streams[broker], start(partition), asyncio.get_running_loop().create_future())
             for broker, partition in starts
         )
         return list(await asyncio.gather(*sent, return_exceptions=True))
