@@ -1,19 +1,23 @@
 """Places of partitions and logs: DescribeTopicPartitions, ListPartitionReassignments, DescribeLogDirs.
 
 And DescribeAcls, to say that there are none.
+
+Brokers tell where partitions are. Which of the replicas that have left an ISR may lead (KIP-966) only the controller
+tells, so it is asked about topics with such replicas. While it does not answer, none are named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from raylog.actors.cluster.admin_requests import DescribeBrokerLogs, ListReassignments
+from raylog.actors.cluster.admin_requests import DescribeBrokerLogs, DescribeTopic, ListReassignments
 from raylog.actors.cluster.descriptions import BrokerLogs
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.control_messages import PartitionMetadata
+from raylog.actors.protocol.control_messages import PartitionMetadata, TopicMetadata
 from raylog.actors.protocol.names import is_internal
 from raylog.api.kafka.administration import Administration
+from raylog.api.kafka.fan_out import some_at_a_time
 from raylog.api.kafka.protocol.codecs import RequestHeader
 from raylog.api.kafka.protocol.error_codes import ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
@@ -23,10 +27,13 @@ from raylog.api.kafka.rules.partition_pages import Page, page_of
 from raylog.errors import MalformedRequest, RaylogError
 
 _SECONDS: Final = 20.0
+_ELIGIBLE_SECONDS: Final = 2.0  # what else is asked does not wait longer for the controller
 _WITH_AN_ERROR: Final = 3  # the first DescribeLogDirs that has an error for the whole
 _PAGES: Final = "DescribeTopicPartitionsResponse"
 _MOVES: Final = "ListPartitionReassignmentsResponse"
 _DIRECTORIES: Final = "DescribeLogDirsResponse"
+
+_Eligible: TypeAlias = dict[tuple[bytes, int], tuple[int, ...]]  # by topic id and partition: brokers
 
 
 class ClusterLayout:
@@ -64,19 +71,36 @@ class ClusterLayout:
         found = {each.name: each for each in told.topics}
         counts = {name: len(each.partitions) for name, each in found.items()}
         page = page_of(names or sorted(counts), counts, begin, request.response_partition_limit)
-        topics = [self._topic(name, found.get(name), chosen) for name, chosen in page.topics]
+        lagging = [found[name] for name, chosen in page.topics if name in found and _lags(found[name], chosen)]
+        eligible: _Eligible = {}
+        for of_topic in await some_at_a_time(lambda topic: self._eligible(header, topic), lagging):
+            eligible.update(of_topic)
+        topics = [self._topic(name, found.get(name), chosen, eligible) for name, chosen in page.topics]
         return message_type(_PAGES)(topics=topics, next_cursor=_cursor(page))
 
-    def _topic(self, name: str, found: Any, chosen: range) -> Any:
+    async def _eligible(self, header: RequestHeader, topic: TopicMetadata) -> _Eligible:
+        """Return which replicas outside the ISR may lead partitions of a topic; none where that is unknown."""
+        try:
+            told = await self._administration.ask(DescribeTopic(topic.name), _ELIGIBLE_SECONDS)
+        except RaylogError as error:
+            self._refusals.tell(header, f"eligible leaders of topic {topic.name!r}", error)
+            return {}
+        return {(topic.topic_id, each.partition): each.eligible for each in told.partitions}
+
+    def _topic(self, name: str, found: TopicMetadata | None, chosen: range, eligible: _Eligible) -> Any:
         of_topic = message_type(_PAGES, "DescribeTopicPartitionsResponseTopic")
         if found is None:
             return of_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        partitions = [self._partition(found.topic_id, each) for each in found.partitions if each.partition in chosen]
+        partitions = [
+            self._partition(found.topic_id, each, eligible.get((found.topic_id, each.partition), ()))
+            for each in found.partitions
+            if each.partition in chosen
+        ]
         return of_topic(
             name=name, topic_id=found.topic_id, is_internal=is_internal(name), partitions=sorted(partitions)
         )
 
-    def _partition(self, topic_id: bytes, told: PartitionMetadata) -> Any:
+    def _partition(self, topic_id: bytes, told: PartitionMetadata, eligible: tuple[int, ...]) -> Any:
         named = None
         if told.leader >= 0:
             named = self._gateways().for_leader(told.leader, topic_id, told.partition)
@@ -87,7 +111,7 @@ class ClusterLayout:
             leader_epoch=told.leader_epoch,
             replica_nodes=told.replicas,
             isr_nodes=told.isr,
-            eligible_leader_replicas=(),  # null is allowed, and more than Java's client bears
+            eligible_leader_replicas=eligible,  # null is allowed, and more than Java's client bears
             last_known_elr=(),
         )
 
@@ -134,6 +158,11 @@ class ClusterLayout:
         return message_type("DescribeAclsResponse")(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="There are no access rules here: security is off."
         )
+
+
+def _lags(topic: TopicMetadata, chosen: range) -> bool:
+    """Return whether any of these partitions has replicas that are not in its ISR."""
+    return any(each.partition in chosen and len(each.isr) < len(each.replicas) for each in topic.partitions)
 
 
 def _directory_topics(logs: BrokerLogs, wanted: dict[str, set[int]] | None) -> Sequence[Any]:

@@ -19,7 +19,7 @@ from raylog.api.kafka.auto_creation import AutoCreation
 from raylog.api.kafka.batch_turns import BatchTurns
 from raylog.api.kafka.classic_membership import ClassicMembership
 from raylog.api.kafka.cluster_layout import ClusterLayout
-from raylog.api.kafka.column_conversion import ColumnConversion
+from raylog.api.kafka.column_conversion import ColumnConversion, LargeConversions
 from raylog.api.kafka.committed_offsets import CommittedOffsets
 from raylog.api.kafka.config_administration import ConfigAdministration
 from raylog.api.kafka.deletions import Deletions
@@ -40,6 +40,7 @@ from raylog.api.kafka.rules.fetch_sessions import FetchSessions
 from raylog.api.kafka.rules.memory_budget import DEFAULT_MOST_BYTES, Account, MemoryBudget
 from raylog.api.kafka.rules.named_brokers import NO_BROKER, Gateways
 from raylog.api.kafka.topic_administration import TopicAdministration
+from raylog.api.kafka.unanswered_work import UnansweredWork
 from raylog.errors import UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
 
@@ -78,7 +79,9 @@ class Gateway:
         self._membership = ClassicMembership(link, new_session_id)
         self._groups = GroupDescriptions(link)
         self._deletions = Deletions(link, self._topics)
-        self._producing = Producing(link, self._topics, gateways)
+        self.conversions = LargeConversions(link.env.off_loop, self.budget)
+        self._unanswered = UnansweredWork(self.budget)
+        self._producing = Producing(link, self._topics, gateways, self._unanswered)
         self._identities = ProducerIdentities(link)
         self.requests = RequestCounts()
         self.sessions = FetchSessions(new_session_id)
@@ -134,6 +137,7 @@ class Gateway:
     async def close(self) -> None:
         """Serve nobody any more. The link is its owner's to close."""
         self._topics.close()
+        self._unanswered.close()
         await self._auto_creation.close()
 
     async def answer(
@@ -176,7 +180,7 @@ class ClientConnection:
         self._gateway = gateway
         self.account = account
         self.polls = PartitionPolls(link, account)
-        self.conversion = ColumnConversion(link.env.off_loop)
+        self.conversion = ColumnConversion(gateway.conversions, account)
         self.turns = BatchTurns()
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:

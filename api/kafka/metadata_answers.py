@@ -1,8 +1,9 @@
 """Answers about the cluster: Metadata, DescribeCluster, FindCoordinator.
 
 What is told of topics is at least as new as what this gateway has seen. While no broker answers, all topics are told as
-this gateway last saw them: clients take a topic that is left out for one that was deleted. Clients are named gateways,
-not brokers: a partition whose leader has no gateway beside it is named another one (`rules/named_brokers.py`).
+this gateway last saw them: clients take a topic that is left out for one that was deleted. A client that asks for a
+topic that is being made hears that it has no leaders, until it has all of them. Clients are named gateways, not
+brokers: a partition whose leader has no gateway beside it is named another one (`rules/named_brokers.py`).
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class MetadataAnswers:
         is_another = asked.name is None and found is not None and found.topic_id != asked.topic_id
         if found is None or is_another:
             return _topic_error(asked, _missing(asked))
+        if self._topics.is_forming(found):
+            return _topic_error(asked, ErrorCode.LEADER_NOT_AVAILABLE)
         return self._topic(found, gateways)
 
     async def _describe(self, topics: tuple[str, ...]) -> Metadata:

@@ -10,7 +10,8 @@ What must stay true:
   (rules 18 and 27).
 - A partition's failure is that partition's. With acks=0 there is no answer to say it in, so the connection is closed,
   as Kafka does it. Leaders are asked for an answer all the same: a client that is faster than a leader waits for room
-  (rule 31), and what a leader refuses is known.
+  (rule 31), and what a leader refuses is known. Its client may go as soon as it has sent them: they are appended.
+- A batch of a client that has gone before its answer is given up: the client does not know the outcome anyway.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.named_brokers import Gateways
 from raylog.api.kafka.rules.produced_batch import check_produced
 from raylog.api.kafka.rules.producer_order import Ending, Numbered, Partition, numbered
+from raylog.api.kafka.unanswered_work import UnansweredWork
 from raylog.errors import BatchTooLarge, EarlierBatchFailed, InternalTopic, RaylogError
 from raylog.storage.format.record_batch import BatchHeader, Bytes, read_header
 
@@ -41,6 +43,7 @@ _NO_ANSWER: Final = 0
 _NO_OFFSET: Final = -1
 _ACKS: Final = (-1, 0, 1)
 _MOST_TIMEOUT_MS: Final = 600_000
+_MOST_UNANSWERED_MS: Final = 30_000  # with acks=0, whose leader waits for nobody
 _GRACE_SECONDS: Final = 5.0  # beyond the time in which the leader itself answers
 
 _Outcome: TypeAlias = Appended | RaylogError | ErrorCode
@@ -83,10 +86,13 @@ class _Batch(NamedTuple):
 class Producing:
     """Serves Produce requests."""
 
-    def __init__(self, link: ClusterLink, topics: KnownTopics, gateways: Callable[[], Gateways]) -> None:
+    def __init__(
+        self, link: ClusterLink, topics: KnownTopics, gateways: Callable[[], Gateways], unanswered: UnansweredWork
+    ) -> None:
         self._link = link
         self._topics = topics
         self._gateways = gateways
+        self._unanswered = unanswered
 
     async def serve(self, version: int, request: Any, turns: BatchTurns, conversion: ColumnConversion) -> Any:
         """Append what was sent. None: the client wants no answer. With acks=0 the first error is raised.
@@ -98,15 +104,14 @@ class Producing:
             for topic in request.topic_data
             for part in topic.partition_data
         ]
-        outcomes = await asyncio.gather(
-            *(self._append(batch, version, request, turns, conversion) for batch in batches)
-        )
-        if request.acks == _NO_ANSWER:
-            for error in outcomes:
-                if isinstance(error, RaylogError):
-                    raise error
-            return None
-        return self._answer(request, outcomes)
+        appending = asyncio.gather(*(self._append(batch, version, request, turns, conversion) for batch in batches))
+        if request.acks != _NO_ANSWER:
+            return self._answer(request, await appending)
+        size = sum(len(batch.records or b"") for batch in batches)
+        for outcome in await self._unanswered.finish(appending, size):
+            if isinstance(outcome, RaylogError):
+                raise outcome
+        return None
 
     def _place(self, batch: _Batch) -> tuple[TopicView, PartitionLeader]:
         view = self._topics.find(batch.name, batch.topic_id, by_id=batch.by_id)
@@ -138,6 +143,9 @@ class Producing:
             return await self._in_turn(batch, header, numbers, leader, payload, request, turns)
         except RaylogError as error:
             return error
+        finally:
+            if payload is not produced:
+                conversion.let_go(payload)
 
     async def _in_turn(
         self,
@@ -161,7 +169,8 @@ class Producing:
         return outcome
 
     async def _ask(self, leader: PartitionLeader, payload: Bytes, request: Any) -> Appended:
-        timeout_ms = min(max(request.timeout_ms, 0), _MOST_TIMEOUT_MS)
+        most_ms = _MOST_UNANSWERED_MS if request.acks == _NO_ANSWER else _MOST_TIMEOUT_MS
+        timeout_ms = min(max(request.timeout_ms, 0), most_ms)
         append, seconds = Append(leader.epoch, request.acks, timeout_ms), timeout_ms / 1000 + _GRACE_SECONDS
         return (await self._link.ask(leader, append, payload, expect=Appended, timeout=seconds)).message
 

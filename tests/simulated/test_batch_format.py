@@ -66,9 +66,9 @@ def test_the_seeds_notice_batches_that_pass_those_that_are_converted(
     monkeypatch: pytest.MonkeyPatch, stored: Counter[int]
 ) -> None:
     async def out_of_turn(
-        self: column_conversion.ColumnConversion, before: object, convert: Callable[[], Bytes], is_quick: bool
+        self: column_conversion.ColumnConversion, before: object, convert: Callable[[], Bytes], size: int
     ) -> Bytes:
-        return convert() if is_quick else await self._off_loop(convert)
+        return await self._large.convert(convert, size) if size else convert()
 
     monkeypatch.setattr(column_conversion.ColumnConversion, "_after", out_of_turn)
     with pytest.raises(AssertionError, match="Writers do not get their last batches acknowledged"):

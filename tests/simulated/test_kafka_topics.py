@@ -180,6 +180,33 @@ def test_partitions_are_told_in_pages(stage: AdministeredCluster) -> None:
         stage.ask("DescribeTopicPartitions", 0, topics=[], cursor=of_cursor("a", -1))
 
 
+def test_replicas_outside_of_the_isr_that_may_lead_are_told_while_the_controller_answers(
+    stage: AdministeredCluster,
+) -> None:
+    of_topic = message_type("DescribeTopicPartitionsRequest", "TopicRequest")
+    settings: dict[str, str | None] = {"min.insync.replicas": "2"}
+    stage.create(topic("clicks", assigned={0: [1, 2], 1: [1, 3]}, settings=settings))
+    stage.create(topic("whole", assigned={0: [1, 2, 3]}))
+
+    def eligible() -> dict[str, list[tuple[list[int], list[int]]]]:
+        answer = stage.ask("DescribeTopicPartitions", 0, topics=[of_topic("clicks"), of_topic("whole")])
+        return {
+            each.name: [(list(part.isr_nodes), list(part.eligible_leader_replicas)) for part in each.partitions]
+            for each in answer.topics
+        }
+
+    assert eligible() == {"clicks": [([1, 2], []), ([1, 3], [])], "whole": [([1, 2, 3], [])]}
+    stage.cluster.crash_machine(stage.cluster.homes[2], boot_after=(1e5, 1e5))
+    state = stage.controller.admin
+    assert stage.world.run_until_idle_or(lambda: state.describe_topic("clicks").partitions[0].isr == (1,), 60.0)
+    assert stage.world.run_until_idle_or(lambda: len(state.describe_topic("whole").partitions[0].isr) == 2, 60.0)
+    stage.world.run_for(1.0)
+    assert eligible() == {"clicks": [([1], [2]), ([1, 3], [])], "whole": [([1, 3], [])]}
+    stage.lose_controller(0.0, is_stopped=True)
+    stage.world.run_for(0.1)
+    assert eligible() == {"clicks": [([1], []), ([1, 3], [])], "whole": [([1, 3], [])]}
+
+
 def test_moves_that_are_under_way_are_told(stage: AdministeredCluster) -> None:
     of_topic = message_type("ListPartitionReassignmentsRequest", "ListPartitionReassignmentsTopics")
     stage.create(topic("clicks", assigned={0: [1, 2], 1: [1, 2]}))

@@ -297,6 +297,7 @@ _IN_ANSWER_TO: Final[dict[Asked, dict[type[errors.RaylogError], ErrorCode]]] = {
 ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.ClientError,  # said by raylog's own clients in their own process
     errors.SparkError,
+    errors.JobError,  # likewise, in a job of Spark or of Ray Data
     errors.RuntimeUnavailable,  # of Ray, at the start of something
     errors.CompactionError,  # within a broker
     errors.DirectoryError,  # at the start of a broker

@@ -48,7 +48,8 @@ _BYTES_OF_A_RECORD: Final = 16  # what a record costs beside its own bytes
 _BLANK_HEADER: Final = bytes(HEADER_BYTES)
 _UNPACK_FACTOR: Final = 16  # as leaders unpack (rule 34)
 _MOST_UNPACKED: Final = 32 * 1024 * 1024
-_MOST_RECORDS: Final = 250_000  # each is some 250 bytes of objects while it is converted
+_MOST_RECORDS: Final = 250_000
+_OBJECTS_OF_A_RECORD: Final = 250  # bytes, while it is converted
 
 
 def codec_for(stored: int, fetch_version: int) -> int:
@@ -97,7 +98,7 @@ def stored_columns(batch: Bytes, max_batch_bytes: int) -> Bytes:
     if len(batch) > max_batch_bytes or header.record_count > _MOST_RECORDS:
         return batch
     try:
-        columns = as_columns(batch, min(_UNPACK_FACTOR * max_batch_bytes, _MOST_UNPACKED))
+        columns = as_columns(batch, _unpack_limit(max_batch_bytes))
     except PayloadTooLarge:
         return batch
     return columns if len(columns) <= max_batch_bytes else batch
@@ -110,6 +111,21 @@ def conversion_bytes(header: BatchHeader, batch: Bytes) -> int:
     """
     unpacked = declared_size(header.codec, memoryview(batch)[HEADER_BYTES:])
     return (DEFAULT_UNPACK_LIMIT if unpacked is None else unpacked) + header.record_count * _BYTES_OF_A_RECORD
+
+
+def columns_memory(header: BatchHeader, batch: Bytes, max_batch_bytes: int) -> int:
+    """Return how many bytes `stored_columns` may hold beside the batch: unpacked, as objects, and written.
+
+    CorruptBatch. It is what the batch says of itself; what it holds in truth is refused beyond the same bounds.
+    """
+    limit = _unpack_limit(max_batch_bytes)
+    unpacked = declared_size(header.codec, memoryview(batch)[HEADER_BYTES:])
+    records = min(header.record_count, _MOST_RECORDS)
+    return (limit if unpacked is None else min(unpacked, limit)) + records * _OBJECTS_OF_A_RECORD + max_batch_bytes
+
+
+def _unpack_limit(max_batch_bytes: int) -> int:
+    return min(_UNPACK_FACTOR * max_batch_bytes, _MOST_UNPACKED)
 
 
 def _sealed(header: BatchHeader, magic: int, batch: bytearray, codec: int) -> bytearray:

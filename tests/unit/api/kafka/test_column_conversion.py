@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from raylog.actors.link.rules.topic_cache import TopicView
 from raylog.api.kafka import column_conversion
-from raylog.api.kafka.column_conversion import ColumnConversion
-from raylog.api.kafka.rules.batch_conversion import as_columns
+from raylog.api.kafka.column_conversion import AT_ONCE, ColumnConversion, LargeConversions
+from raylog.api.kafka.rules.batch_conversion import as_columns, columns_memory
+from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.errors import CorruptBatch
 from raylog.storage.format.record_batch import Bytes, read_header
 from tests.unit.storage.batches import Record, written_by_aiokafka
@@ -45,7 +47,9 @@ class Sending:
 
     def __init__(self) -> None:
         self.threads = Threads()
-        self.conversion = ColumnConversion(self.threads.off_loop)
+        self.budget = MemoryBudget()
+        large = LargeConversions(self.threads.off_loop, self.budget)
+        self.conversion = ColumnConversion(large, self.budget.account())
         self.sent: list[tuple[int, Bytes]] = []
         self.refused: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -141,5 +145,80 @@ def test_a_connection_that_ends_leaves_nothing_behind() -> None:
         await settle()
         assert all(task.cancelled() for task in sending.tasks)
         assert not sending.conversion.under_way
+
+    run(test)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_conversion_and_its_columns_count_until_they_are_appended() -> None:
+    async def test() -> None:
+        sending = Sending()
+        work = columns_memory(read_header(LARGE), LARGE, COLUMNS.max_batch_bytes)
+        assert work > 2 * len(LARGE)
+        sending.send(LARGE)
+        sending.send(LARGE, partition=1)
+        await settle()
+        assert sending.budget.held == 2 * work
+        sending.threads.do(0)
+        await settle()
+        ((_, columns),) = sending.sent
+        assert sending.budget.held == work + len(columns)
+        sending.threads.do(1)
+        await settle()
+        for _, columns in sending.sent:
+            sending.conversion.let_go(columns)
+        assert sending.budget.held == 0
+
+    run(test)
+
+
+def test_batches_that_stay_as_they_are_count_nothing_more() -> None:
+    async def test() -> None:
+        sending = Sending()
+        sending.send(LARGE, AS_PRODUCED)
+        large_for_its_topic = replace(COLUMNS, max_batch_bytes=100)
+        sending.send(SMALL, large_for_its_topic)
+        await settle()
+        assert sending.order == [0, 1]
+        assert sending.budget.held == 0
+
+    run(test)
+
+
+def test_a_few_are_converted_at_once_of_all_connections_and_the_others_follow_in_their_order() -> None:
+    async def test() -> None:
+        sending = Sending()
+        for partition in range(AT_ONCE + 2):
+            sending.send(LARGE, partition=partition)
+        await settle()
+        assert len(sending.threads.waiting) == AT_ONCE
+        for place in range(AT_ONCE + 2):
+            sending.threads.do(place)
+            await settle()
+        assert sending.order == list(range(AT_ONCE + 2))
+
+    run(test)
+
+
+def test_what_a_gone_client_has_begun_counts_and_takes_its_turn_until_it_is_done() -> None:
+    async def test() -> None:
+        sending = Sending()
+        for partition in range(AT_ONCE + 1):
+            sending.send(LARGE, partition=partition)
+        await settle()
+        for task in sending.tasks[:AT_ONCE]:
+            task.cancel()
+        await settle()
+        work = columns_memory(read_header(LARGE), LARGE, COLUMNS.max_batch_bytes)
+        assert sending.budget.held == AT_ONCE * work
+        assert len(sending.threads.waiting) == AT_ONCE
+        for place in range(AT_ONCE + 1):
+            sending.threads.do(place)
+            await settle()
+        assert sending.order == [AT_ONCE]
+        sending.conversion.let_go(sending.sent[0][1])
+        assert sending.budget.held == 0
 
     run(test)

@@ -102,14 +102,14 @@ def test_a_frame_cut_anywhere_is_refused_and_so_is_one_that_goes_on(name: str) -
             with pytest.raises(MalformedRequest):
                 decode(frame[:end])
         with pytest.raises(MalformedRequest, match="ends before its frame does"):
-            decode(frame + (b"\0\0\0\0" if name.endswith("Request") else b"\0"))
-        with pytest.raises(MalformedRequest, match="ends before its frame does"):
-            decode(frame + b"\1")
+            decode(frame + (b"\0\0\0\0" if name == "MetadataRequest" else b"\0"))
 
 
-def test_a_request_may_have_what_librdkafka_leaves_behind_it() -> None:
-    """It keeps four bytes for the count of topics, and needs one of them to ask for all."""
-    asked = codecs.decoder("MetadataRequest", 13)(b"\0\0\0\0" + b"\0\0\0")
+@pytest.mark.parametrize("may_create", [False, True])
+def test_librdkafka_may_ask_for_all_topics(may_create: bool) -> None:
+    """It writes four bytes for the count of topics, of which Kafka reads one; the rest comes three bytes late."""
+    whether_to_create, rights, tags = bytes([may_create]), b"\0", b"\0"
+    asked = codecs.decoder("MetadataRequest", 13)(b"\0\0\0\0" + whether_to_create + rights + tags)
     assert asked == codecs.decoder("MetadataRequest", 13)(b"\0\0\0\0")
     assert asked.topics is None
 
