@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raylog import errors
+    from raylog import data, errors
     from raylog.actors.cluster.descriptions import ClusterDescription, TopicDescription
     from raylog.api.admin.cluster import Cluster
     from raylog.api.admin.formation import connect, start
@@ -125,6 +125,7 @@ __all__ = [
     "UnknownTopic",
     "WakeupError",
     "connect",
+    "data",
     "errors",
     "show_progress",
     "start",
@@ -202,8 +203,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name == "errors":
-            return import_module("raylog.errors")
+        if name in ("data", "errors"):
+            return import_module(f"raylog.{name}")
         home = _HOMES.get(name)
         if home is None:
             elsewhere = _NAMES_ELSEWHERE.get(name)

@@ -81,10 +81,11 @@ What stays true here:
     │   └── UnknownAssignor, AssignorFailed
     ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId, TooManyPartitionsAtOnce,
     │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer, KafkaClientTooSlow
+    ├── JobError                  RangeNotRead, RowNotWritable, ValueNotDecoded, DatasetNotWritable, InvalidRange
+    │   └── RecordsLost           SparkDataLoss, a SparkError too
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
-    │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, RowNotWritable
-    │   ├── SparkDataLoss, RangeNotRead, StreamFailed
+    │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, StreamFailed
     │   ├── CheckpointOfOther, CheckpointInUse, CheckpointNotShared, CheckpointDamaged
     │   └── SparkNotStarted       SparkExecutorsMissing
     └── RuntimeUnavailable
@@ -103,6 +104,7 @@ from raylog.errors.config import *
 from raylog.errors.control import *
 from raylog.errors.fencing import *
 from raylog.errors.group import *
+from raylog.errors.jobs import *
 from raylog.errors.kafka import *
 from raylog.errors.metadata import *
 from raylog.errors.offsets import *

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raylog.errors.base import RaylogError
+from raylog.errors.jobs import RecordsLost
 
 
 class SparkError(RaylogError):
@@ -100,30 +101,10 @@ class InvalidSparkOptions(SparkError, ValueError):
         return f"These options cannot be used: {self.reason}."
 
 
-class SparkDataLoss(SparkError):
-    """Records to be read no longer exist, or belong to another topic."""
+class SparkDataLoss(RecordsLost, SparkError):
+    """Records to be read with Spark no longer exist, or belong to another topic."""
 
     advice = "With failOnDataLoss=false, reading continues with what is left. To start over, use another checkpoint."
-
-    place: str
-    reason: str
-
-    def describe(self) -> str:
-        return f"Data of {self.place} was lost: {self.reason}."
-
-
-class RangeNotRead(SparkError):
-    """A task could not read its offsets in time. Spark tries again."""
-
-    retriable = True
-    advice = "Check that the partition has a leader, and that this executor can reach the brokers."
-
-    place: str
-    offset: int
-    reason: str
-
-    def describe(self) -> str:
-        return f"{self.place} was read up to offset {self.offset} only: {self.reason}."
 
 
 class StreamFailed(SparkError):
@@ -200,14 +181,3 @@ class FrameNotWritable(SparkError, ValueError):
 
     def describe(self) -> str:
         return f"This DataFrame cannot be written to a topic: {self.reason}."
-
-
-class RowNotWritable(SparkError, ValueError):
-    """A row cannot become a record, so nothing of its DataFrame or batch counts."""
-
-    advice = "Filter such rows out, or give the option `topic`."
-
-    reason: str
-
-    def describe(self) -> str:
-        return f"A row cannot be written: {self.reason}."

@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange, split
+from raylog.api.jobs.rules.offset_ranges import OffsetRange, split
+from raylog.errors import SparkDataLoss
 from raylog.spark_bridge.reading.rules.read_bounds import ranges
 from raylog.spark_bridge.reading.rules.read_options import ReadOptions
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from raylog.actors.machine.cluster_access import ClusterAccess
     from raylog.api.admin.cluster import Cluster
-    from raylog.spark_bridge.reading.range_reader import RangeReading
+    from raylog.api.jobs.range_reader import RangeReading
 
 LINE = "value"  # the column of the lines, as Spark's text source calls it
 
@@ -36,7 +37,7 @@ def read(spark: SparkSession, *, cluster: Cluster | str | None = None, **options
     UnknownSparkOption, InvalidSparkOptions, InvalidConfig, UnknownTopic, SparkDataLoss, and what `raylog.connect`
     raises. Tasks raise SparkDataLoss and RangeNotRead.
     """
-    from raylog.spark_bridge.reading.log_questions import LogQuestions
+    from raylog.api.jobs.log_questions import LogQuestions
 
     chosen = ReadOptions.of_batch(options)
     questions = LogQuestions(cluster, chosen.reads_committed)
@@ -46,14 +47,16 @@ def read(spark: SparkSession, *, cluster: Cluster | str | None = None, **options
 
 
 def reading(options: ReadOptions, access: ClusterAccess) -> RangeReading:
-    from raylog.spark_bridge.reading.range_reader import RangeReading
+    from raylog.api.jobs.range_reader import RangeReading
 
-    return RangeReading(access, options.reads_committed, options.fails_on_data_loss, options.includes_headers)
+    return RangeReading(
+        access, options.reads_committed, options.fails_on_data_loss, options.includes_headers, SparkDataLoss
+    )
 
 
 def rows_of(lines: DataFrame, how: RangeReading) -> DataFrame:
     """The records of the ranges in these lines."""
-    from raylog.spark_bridge.reading.rules.row_schema import spark_schema
+    from raylog.spark_bridge.reading.rules.spark_columns import spark_schema
 
     return lines.mapInArrow(_Expansion(how), spark_schema(how.includes_headers))
 

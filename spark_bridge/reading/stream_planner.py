@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from raylog.api.admin.cluster import Cluster
+    from raylog.api.jobs.log_questions import LogQuestions
     from raylog.spark_bridge.reading.descriptor_folder import DescriptorFolder
-    from raylog.spark_bridge.reading.log_questions import LogQuestions
 
 _BUSY_SECONDS: Final = 0.025
 _IDLE_SECONDS: Final = 0.1

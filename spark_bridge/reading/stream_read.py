@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import CheckpointNotShared, InvalidConfig, SparkDataLoss, StreamFailed
 from raylog.spark_bridge.reading.batch_read import reading
 from raylog.spark_bridge.reading.checkpoint_files import choose_file_manager
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
 from raylog.spark_bridge.reading.rules.read_options import ReadOptions
 from raylog.spark_bridge.reading.rules.stream_plan import brokers_of
 from raylog.spark_bridge.reading.stream_planner import SourceProgress, StreamPlanner
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from raylog.api.admin.cluster import Cluster
-    from raylog.spark_bridge.reading.range_reader import RangeReading
+    from raylog.api.jobs.range_reader import RangeReading
 
 _FOLDER: Final = "raylog-sources"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -65,8 +65,8 @@ def read_stream(
     UnknownTopic, CheckpointOfOther, CheckpointDamaged, CheckpointNotShared, and what `raylog.connect` raises. The
     query fails with SparkDataLoss, RangeNotRead, StreamFailed or CheckpointInUse.
     """
+    from raylog.api.jobs.log_questions import LogQuestions
     from raylog.spark_bridge.reading.descriptor_folder import DescriptorFolder
-    from raylog.spark_bridge.reading.log_questions import LogQuestions
 
     chosen = ReadOptions.of_stream(options)
     if not _NAME.fullmatch(chosen.source_name):
@@ -145,7 +145,7 @@ def _handle(cluster: Cluster | str | None) -> Cluster:
 
 
 def _rows_of(lines: DataFrame, how: RangeReading, run: str) -> DataFrame:
-    from raylog.spark_bridge.reading.rules.row_schema import spark_schema
+    from raylog.spark_bridge.reading.rules.spark_columns import spark_schema
 
     return lines.mapInArrow(_StreamExpansion(how, run), spark_schema(how.includes_headers))
 

@@ -24,7 +24,7 @@ from typing import Final
 _OF_TASKS: Final = (
     "pyarrow.compute",
     "raylog.spark_bridge.reading.batch_read",
-    "raylog.spark_bridge.reading.range_reader",
+    "raylog.api.jobs.range_reader",
     "raylog.spark_bridge.reading.stream_read",
     "raylog.spark_bridge.writing.task_writer",
 )

@@ -10,19 +10,17 @@ What must stay true:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.api.admin.cluster import Cluster
-from raylog.api.connection.records import GroupMetadata, TopicPartition
-from raylog.api.families.family_member import FamilyMember
+from raylog.api.connection.records import TopicPartition
 from raylog.api.families.member_requests import FamilyWork
 from raylog.api.families.transaction_family import TransactionFamily
-from raylog.errors import RaylogError, TransactionPending, UnknownTopic
-from raylog.groups.records.messages import NO_EPOCH
+from raylog.api.jobs.decisions import abort, commit, offsets_of_group
+from raylog.errors import UnknownTopic
 from raylog.spark_bridge.writing.rules.sink_columns import columns_of_records
 from raylog.spark_bridge.writing.rules.sink_options import SinkOptions
 from raylog.spark_bridge.writing.task_writer import SCHEMA, TaskReport, TaskWriter
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ACCESS_SECONDS: Final = 30.0
-_COMMITS: Final = 5  # how often the outcome of a decision is asked for, each time for `max_block_ms`
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,9 +62,9 @@ class Sink:
         return TransactionFamily(
             name,
             cluster=self.cluster,
-            timeout_ms=self.options.timeout_ms,
+            timeout_ms=self.options.of_tasks.timeout_ms,
             keep_ms=keep_ms,
-            max_block_ms=self.options.max_block_ms,
+            max_block_ms=self.options.of_tasks.max_block_ms,
         )
 
     def columns(self, frame: DataFrame) -> list[str]:
@@ -82,44 +77,19 @@ class Sink:
     ) -> int:
         """Rows that were written. What a task or the commit raises; then nothing counts."""
         access: ClusterAccess = self.cluster.access(_ACCESS_SECONDS)
-        writer = TaskWriter(access, family.ticket, self.options.topic, self.options.producer)
+        writer = TaskWriter(access, family.ticket, self.options.topic, self.options.of_tasks.producer)
         try:
             rows = frame.select(*self.columns(frame)).mapInArrow(writer.run, SCHEMA).collect()
             reports = [TaskReport.of_row(row) for row in rows]
             works = [report.work for report in reports]
             if offsets is not None:
-                works.append(self._with_offsets(family, offsets))
+                works.append(self._staged(family, offsets))
         except BaseException:
-            _abort(family)
+            abort(family)
             raise
-        _commit(family, batch, works)
+        commit(family, batch, works)
         return sum(report.row_count for report in reports)
 
-    def _with_offsets(self, family: TransactionFamily, offsets: GroupOffsets) -> FamilyWork:
-        """A member that writes no rows, and so is one with those that do."""
-        with FamilyMember(family.ticket, cluster=self.cluster, max_block_ms=self.options.max_block_ms) as member:
-            member.send_offsets_to_transaction(offsets.offsets, GroupMetadata(offsets.group_id, "", NO_EPOCH))
-            return member.finish()
-
-
-def _commit(family: TransactionFamily, batch: int, works: list[FamilyWork]) -> None:
-    for attempt in range(1, _COMMITS + 1):
-        try:
-            family.commit(batch, works)
-            return
-        except TransactionPending as error:
-            if attempt == _COMMITS:
-                raise
-            _log.warning("The outcome of batch %d of %r is asked for again: %s", batch, family.name, error)
-        except RaylogError as error:
-            if error.abortable:
-                _abort(family)
-            raise
-
-
-def _abort(family: TransactionFamily) -> None:
-    """Another error is on its way, and the members' time ends them in any case."""
-    try:
-        family.abort()
-    except RaylogError as error:
-        _log.warning("What failed tasks have written stays open until its time is over: %s", error)
+    def _staged(self, family: TransactionFamily, offsets: GroupOffsets) -> FamilyWork:
+        block_ms = self.options.of_tasks.max_block_ms
+        return offsets_of_group(family, self.cluster, offsets.group_id, offsets.offsets, block_ms)

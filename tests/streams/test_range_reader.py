@@ -11,14 +11,15 @@ import pytest
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.machine.real_environment import Place, RealEnvironment
 from raylog.actors.protocol.cluster_secrets import ClusterSecrets
+from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
 from raylog.api.connection.client_runtime import client_runtime
-from raylog.errors import BatchError, RecordUnreadable, SparkDataLoss
-from raylog.spark_bridge.cluster.channel import Channel
-from raylog.spark_bridge.reading import log_questions, range_reader
-from raylog.spark_bridge.reading.log_questions import LogQuestions
-from raylog.spark_bridge.reading.range_reader import RangeReading
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
-from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, Subscription
+from raylog.api.jobs import log_questions, range_reader
+from raylog.api.jobs.channel import Channel
+from raylog.api.jobs.log_questions import LogQuestions
+from raylog.api.jobs.range_reader import RangeReading
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
+from raylog.api.jobs.rules.subscription import Subscription
+from raylog.errors import BatchError, RecordsLost, RecordUnreadable
 from raylog.storage.format.control_records import MarkerType
 from tests.unit.api.fake_link import FakeLink, ModelLog
 
@@ -168,7 +169,7 @@ def test_what_was_deleted_is_an_error_or_passed_over(world: World) -> None:
         del log.batches[0]
 
     world.do(delete_first)
-    with pytest.raises(SparkDataLoss, match=r"t-0 was lost: .*offset 5 is not among 10 to 30"):
+    with pytest.raises(RecordsLost, match=r"t-0 was lost: .*offset 5 is not among 10 to 30"):
         world.read(5, 25)
     assert world.read(5, 25, strict=False) == numbers(10, 25)
     assert world.read(2, 8, strict=False) == []
@@ -176,7 +177,7 @@ def test_what_was_deleted_is_an_error_or_passed_over(world: World) -> None:
 
 def test_what_is_beyond_the_end_is_an_error_or_passed_over(world: World) -> None:
     world.log(10)
-    with pytest.raises(SparkDataLoss, match="offset 20 is not among 0 to 10"):
+    with pytest.raises(RecordsLost, match="offset 20 is not among 0 to 10"):
         world.read(20, 30)
     assert world.read(20, 30, strict=False) == []
 
@@ -192,7 +193,7 @@ def test_another_topic_of_that_name_is_not_read(world: World) -> None:
         world.link.publish()
 
     world.do(make_anew)
-    with pytest.raises(SparkDataLoss, match="deleted and made anew"):
+    with pytest.raises(RecordsLost, match="deleted and made anew"):
         rows_of(reading(), old)
     assert rows_of(reading(strict=False), old) == []
     assert len(world.read(0, 10)) == 10
@@ -203,7 +204,7 @@ def test_a_topic_that_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     world.log(10)
     piece = world.piece(0, 10)
     world.do(lambda: world.link.remove_topic("t"))
-    with pytest.raises(SparkDataLoss):
+    with pytest.raises(RecordsLost):
         rows_of(reading(), piece)
     assert rows_of(reading(strict=False), piece) == []
 

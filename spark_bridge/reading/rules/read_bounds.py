@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import InvalidSparkOptions, SparkDataLoss
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
 from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, Bound, ByPartition, ReadOptions
 
 # For each partition the offset at a time, EARLIEST or LATEST; -1: nothing is as new as that time.

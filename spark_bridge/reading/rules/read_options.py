@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from raylog.api.connection.kafka_hints import hint_for
+from raylog.api.jobs.rules.subscription import Subscription
 from raylog.errors import InvalidConfig, InvalidSparkOptions, UnknownSparkOption
 
 LATEST: Final = -1  # as in Kafka's JSON
@@ -32,23 +33,6 @@ class Bound:
     offsets: ByPartition | None = None
     times: ByPartition | None = None
     time: int | None = None  # milliseconds since 1970
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """The partitions that are read. Exactly one is set."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """The same text for the same topics."""
-        if self.topics:
-            return "subscribe=" + ",".join(self.topics)
-        if self.pattern:
-            return f"subscribePattern={self.pattern}"
-        return "assign=" + json.dumps({topic: list(self.partitions[topic]) for topic in sorted(self.partitions)})
 
 
 @dataclass(frozen=True)

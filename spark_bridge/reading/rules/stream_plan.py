@@ -16,8 +16,8 @@ from typing import Final
 
 from raylog.actors.machine.actor_address import Address
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.offset_ranges import OffsetRange, limit, split
 from raylog.errors import CheckpointDamaged
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange, limit, split
 from raylog.spark_bridge.reading.rules.read_options import ReadOptions
 
 _VERSION: Final = 1

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import InvalidSparkOptions, SparkDataLoss
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
 from raylog.spark_bridge.reading.rules.read_bounds import ranges, starts
 from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, ReadOptions
 

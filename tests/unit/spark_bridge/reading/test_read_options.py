@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from raylog.api.jobs.rules.subscription import Subscription
 from raylog.errors import InvalidConfig, InvalidSparkOptions, UnknownSparkOption
-from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, Bound, ReadOptions, Subscription
+from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, Bound, ReadOptions
 
 
 def batch(**given: Any) -> ReadOptions:

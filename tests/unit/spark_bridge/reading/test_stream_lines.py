@@ -12,8 +12,8 @@ import pytest
 
 from raylog.actors.machine.actor_address import Address
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import SparkDataLoss, StreamFailed
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
 from raylog.spark_bridge.reading.rules.stream_plan import Descriptor, Loss, Position, Step
 from raylog.spark_bridge.reading.stream_read import _StreamExpansion
 

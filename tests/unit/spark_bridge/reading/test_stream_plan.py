@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from raylog.actors.machine.actor_address import Address
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import CheckpointDamaged
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
 from raylog.spark_bridge.reading.rules.read_options import ReadOptions
 from raylog.spark_bridge.reading.rules.stream_plan import (
     Cursor,

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.rules.subscription import Subscription
 from raylog.errors import CheckpointInUse, CheckpointOfOther, ClusterUnreachable, StreamFailed
 from raylog.spark_bridge.reading import stream_planner
 from raylog.spark_bridge.reading.descriptor_folder import file_name
-from raylog.spark_bridge.reading.rules.read_options import EARLIEST, ReadOptions, Subscription
+from raylog.spark_bridge.reading.rules.read_options import EARLIEST, ReadOptions
 from raylog.spark_bridge.reading.rules.stream_plan import Descriptor
 from raylog.spark_bridge.reading.running_queries import Reader
 from raylog.spark_bridge.reading.stream_planner import StreamPlanner

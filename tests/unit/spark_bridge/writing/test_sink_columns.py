@@ -41,9 +41,9 @@ def test_other_frames_are_refused(columns: list[tuple[str, str]], topic: str | N
 
 def test_options_of_producers_go_by_two_names() -> None:
     options = SinkOptions.parse("out", {"kafka.compression.type": "lz4", "max_block_ms": 7000})
-    assert options.producer == {"compression_type": "lz4", "max_block_ms": 7000}
-    assert (options.topic, options.timeout_ms, options.max_block_ms) == ("out", 60_000, 7000)
-    assert SinkOptions.parse(None, {"kafka.transaction.timeout.ms": 5000}).timeout_ms == 5000
+    assert options.of_tasks.producer == {"compression_type": "lz4", "max_block_ms": 7000}
+    assert (options.topic, options.of_tasks.timeout_ms, options.of_tasks.max_block_ms) == ("out", 60_000, 7000)
+    assert SinkOptions.parse(None, {"kafka.transaction.timeout.ms": 5000}).of_tasks.timeout_ms == 5000
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "kafka.bootstrap.servers", "compression.type", "acks"])

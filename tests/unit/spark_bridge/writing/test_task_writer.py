@@ -14,8 +14,8 @@ from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.replication_messages import AppendTransactional
 from raylog.actors.protocol.transaction_family_messages import FamilyJoined, JoinFamily
 from raylog.api.families.member_requests import FamilyTicket, FamilyWork
+from raylog.api.jobs import row_sending
 from raylog.errors import FamilyFenced, NotEnoughReplicas, RaylogError, RowNotWritable, TransactionAborted
-from raylog.spark_bridge.writing import task_writer
 from raylog.spark_bridge.writing.task_writer import TaskReport, TaskWriter
 from tests.unit.api.producer_cluster import TOPIC, FakeLink, fake_cluster
 
@@ -24,7 +24,7 @@ from tests.unit.api.producer_cluster import TOPIC, FakeLink, fake_cluster
 def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLink]:
     with fake_cluster(monkeypatch, 3) as made:
         append = made.ask
-        monkeypatch.setattr(task_writer, "channel_to", lambda _access: None)
+        monkeypatch.setattr(row_sending, "channel_to", lambda _access: None)
 
         async def find(_topic: str, _hashed: int, _timeout: float) -> PartitionLeader:
             return made.view.partitions[0]

@@ -1,11 +1,10 @@
-"""One range of offsets as rows, in a Python worker of an executor. Needs pyarrow.
+"""One range of offsets as rows, in a task of a job. Needs pyarrow.
 
-    the client loop's thread: PartitionFetcher ──chunks──► _Inbox ──► this thread: CRC, Arrow ──► Spark
+    the client loop's thread: PartitionFetcher ──chunks──► _Inbox ──► this thread: CRC, Arrow ──► job
 
 What must stay true:
 - What comes out is what is visible in the range, in order, and nothing of a topic that only has the same name; or it
-  ends in an error, and Spark tries the task again. Nothing is left out in silence: with failOnDataLoss=false a warning
-  says what is not there any more.
+  ends in an error. Nothing is left out in silence: where loss is allowed, a warning says what is not there any more.
 - What waits between the threads is bounded, and nothing is fetched beyond the range that one fetch would not bring.
 """
 
@@ -33,6 +32,8 @@ from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.consumer.rules.fetch_room import Grant
 from raylog.api.consumer.rules.fetched import Batch, Chunk, Failed, Item, PartitionMarks, VisibleBatches
 from raylog.api.consumer.rules.positions import Start
+from raylog.api.jobs.channel import Channel, channel_to
+from raylog.api.jobs.rules.row_schema import ROWS, ROWS_WITH_HEADERS, schema_of, to_rows
 from raylog.config import KIB, MIB
 from raylog.errors import (
     BatchError,
@@ -41,16 +42,14 @@ from raylog.errors import (
     PeerNotAdmitted,
     RangeNotRead,
     RaylogError,
+    RecordsLost,
     RequestTimedOut,
-    SparkDataLoss,
     UnknownTopic,
 )
-from raylog.spark_bridge.cluster.channel import Channel, channel_to
-from raylog.spark_bridge.reading.rules.row_schema import ROWS, ROWS_WITH_HEADERS, to_rows
 from raylog.storage.format.arrow_columns import checked_to_arrow
 
 if TYPE_CHECKING:
-    from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange
+    from raylog.api.jobs.rules.offset_ranges import OffsetRange
 
 _PATIENCE_SECONDS: Final = 60.0  # without anything new
 _MOST_SUSPICIONS: Final = 8  # of one position, with growing pauses
@@ -76,14 +75,22 @@ class RangeReading:
     reads_committed: bool
     fails_on_data_loss: bool
     includes_headers: bool
+    loss: type[RecordsLost] = RecordsLost  # what is raised where records are gone
+    columns: tuple[str, ...] | None = None  # of the rows; None: all
 
     def told_of(self, brokers: Mapping[int, Address]) -> RangeReading:
         """The same, by way of these."""
         return replace(self, access=replace(self.access, brokers=dict(brokers)))
 
     def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Raises SparkDataLoss, RangeNotRead, BatchError, RecordUnreadable, PeerNotAdmitted."""
-        return _together(_RangeReader(self, piece).rows(), ROWS_WITH_HEADERS if self.includes_headers else ROWS)
+        """Raises `loss`, RangeNotRead, BatchError, RecordUnreadable, PeerNotAdmitted."""
+        return _together(_RangeReader(self, piece).rows(), self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self.columns is not None:
+            return schema_of(self.columns)
+        return ROWS_WITH_HEADERS if self.includes_headers else ROWS
 
 
 class _RangeReader:
@@ -91,6 +98,7 @@ class _RangeReader:
         self._reading = reading
         self._piece = piece
         self._position = piece.start
+        self._schema = reading.schema
         self._channel = channel_to(reading.access)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -142,13 +150,13 @@ class _RangeReader:
         if high - low < len(offsets):
             records = records.slice(low, high - low)
         kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
-        return to_rows(records, self._piece.topic, self._piece.partition, kind)
+        return to_rows(records, self._piece.topic, self._piece.partition, kind, self._schema)
 
     def _lost(self, error: RaylogError) -> None:
         """Go on behind what is not there any more, if that is wanted."""
         place = str(self._piece.place)
         if self._reading.fails_on_data_loss:
-            raise SparkDataLoss(place, error.describe().rstrip(".")) from error
+            raise self._reading.loss(place, error.describe().rstrip(".")) from error
         begin = self._next_there()
         _log.warning("%s: offsets %d to %d are not there any more: %s", place, self._position, begin - 1, error)
         self._position = begin

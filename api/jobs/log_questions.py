@@ -11,9 +11,9 @@ from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.protocol.names import is_internal
 from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import TopicPartition
+from raylog.api.jobs.channel import Channel, channel_to
+from raylog.api.jobs.rules.subscription import Subscription
 from raylog.errors import UnknownPartition, UnknownTopic
-from raylog.spark_bridge.cluster.channel import Channel, channel_to
-from raylog.spark_bridge.reading.rules.read_options import Subscription
 
 if TYPE_CHECKING:
     from raylog.api.admin.cluster import Cluster

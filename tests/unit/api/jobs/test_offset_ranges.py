@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.api.connection.records import TopicPartition
-from raylog.spark_bridge.reading.rules.offset_ranges import OffsetRange, limit, split
+from raylog.api.jobs.rules.offset_ranges import OffsetRange, limit, split
 
 ID = bytes(range(16))
 sizes = st.lists(st.integers(0, 10_000), max_size=8)

@@ -1,0 +1,1 @@
+"""Ray Data beside its own connector for Kafka, and beside Parquet."""

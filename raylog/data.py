@@ -1,0 +1,48 @@
+"""Ray Data reads and writes topics. Needs the extra: pip install raylog[data]
+
+    import raylog
+
+    dataset = raylog.data.read("clicks", columns=["key", "value"])
+    raylog.data.write(dataset, "copies", key="key")
+
+Names are looked up on first use, so that importing this brings neither Ray nor Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raylog.api.data.reading import read
+    from raylog.api.data.rules.positions import Timestamp
+    from raylog.api.data.streaming import sink, stream
+    from raylog.api.data.value_decoders import ArrowIpc, Json, MsgPack
+    from raylog.api.data.writing import write
+
+__all__ = ["ArrowIpc", "Json", "MsgPack", "Timestamp", "read", "sink", "stream", "write"]
+
+_HOMES = {
+    "ArrowIpc": "raylog.api.data.value_decoders",
+    "Json": "raylog.api.data.value_decoders",
+    "MsgPack": "raylog.api.data.value_decoders",
+    "Timestamp": "raylog.api.data.rules.positions",
+    "read": "raylog.api.data.reading",
+    "sink": "raylog.api.data.streaming",
+    "stream": "raylog.api.data.streaming",
+    "write": "raylog.api.data.writing",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'raylog.data' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

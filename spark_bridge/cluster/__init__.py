@@ -1,1 +1,0 @@
-"""The way of a Spark process to the brokers, without Ray."""

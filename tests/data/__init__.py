@@ -1,0 +1,1 @@
+"""Tests of `raylog.data` on a real Ray."""
