@@ -4,7 +4,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
-EXTRAS ?= arrow,kafka,spark,bench,test
+EXTRAS ?= arrow,data,kafka,spark,bench,test
 WORKERS ?= 2
 CYCLES ?= 1000
 PARTITIONS ?= 1
@@ -20,6 +20,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # PATIENCE: for how many seconds a test may last, where it gets little of the processors.
 PYTEST = $(BIN)/python -m pytest $(if $(PATIENCE),--timeout $(PATIENCE))
 METRICS := $(VENV)/with-metrics
+MEMORY := tests/cluster/test_memory.py
+OWN_CLUSTERS := $(filter-out $(MEMORY),$(sort $(wildcard tests/cluster/test_*.py)))
+IN_SECOND_ROW := $(filter tests/cluster/test_s%,$(OWN_CLUSTERS))
 # The tested versions fit together with Ray's extra `default` from Python 3.11 on only.
 HAS_METRICS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")'))
 
@@ -29,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One thing after the other, also under `make -j`.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-kafka test-kafka-java test-spark test-spark-system-java test-spark-wheel test-packaging
+.PHONY: help install lint test test-the-rest test-metrics test-unit test-thorough test-simulated test-streams test-cluster test-memory test-own-clusters test-shared-cluster test-data test-kafka test-kafka-java test-spark test-spark-system-java test-spark-wheel test-packaging
 .PHONY: simulate simulate-groups simulate-transactions simulate-coordinators mutations soak bench clean demo newcomer docs
 
 help: ## show this list (the default)
@@ -53,16 +56,14 @@ lint: $(STAMP) ## ruff, mypy (strict), the import contracts, and the figures of 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.house
 
-test: test-streams test-the-rest ## lint and every test folder
+test: test-streams test-memory test-the-rest ## lint and every test folder
 
-# Tests on a real Ray wait half of their time. What waits for nothing but processors takes what they leave.
+# Tests on a real Ray wait half of their time, so there are two rows of them, as long as each other. What waits for nothing
+# but processors takes what they leave.
 test-the-rest: $(STAMP)
-	@$(BIN)/python -m tests.spare_time $(MAKE) --no-print-directory PATIENCE=600 \
-	    lint test-unit test-packaging $(if $(HAS_METRICS),$(METRICS)/.installed) test-thorough test-simulated > $(VENV)/spare-time.log 2>&1 & beside=$$!; \
-	trap 'kill -- -$$beside 2>/dev/null' INT TERM; \
-	$(MAKE) --no-print-directory test-cluster test-spark; status=$$?; \
-	test $$status = 0 || kill -- -$$beside 2>/dev/null; \
-	wait $$beside || status=$$?; cat $(VENV)/spare-time.log; exit $$status
+	@$(BIN)/python -m tests.rows "$(MAKE) test-own-clusters OWN_CLUSTERS='$(filter-out $(IN_SECOND_ROW),$(OWN_CLUSTERS))'" \
+	    "$(MAKE) test-shared-cluster test-spark test-own-clusters OWN_CLUSTERS='$(IN_SECOND_ROW)'" --spare "$(MAKE) PATIENCE=600 \
+	    lint test-unit test-packaging $(if $(HAS_METRICS),$(METRICS)/.installed) test-thorough test-simulated"
 	@$(if $(HAS_METRICS),$(MAKE) --no-print-directory test-metrics,echo "tests/metrics are left out: they need Python 3.11 or 3.12")
 
 test-unit: $(STAMP) ## unit tests: no Ray, no sleeping, seconds
@@ -77,11 +78,21 @@ test-simulated: $(STAMP) ## a small set of seeds of the simulated cluster, and w
 test-streams: $(STAMP) ## the streams between processes, over real sockets: seconds
 	$(PYTEST) -n $(WORKERS) tests/streams
 
-# One process a file: Ray remembers for the life of a process how it was first told to authenticate. Those of
-# tests/cluster/clients/ and tests/kafka/ share a process, and a cluster.
-test-cluster: $(STAMP) ## tests that start a real Ray on this machine
-	@set -e; for tests in tests/cluster/test_*.py; do $(PYTEST) $$tests; done
-	$(PYTEST) tests/cluster/clients tests/kafka --ignore=tests/kafka/java
+test-cluster: test-memory test-own-clusters test-shared-cluster ## tests that start a real Ray on this machine
+
+# One process a file: Ray remembers for the life of a process how it was first told to authenticate.
+test-own-clusters: $(STAMP)
+	@set -e; for tests in $(OWN_CLUSTERS); do $(PYTEST) $$tests; done
+
+# It fills the memory that the machine has left up to a bound, so nobody else may take any meanwhile.
+test-memory: $(STAMP)
+	$(PYTEST) $(MEMORY)
+
+test-shared-cluster: $(STAMP)
+	$(PYTEST) tests/cluster/clients tests/data tests/kafka --ignore=tests/kafka/java
+
+test-data: $(STAMP) ## Ray Data reads and writes topics on a real cluster: a minute
+	$(PYTEST) tests/data
 
 test-kafka: $(STAMP) ## clients of Kafka on a real cluster: a minute
 	$(PYTEST) tests/kafka --ignore=tests/kafka/java

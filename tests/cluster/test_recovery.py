@@ -13,7 +13,7 @@ import pytest
 
 import raylog
 from raylog.actors.cluster.descriptions import PartitionDescription
-from raylog.errors import DirectoryLocked, LossNotAccepted, SetAsideUnusable
+from raylog.errors import DirectoryLocked, LossNotAccepted
 from raylog.storage.disk.local_disk import LocalDisk
 from tests.cluster.conftest import until
 
@@ -126,15 +126,19 @@ def test_an_older_copy_is_kept_and_a_person_brings_its_records_back(tmp_path: Pa
     assert (blank.log_end_offset, whole.log_end_offset) == (0, _SHARED)
     with pytest.raises(LossNotAccepted):
         cluster.recover_partition(_TOPIC, 0, from_broker=_OTHER)
-    with pytest.raises(SetAsideUnusable):
-        cluster.recover_partition(_TOPIC, 0, from_broker=_FIRST, aside=damaged.name, accept_loss=True)
+    assert _SHARED < damaged.log_end_offset < _SHARED + _ALONE
     assert cluster.recover_partition(_TOPIC, 0, from_broker=_OTHER, accept_loss=True).leader == _OTHER
     until(lambda: is_whole(cluster))
     assert values(cluster) == [b"record %d" % number for number in range(_SHARED)]
 
     (aside,) = cluster.list_set_aside().logs
     directory = tmp_path / f"broker-{_FIRST}" / aside.name
-    assert (aside.broker, aside.why, directory.exists()) == (_FIRST, "damaged", True)
+    assert (aside.broker, aside.why, aside.unusable, directory.exists()) == (_FIRST, "damaged", "", True)
+    after = cluster.recover_partition(_TOPIC, 0, from_broker=_FIRST, aside=aside.name, accept_loss=True)
+    assert after.leader == _FIRST
+    until(lambda: is_whole(cluster))
+    assert values(cluster) == [b"record %d" % number for number in range(damaged.log_end_offset)]
+    assert aside in cluster.list_set_aside().logs
     assert cluster.drop_set_aside(aside.name) == _FIRST
     assert not directory.exists()
     cluster.shutdown()

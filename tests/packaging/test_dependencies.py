@@ -12,7 +12,7 @@ from tests.packaging.pins import pinned_versions
 
 REPOSITORY = Path(__file__).parents[2]
 CONSTRAINTS = REPOSITORY / "constraints.txt"
-EXTRAS = ["", "arrow", "kafka", "spark", "bench", "test"]
+EXTRAS = ["", "arrow", "data", "kafka", "spark", "bench", "test"]
 
 
 def required(distribution: str, extras: list[str]) -> Iterator[Requirement]:

@@ -24,6 +24,14 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 # Module (or package) of raylog -> what it needs that only an extra installs.
 NEEDS_EXTRA = {
     "raylog.api.consumer.rules.arrow_poll": "pyarrow",
+    "raylog.api.data.record_tables": "pyarrow",
+    "raylog.api.data.topic_datasink": "pyarrow",
+    "raylog.api.data.topic_datasource": "pyarrow",
+    "raylog.api.data.topic_read": "pyarrow",
+    "raylog.api.data.value_decoders": "pyarrow",
+    "raylog.api.jobs.range_reader": "pyarrow",
+    "raylog.api.jobs.row_sending": "pyarrow",
+    "raylog.api.jobs.rules.row_schema": "pyarrow",
     "raylog.api.producer.arrow_send": "pyarrow",
     "raylog.api.producer.rules.arrow_split": "pyarrow",
     "raylog.api.workloads.kafka_driver": "aiokafka",
@@ -31,8 +39,6 @@ NEEDS_EXTRA = {
     "raylog.api.workloads.redis_driver": "redis",
     "raylog.spark_bridge.writing.batch_write": "pyarrow",
     "raylog.spark_bridge.writing.family_write": "pyarrow",
-    "raylog.spark_bridge.reading.range_reader": "pyarrow",
-    "raylog.spark_bridge.reading.rules.row_schema": "pyarrow",
     "raylog.spark_bridge.writing.stream_write": "pyarrow",
     "raylog.spark_bridge.writing.task_writer": "pyarrow",
     "raylog.storage.format.arrow_columns": "pyarrow",

@@ -24,6 +24,7 @@ OTHER_TOPIC = "other"  # nobody writes to it; the operator makes it and deletes 
 THEMES = ("", "", "", "races", "divorces", "controllers", "lost copies", "power")
 LAST_COPIES = "last copies"  # not among the themes: the seeds of others keep their meaning
 FORGETFUL = "forgetful voters"  # of every fourth seed with the theme of controllers
+OLDER_COPIES = "older copies"  # of every so many seeds, as those without their last copies
 _EVERY = 32
 _ROT = 0.3  # of the seeds without a theme are about rot
 _MUCH = str(10**15)
@@ -88,7 +89,7 @@ class Plan:
 
     def of_seed(self, seed: int) -> Plan:
         """One in so many has its last copies taken away; in many, processes hold several replicas."""
-        return self._lacking_copies(seed)._forgetting(seed)._sharing(Random(f"hosts of {seed}"))
+        return self._lacking_copies(seed)._forgetting(seed)._restoring(seed)._sharing(Random(f"hosts of {seed}"))
 
     def _sharing(self, random: Random) -> Plan:
         own = random.choice((4, 4, 1, 0, 0))
@@ -108,6 +109,15 @@ class Plan:
         if self.theme != "controllers" or seed % 4 != 1:
             return self
         return replace(self, theme=FORGETFUL, min_insync=2, is_unclean=False, fault_seconds=self.fault_seconds + 8.0)
+
+    def _restoring(self, seed: int) -> Plan:
+        """Give disks that are not slow: the mark of a broker that is registered is to rise soon."""
+        if seed % _EVERY != _EVERY // 2 - 1:
+            return self
+        return replace(
+            self, theme=OLDER_COPIES, replication=3, min_insync=2, is_fsync=False,
+            is_unclean=False, may_delete=False, fault_seconds=self.fault_seconds + 16.0, disk_slowness=1.0,
+        )  # fmt: skip
 
     def _suited(self, random: Random) -> Plan:
         """Return the plan suited to its theme."""

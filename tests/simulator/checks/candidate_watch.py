@@ -26,7 +26,7 @@ class GivenUp:
     """Records that an unclean election has given up (rule 7). Until they are cut they are there, and do not count."""
 
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    _epochs: dict[PartitionId, int] = field(default_factory=dict)  # an earlier topic of the name has others
     _news: set[tuple[str, int]] = field(default_factory=set)
 
     def from_offset(self, topic: str, partition: int, offset: int) -> None:
@@ -36,12 +36,13 @@ class GivenUp:
         """Whether this log has nothing of the last unclean epoch yet."""
         controller = cluster.serving()
         partitions = {} if controller is None else controller.reign.changes.state.partitions
-        known = partitions.get((running.spec.topic_id, running.spec.partition))
-        name = running.spec.topic, running.spec.partition
-        if known is not None and known.unclean_epoch > self._epochs.get(name, -1):  # remembered while nobody serves
-            self._epochs[name] = known.unclean_epoch
-            self._news.add(name)
-        return log.epochs.latest < self._epochs.get(name, -1)
+        partition = running.spec.topic_id, running.spec.partition
+        known = partitions.get(partition)
+        if known is not None and known.unclean_epoch > self._epochs.get(partition, -1):
+            # Remembered while nobody serves.
+            self._epochs[partition] = known.unclean_epoch
+            self._news.add((running.spec.topic, running.spec.partition))
+        return log.epochs.latest < self._epochs.get(partition, -1)
 
     def untold(self, topic: str, partition: int) -> int:
         """The offset from which on all is given up by an election that no log has heard of yet; else beyond any log."""
@@ -96,7 +97,8 @@ class CandidateWatch:
         registered = state.replicas.get(ReplicaKey(*partition, spec.broker_id))
         if known is None or registered is None or registered.incarnation != spec.incarnation:
             return
-        if self._names[partition] in self.forgiven or spec.broker_id not in known.last_members:
+        name = spec.topic, spec.partition
+        if name in self.forgiven or spec.broker_id not in known.last_members or partition not in self._highest:
             return
         committed = min(self._highest[partition], self._given_up.untold(spec.topic, spec.partition))
         if log.log_end_offset < committed:

@@ -44,6 +44,7 @@ from tests.simulator.checks.grant_watch import GrantWatch
 from tests.simulator.checks.kept_promises import KeptPromises
 from tests.simulator.checks.step_checks import ControllerSteps, HostSteps
 from tests.simulator.cluster.simulated_coordinators import SimulatedCoordinatorHost, SimulatedCoordinators
+from tests.simulator.world.faulty_disk import FaultyDisk
 from tests.simulator.world.machines import Machine, Process, SimEnvironment
 from tests.simulator.world.world import World
 
@@ -66,6 +67,7 @@ class BrokerHome:
     broker: Broker | None = None
     housekeeper: Process | None = None
     needs_reboot: bool = False
+    has_older_disk: bool = False  # a copy of its disk, which has forgotten promises
 
     @property
     def is_running(self) -> bool:
@@ -227,10 +229,13 @@ class SimulatedCluster:
     def start_broker(self, home: BrokerHome) -> None:
         self._runs += 1
         name = f"broker-{home.broker_id}"
-        if home.broker is not None:
+        self._forget_broker(home)
+        home.process = home.machine.start(name, self._broker_main, home, f"run-{self._runs}", on_exit=self._broker_gone)
+
+    def _forget_broker(self, home: BrokerHome) -> None:
+        if home.broker is not None and not home.has_older_disk:
             self._promises.process_ended(home.broker)
         home.broker = None
-        home.process = home.machine.start(name, self._broker_main, home, f"run-{self._runs}", on_exit=self._broker_gone)
 
     async def _broker_main(self, env: Environment, home: BrokerHome, run: str) -> None:
         node = home.machine.name
@@ -242,7 +247,8 @@ class SimulatedCluster:
             home.needs_reboot = isinstance(error, DiskFailed)
             return
         home.broker = broker
-        self._promises.process_began(broker)
+        if not home.has_older_disk:
+            self._promises.process_began(broker)
         self._keep_housekeeper(home)
         ends: list[asyncio.Future[Any]] = [broker.failed, broker.stopped]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -381,6 +387,14 @@ class SimulatedCluster:
         if not home.machine.is_up:
             home.machine.restart()
             self.start_broker(home)
+
+    def change_disk(self, home: BrokerHome, disk: FaultyDisk, *, is_older: bool) -> FaultyDisk:
+        """Give a machine that is down another disk; returns the one that it had."""
+        assert not home.machine.is_up
+        self._forget_broker(home)
+        disk.crash_machine(self.world.random)
+        before, home.machine.disk, home.has_older_disk = home.machine.disk, disk, is_older
+        return before
 
     # --- replicas -----------------------------------------------------------------------------------------------
 

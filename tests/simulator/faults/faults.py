@@ -31,6 +31,7 @@ _OFTEN: dict[str, dict[str, int]] = {
     "divorces": {"divorce": 50},
     "controllers": {"split": 20, "zombie_controller": 20, "kill_controller": 10, "second_controller": 5},
     "forgetful voters": {"forget_metadata": 60, "split": 10, "kill_controller": 5},
+    "older copies": {"restore_older": 100, "kill_controller": 10, "split": 10},
     "lost copies": {"lose_and_silence": 40, "flip_bit": 20, "lose_while_joining": 15, "leave_behind": 20},
     "rot": {"rot_bit": 60, "rot_alone": 40, "turn_read_only": 10, "kill_leader": 10},
     "power": {"crash_machine": 20, "crash_all_at_write": 30, "fail_disk": 15, "fail_sync_and_crash": 20},

@@ -19,6 +19,7 @@ from raylog.storage.format.record_batch import HEADER_BYTES, check_batch, read_h
 from tests.simulator.cluster.chooser import Chooser
 from tests.simulator.cluster.simulated_cluster import BrokerHome, RunningReplica, SimulatedCluster
 from tests.simulator.faults.forgetful_voters import ForgetfulVoters
+from tests.simulator.faults.older_copies import OlderCopies
 from tests.simulator.faults.races import Races, is_proposed, same_partition
 from tests.simulator.faults.rot import Rot
 from tests.simulator.plan import TOPIC, Plan
@@ -66,7 +67,7 @@ class Losses:
         # Nearly all of these are left to a theme of theirs, so that the other seeds stay what they are.
         if plan.may_lose_copies:
             found += [(0, self._turn_read_only)]
-        return [*found, (0, self._rot_bit), (0, self._rot_alone), (0, self._forget_metadata)]
+        return [*found, (0, self._rot_bit), (0, self._rot_alone), (0, self._forget_metadata), (0, self._restore_older)]
 
     @property
     def are_being_counted(self) -> bool:
@@ -94,10 +95,13 @@ class Losses:
     def _is_whole(self, broker_id: int, not_before: float) -> bool:
         """Whether all its replicas are in sync, as the newest controller has it, as the processes that run now.
 
-        Right after a crash the record still speaks of the ones that died.
+        Right after a crash the record still speaks of the ones that died. What is not committed may be forgotten: the
+        next controller may then elect only replicas that have less.
         """
         controller = self.cluster.serving()
         if controller is None or self.cluster.world.now < not_before or self.rot.is_on(broker_id):
+            return False
+        if not controller.reign.changes.is_committed:
             return False
         state = controller.reign.changes.state
         running = {
@@ -228,6 +232,10 @@ class Losses:
         """A voter forgets the end of the metadata log, while another one has not heard of it yet."""
         voters = ForgetfulVoters(self.cluster, self.random, self.races, self._hits)
         return self._may_hit() and voters.strike()
+
+    def _restore_older(self) -> bool:
+        """Put back a copy of a broker's directory that is some seconds old."""
+        return self._may_hit() and OlderCopies(self.cluster, self.random, self.races, self._hits).strike()
 
     def _rot_alone(self) -> bool:
         """A leader hears of its rot while it is the only one in sync, and has acknowledged more since."""
@@ -384,12 +392,13 @@ class Losses:
         home = self.cluster.homes[victim.spec.broker_id]
         disk, directory = home.machine.disk, victim.spec.directory
         logs = [path for path in disk.files() if path.startswith(f"{directory}/") and path.endswith(".log")]
-        path = max(logs)  # the growing segment: damage in the others is found by whoever reads them
+        path = max(logs, default="")  # the growing segment: damage in the others is found by whoever reads them
         self._hits(home)
         victim.process.kill()
-        if not disk.files()[path]:
+        size = disk.files().get(path, 0)  # a log that begins anew has no segment for a moment
+        if not size:
             return
-        bit = self.random.randrange(8 * disk.files()[path])
+        bit = self.random.randrange(8 * size)
         self.cluster.world.trace("{}: bit {} of {} flips", victim.spec, bit, path)
         disk.flip_bit(path, bit)
         self._rotten.add(home.broker_id)

@@ -72,7 +72,8 @@ class Rot:
 
     def strike(self, among: Iterable[RunningReplica]) -> BrokerHome | None:
         """The broker on whose disk a bit has rotted; None where that would be more than was promised."""
-        candidates = [each for each in among if each.log is not None and self._is_whole(each)]
+        running_still = [each for each in among if each.process.is_alive and each.log is not None]
+        candidates = [each for each in running_still if self._is_whole(each)]
         if not candidates:
             return None
         running = self.random.choice(candidates)
@@ -116,7 +117,7 @@ class Rot:
     def _is_whole(self, running: RunningReplica) -> bool:
         """Whether all replicas of its partition are in sync, and have all that is committed."""
         controller = self.cluster.serving()
-        if controller is None or running.spec.topic != TOPIC:
+        if controller is None or running.spec.topic != TOPIC or not controller.reign.changes.is_committed:
             return False
         partition = controller.reign.changes.state.partitions.get((running.spec.topic_id, running.spec.partition))
         if partition is None or len(partition.intended) < 2 or sorted(partition.isr) != sorted(partition.replicas):

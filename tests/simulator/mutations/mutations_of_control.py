@@ -8,18 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from raylog.actors.cluster import producer_ids, topic_settings
+from raylog.actors.cluster.broker_membership import register_broker
 from raylog.actors.cluster.election import isr_and_elr, isr_changes, leader_election, replica_registration
 from raylog.actors.cluster.election.isr_and_elr import PartitionFacts, facts_of
 from raylog.actors.cluster.election.leader_election import settle
 from raylog.actors.cluster.partition import PartitionState
-from raylog.actors.cluster.state import Liveness
+from raylog.actors.cluster.state import ClusterState, Liveness
 from raylog.actors.metadata_log.copy import MetadataCopy
+from raylog.actors.metadata_log.directory_marks import DirectoryMarks
 from raylog.actors.metadata_log.feed import BrokerFeed
 from raylog.actors.metadata_log.files import MetadataFiles
 from raylog.actors.metadata_log.rules import quorum
 from raylog.actors.metadata_log.rules.quorum import CommitRule, PromisedLog, is_majority
 from raylog.actors.metadata_log.rules.tail import LogTail
 from raylog.actors.metadata_log.writer import MetadataWriter
+from raylog.actors.protocol.control_messages import RegisterBroker
+from raylog.actors.protocol.messages import Message
 from raylog.actors.replica.replica import Replica
 from tests.simulator.mutations.mutations import Patches, mutation, theme
 from tests.simulator.plan import Plan
@@ -205,6 +209,21 @@ def older_controller_obeyed(patches: Patches) -> None:
 
 
 # --- rule 17 --------------------------------------------------------------------------------------------------------
+
+
+@mutation(17, "a directory's mark rises with time only", where=theme("older copies"))
+def no_mark_at_registration(patches: Patches) -> None:
+    patches.attribute(DirectoryMarks, "registered", lambda self: None)
+
+
+@mutation(7, "a broker may register with an older copy of its directory", where=theme("older copies"))
+def older_directory_registers(patches: Patches) -> None:
+    def register(state: ClusterState, live: Liveness, request: RegisterBroker) -> list[Message]:
+        known = state.brokers.get(request.broker_id)
+        newest = replace(request, mark=max(request.mark, 0 if known is None else known.mark))
+        return register_broker(state, live, newest)
+
+    patches.function(register_broker, register)
 
 
 @mutation(17, "a promise is kept in memory only", where=theme("controllers"))

@@ -70,6 +70,7 @@ class FakeCluster:
         self.members: dict[str, dict[str, MemberDescription]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.failure: RaylogError | None = None
+        self.unusable = "it is damaged"  # the log that is set aside
         self.kafka = ""
         self.coordinators: tuple[CoordinatorDescription, ...] = ()
         self.starts: dict[TopicPartition, int] = {}
@@ -155,7 +156,7 @@ class FakeCluster:
         live = CopyDescription(1, "live", False, False, 3, 70, 30, 2048, "", -1, "", "")
         blank = CopyDescription(0, "blank", False, False, -1, 0, 100, 0, "", -1, "it came back without its log", "")
         damaged = dataclasses.replace(live, broker=0, state="damaged", log_end_offset=100, missing=0, name=ASIDE,
-                                      at_ms=1_700_000_000_000, why="damaged", unusable="it is damaged")  # fmt: skip
+                                      at_ms=1_700_000_000_000, why="damaged", unusable=self.unusable)  # fmt: skip
         waits = "no copy is left that surely holds what was acknowledged"
         return PartitionCopies(topic, partition, -1, waits, (blank, live, damaged), (2,))
 

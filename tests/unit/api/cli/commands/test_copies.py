@@ -28,6 +28,9 @@ def test_all_copies_are_shown_with_what_each_misses(cluster: FakeCluster) -> Non
         ["0", "damaged", "3", "100", "0"],
     ]
     assert f"{ASIDE}; not usable: it is damaged" in shown.stdout
+    cluster.unusable = ""
+    usable = run(cluster, "topic", "recover", "clicks", "-p", "0").stdout
+    assert f"{ASIDE}; sound up to that end, damaged behind it" in usable
     assert "do not answer: broker 2." in shown.stderr
     document = run_json(cluster, "topic", "recover", "clicks", "-p", "0")
     assert (document["leader"], document["unreachable"], len(document["copies"])) == (-1, [2], 3)
