@@ -48,6 +48,7 @@ from bench.measuring import Figure
 from bench.partitions import first_use
 from bench.partitions import subjects as partition_subjects
 from bench.performance_page import PAGE, Taken, present_commit, with_figures
+from bench.ray_data import rates
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "codec": codec_bench.run,
@@ -70,6 +71,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "produce": produce_bench.run,
     "commands": command_bench.run,
     "spark": spark_bench.run,
+    "data": rates.run,
     "transactions": transaction_bench.run,
 }
 _SUBJECTS = {"kafka": gateway_subjects.SUBJECTS, "partitions": partition_subjects.SUBJECTS}

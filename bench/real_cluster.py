@@ -36,10 +36,10 @@ def own_ray(cpus: int = 2) -> Iterator[str]:
 
 
 @contextmanager
-def real_cluster(brokers: int = 3, cpus: int = 2) -> Iterator[Cluster]:
-    """Yield a new cluster on a Ray of its own."""
+def real_cluster(brokers: int = 3, cpus: int = 2, kafka: str | None = None) -> Iterator[Cluster]:
+    """Yield a new cluster on a Ray of its own. `kafka`: where gateways listen."""
     with own_ray(cpus) as folder:
-        cluster = raylog.start(f"{folder}/data", brokers=brokers)
+        cluster = raylog.start(f"{folder}/data", brokers=brokers, kafka=kafka)
         yield cluster
         cluster.shutdown()
 

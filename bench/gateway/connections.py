@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from bench.gateway.comparing import RAYLOG, Server
+from bench.gateway.reading import go_to_end
 from bench.measuring import Figure
 from bench.partitions.processes import listener_at, private_mib, processor_share
 
@@ -67,13 +68,12 @@ def _beside_idle(place: tuple[str, int], pid: int, address: str) -> Iterator[Fig
 
 
 def _noticed(name: str, address: str) -> Figure:
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, Producer
 
     producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0})
     settings = {"group.id": _NAME, "enable.auto.commit": False, "fetch.wait.max.ms": 100}
     consumer = Consumer({"bootstrap.servers": address, **settings})
-    _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), timeout=_WAIT_SECONDS)
-    consumer.assign([TopicPartition(_TOPIC, 0, end)])
+    go_to_end(consumer, _TOPIC)
     taken = []
     for _ in range(_RECORDS):
         began = time.perf_counter()

@@ -20,7 +20,7 @@ from raylog.config import BATCHES_OF_COLUMNS, BATCHES_OF_KAFKA, KIB
 _PARTITIONS: Final = 4
 _RECORDS: Final = 300_000
 _KEYS: Final = 10_000
-_LOAD: Final = Load(3, 256 * KIB, 100, 1, _RECORDS)
+_VALUE_BYTES: Final = 100
 _SECONDS: Final = 120.0
 
 
@@ -29,6 +29,7 @@ class _Written(NamedTuple):
 
     writer: str
     batch_format: str
+    records: int
 
     @property
     def topic(self) -> str:
@@ -40,10 +41,11 @@ class _Written(NamedTuple):
         return f"{form} of a {self.writer}"
 
 
-def run(found: Sequence[Server]) -> Iterator[Figure]:
+def run(found: Sequence[Server], records: int = _RECORDS) -> Iterator[Figure]:
     (ours,) = (server for server in found if server.name == RAYLOG)
     cluster = raylog.connect()
-    topics = [_Written(*each) for each in product(("handle", "librdkafka"), (BATCHES_OF_COLUMNS, BATCHES_OF_KAFKA))]
+    written_in = product(("handle", "librdkafka"), (BATCHES_OF_COLUMNS, BATCHES_OF_KAFKA))
+    topics = [_Written(writer, batch_format, records) for writer, batch_format in written_in]
     for each in topics:
         config = {"batch.format": each.batch_format}
         cluster.create_topic(each.topic, partitions=_PARTITIONS, replication_factor=3, config=config)
@@ -69,23 +71,25 @@ def _told(what: str, topics: Sequence[_Written], rounds: Sequence[Sequence[float
 
 def _write(ours: Server, each: _Written) -> float:
     if each.writer == "librdkafka":
-        return written(ours, each.topic, _LOAD)
-    keys = [b"key-%06d" % (number % _KEYS) for number in range(_RECORDS)]
-    values = [bytes(100)] * _RECORDS
+        return written(ours, each.topic, Load(3, 256 * KIB, _VALUE_BYTES, 1, each.records))
+    keys = [b"key-%06d" % (number % _KEYS) for number in range(each.records)]
+    values = [bytes(_VALUE_BYTES)] * each.records
     with raylog.Producer() as producer:
         producer.partitions_for(each.topic)
         began = time.perf_counter()
         producer.send_many(each.topic, values, keys=keys).result(_SECONDS)
-        return _RECORDS / (time.perf_counter() - began) / 1e6
+        return each.records / (time.perf_counter() - began) / 1e6
 
 
 def _read_by_librdkafka(ours: Server, each: _Written) -> float:
-    return _RECORDS / ours.admin.read(each.topic, _PARTITIONS, _RECORDS) / 1e6
+    return each.records / ours.admin.read(each.topic, _PARTITIONS, each.records) / 1e6
 
 
 def _read_by_handle(each: _Written) -> float:
     began, read = time.perf_counter(), 0
     with raylog.Consumer(each.topic, auto_offset_reset="earliest") as consumer:
-        while read < _RECORDS:
-            read += sum(len(batch.keys) for batch in consumer.poll_batches(timeout_ms=1_000))
+        while read < each.records:
+            read += sum(map(len, consumer.poll_batches(timeout_ms=1_000)))
+            if time.perf_counter() - began > _SECONDS:
+                raise TimeoutError(f"{read} of {each.records} records were read in {_SECONDS:.0f} s")
     return read / (time.perf_counter() - began) / 1e6

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench.gateway.comparing import ROUNDS, Server, compared
+from bench.gateway.reading import go_to_end
 from bench.measuring import Figure
 
 _PER_SECOND: Final = 1_000
@@ -56,12 +57,11 @@ def _latencies(server: Server) -> list[float]:
 
 
 def _read(address: str, count: int, ready: threading.Event, seen: list[float]) -> None:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
     settings = {"group.id": _NAME, "enable.auto.commit": False, "fetch.wait.max.ms": 100}
     consumer = Consumer({"bootstrap.servers": address, **settings})
-    _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), timeout=_WAIT_SECONDS)
-    consumer.assign([TopicPartition(_TOPIC, 0, end)])
+    go_to_end(consumer, _TOPIC)
     consumer.poll(1.0)
     ready.set()
     deadline = time.monotonic() + _SECONDS + _WAIT_SECONDS

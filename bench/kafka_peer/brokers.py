@@ -61,7 +61,7 @@ def kafka_brokers(directory: Path, brokers: int = 3) -> Iterator[str]:
         ended.callback(lambda: _stop([process for process, _, _ in started]))
         for node in nodes:
             settings = _prepared(folder / f"node-{node.number}", node, nodes)
-            _run_to_end(jars, settings, "format", "-t", cluster_id, "-c", str(settings))
+            _run_to_end(jars, settings, "format", f"--cluster-id={cluster_id}", "-c", str(settings))
             started.append((_start(jars, settings), settings.with_name("output"), node.port))
         for process, output, port in started:
             _until_it_listens(process, output, port)

@@ -55,6 +55,14 @@ def _listening_inodes(table: str, port: int) -> list[str]:
 
 def _open_files(process: Path) -> set[str]:
     try:
-        return {os.readlink(each) for each in (process / "fd").iterdir()}
+        return {name for each in (process / "fd").iterdir() if (name := _link(each))}
     except OSError:  # it has ended, or belongs to another user
         return set()
+
+
+def _link(descriptor: Path) -> str:
+    """Return what a descriptor is of; nothing where it has just been closed."""
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:
+        return ""
