@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raylog.actors.cluster.copies import CopyDescription, PartitionCopies, SetAsideDescription
 
 _MS: Final = 1000
+_DAMAGED: Final = "damaged"
 
 
 @click.command()
@@ -137,11 +138,16 @@ def _show(copies: PartitionCopies) -> None:
 
 def _note(each: CopyDescription) -> str:
     if each.name:
-        usable = f"; not usable: {each.unusable}" if each.unusable else ""
-        return f"{each.name}{usable}"
+        return f"{each.name}{_limits_of(each)}"
     if each.in_sync or each.eligible:
         return "surely holds what was acknowledged"
     return each.why
+
+
+def _limits_of(each: CopyDescription) -> str:
+    if each.unusable:
+        return f"; not usable: {each.unusable}"
+    return "; sound up to that end, damaged behind it" if each.state == _DAMAGED else ""
 
 
 def _say_unreachable(brokers: tuple[int, ...]) -> None:
