@@ -16,4 +16,7 @@ def main() -> None:
         interrupts.is_last = True
     except KeyboardInterrupt as error:
         code = exit_code_of(error)
+    # An interrupt that went through the `exec` of a string (a module being imported made a dataclass) is remembered by
+    # Python, which then ends `python -m` by the signal, whatever the code is. The next `exec` makes it forget.
+    exec("")
     sys.exit(code)

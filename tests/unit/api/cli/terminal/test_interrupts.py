@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -84,3 +85,17 @@ sys.exit(7)
 
 def test_an_interrupt_at_the_very_end_leaves_the_exit_code() -> None:
     assert subprocess.run([sys.executable, "-c", _LATE], timeout=60, check=False).returncode == 7
+
+
+_IN_A_STRING: Final = """
+from raylog.api.cli import entry, program
+
+program.run = lambda arguments: exec("raise KeyboardInterrupt")
+entry.main()
+"""
+
+
+def test_an_interrupt_while_python_runs_a_string_leaves_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "entered.py").write_text(_IN_A_STRING)
+    ran = subprocess.run([sys.executable, "-m", "entered"], cwd=tmp_path, timeout=60, check=False)
+    assert ran.returncode == INTERRUPTED
