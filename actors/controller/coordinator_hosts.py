@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.kernel.background import BackgroundTasks, SilenceWatch, Timers
 from raylog.actors.kernel.backoff import Backoff
+from raylog.actors.kernel.patience import Patience
 from raylog.actors.kernel.stream_interface import Stream
 from raylog.actors.protocol.coordinator_messages import CoordinatorHostHello, StopCoordinatorHost
 from raylog.actors.protocol.coordinator_spec import CoordinatorHostSpec
@@ -31,6 +32,7 @@ from raylog.errors import HostNotStarted, RaylogError, StreamError, StreamNotOpe
 _LOOK_SECONDS: Final = 5.0
 _LAUNCH_SECONDS: Final = 15.0
 _UP_SECONDS: Final = 20.0  # from the launch to the hello
+_LONGEST_UP_SECONDS: Final = 160.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
@@ -91,6 +93,7 @@ class CoordinatorHosts:
         self._sessions: dict[int, CoordinatorHostSession] = {}  # by broker
         self._by_stream: dict[Stream, CoordinatorHostSession] = {}
         self._attempts: dict[int, _Attempt] = {}
+        self._patience: Patience[int] = Patience(_UP_SECONDS, _LONGEST_UP_SECONDS)  # by broker
         self._trouble: dict[int, tuple[int, str]] = {}  # attempts that failed in a row, and why the last did
         self._given_up: set[str] = set()  # by run
         self._kept: set[int] = set()
@@ -287,12 +290,17 @@ class CoordinatorHosts:
             attempt.is_up.set_result(None)
         spec = self._spec(broker_id)
         await self._start(spec)
-        if await attempt.came_up(_UP_SECONDS):
+        patience = self._patience.of(broker_id)
+        if await attempt.came_up(patience):
+            self._patience.was_enough(broker_id)
             await asyncio.wait([attempt.lost])
         if not attempt.has_ended:
             await self._give_up(spec)  # before the next one gets its name
         if not attempt.is_up.done():
-            raise HostNotStarted(broker_id, attempt.lost.result() if attempt.lost.done() else "it was not up in time")
+            if attempt.lost.done():
+                raise HostNotStarted(broker_id, attempt.lost.result())
+            self._patience.was_too_short(broker_id, patience)
+            raise HostNotStarted(broker_id, f"it was not up within {patience:.0f} s")
 
     async def _start(self, spec: CoordinatorHostSpec) -> None:
         """One that has said hello already is only to be watched, which may fail: its lease is enough."""

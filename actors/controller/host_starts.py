@@ -8,7 +8,8 @@ A broker says in each heartbeat which hosts run on it and how many more there sh
 
 What must stay true:
 - Every host gets an incarnation that no other process of the cluster ever had: controller epoch, then a counter.
-- No more are underway for a broker than it wants. Where they keep failing, the pause between two attempts grows.
+- No more are underway for a broker than it wants. Where they keep failing, the pause between two attempts grows, and
+  where they are too slow, the time that they are given.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from typing import Final, Protocol
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.kernel.background import BackgroundTasks
 from raylog.actors.kernel.backoff import Backoff
+from raylog.actors.kernel.patience import Patience
 from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.protocol.replica_spec import HostSpec
 from raylog.errors import HostNotStarted, RaylogError
 
 _LAUNCH_SECONDS: Final = 15.0
-_HELLO_SECONDS: Final = 30.0  # a process that ends is noticed at once; one that is slow is not to be begun anew
+_HELLO_SECONDS: Final = 30.0
+_LONGEST_HELLO_SECONDS: Final = 240.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 
@@ -56,6 +59,7 @@ class HostSupervisor:
         self._wanted: dict[int, int] = {}
         self._random = random
         self._backoffs: dict[int, Backoff] = {}
+        self._patience: Patience[int] = Patience(_HELLO_SECONDS, _LONGEST_HELLO_SECONDS)  # by broker
         self._pausing: set[int] = set()
         self._is_stopped = False
 
@@ -98,8 +102,7 @@ class HostSupervisor:
         try:
             spec = self._specs[incarnation] = self._spec(broker_id, incarnation)
             await asyncio.wait_for(self._launcher.start(spec), _LAUNCH_SECONDS)
-            if not await asyncio.wait_for(asyncio.shield(outcome), _HELLO_SECONDS):
-                raise HostNotStarted(broker_id, "it ended before it was heard of")
+            await self._hello(broker_id, outcome)
             self._backoffs.pop(broker_id, None)
         except (RaylogError, asyncio.TimeoutError) as error:
             if (spec_then := self._specs.get(incarnation)) is not None:
@@ -110,6 +113,17 @@ class HostSupervisor:
             del self._underway[broker_id][incarnation]
         # The next heartbeat says how many are wanted still.
 
+    async def _hello(self, broker_id: int, outcome: asyncio.Future[bool]) -> None:
+        """Wait until the process is heard of. HostNotStarted: it has ended, or it is given up."""
+        seconds = self._patience.of(broker_id)
+        await asyncio.wait([outcome], timeout=seconds)
+        if not outcome.done():
+            self._patience.was_too_short(broker_id, seconds)
+            raise HostNotStarted(broker_id, f"it was not up within {seconds:.0f} s")
+        if not outcome.result():
+            raise HostNotStarted(broker_id, "it ended before it was heard of")
+        self._patience.was_enough(broker_id)
+
     async def _pause(self, broker_id: int, error: Exception) -> None:
         """Wait, and log why: loudly, once for each step by which the pause grows."""
         if self._is_stopped:
@@ -117,7 +131,7 @@ class HostSupervisor:
         backoff = self._backoffs.setdefault(broker_id, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._random))
         pause, failures = backoff.next(), backoff.failures
         level = logging.WARNING if backoff.full(failures) < _LONGEST_PAUSE else logging.INFO
-        why = "it was not up in time" if isinstance(error, asyncio.TimeoutError) else str(error)
+        why = "Ray did not take it in time" if isinstance(error, asyncio.TimeoutError) else str(error)
         _log.log(level, "A host of broker %d could not be started, attempt %d: %s", broker_id, failures, why)
         self._pausing.add(broker_id)
         await asyncio.sleep(pause)
