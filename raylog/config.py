@@ -413,7 +413,7 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property  # as often
     def max_batch_bytes(self) -> int:
         """Return the size of the largest batch that a leader takes."""
         return min(self.max_message_bytes, self.segment_bytes)

@@ -80,10 +80,16 @@ class LaterAnswer:
         return self._is_over
 
     def give(self, answer: Answer) -> None:
-        self._end(answer, None)
+        self._is_over, self._answer = True, answer
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken(answer, None)
 
     def fail(self, error: BaseException) -> None:
-        self._end(None, error)
+        self._is_over, self._error = True, error
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken(None, error)
 
     def cancel(self) -> None:
         """Note that it is not waited for any more."""
@@ -101,12 +107,6 @@ class LaterAnswer:
             taken(self._answer, self._error)
         else:
             self._taken = taken
-
-    def _end(self, answer: Answer, error: BaseException | None) -> None:
-        self._is_over, self._answer, self._error = True, answer, error
-        taken, self._taken = self._taken, None
-        if taken is not None:
-            taken(answer, error)
 
     def __await__(self) -> Generator[Any, None, Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -326,7 +326,7 @@ class RequestsHeld:
         if (
             self._queued
             or self.is_congested
-            or self._is_full()
+            or ((self._running or self._owed) and self._is_full())
             or (self.begun_in_turn >= _PER_TURN and self._is_turn_over())
         ):
             self._queued.append(request)
@@ -435,7 +435,8 @@ class RequestsHeld:
 
     def _given(self, owed: LaterAnswer, answer: Answer, failure: BaseException | None) -> None:
         self._finish(self._owed.pop(owed), answer, failure)
-        self._owes_less()
+        if self._queued or self._nothing_owed is not None:
+            self._owes_less()
 
     def _owes_less(self) -> None:
         if self._queued:  # not now: the code that gave this answer may be in the middle of something

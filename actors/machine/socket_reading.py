@@ -31,7 +31,6 @@ class SocketReading:
         self._transport: asyncio.Transport | None = None
         self._is_wanted = True
         self._rests = False  # for the rest of this turn of the loop
-        self._received = 0
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def start(self, transport: asyncio.Transport) -> None:
@@ -41,11 +40,6 @@ class SocketReading:
         self._transport = None
         if self._stall_timer is not None:
             self._stall_timer.cancel()
-
-    def received(self, count: int) -> None:
-        """Note that so many bytes have been read."""
-        self._received += count
-        self._reader.received(count)
 
     def read_on(self, yes: bool) -> None:
         """Read from now on, or do not."""
@@ -68,13 +62,14 @@ class SocketReading:
     def watch_for_stall(self) -> None:
         """Look after a while whether the rest of a frame that has begun is there."""
         if self._stall_timer is None and self._transport is not None:
-            self._stall_timer = self._loop.call_later(self._stall_seconds, self._check_stall, self._received)
+            received = self._reader.bytes_received
+            self._stall_timer = self._loop.call_later(self._stall_seconds, self._check_stall, received)
 
     def _check_stall(self, received_then: int) -> None:
         self._stall_timer = None
         if not self._reader.is_midway or self._transport is None:
             return
-        if self._received == received_then and self._is_wanted:
+        if self._reader.bytes_received == received_then and self._is_wanted:
             self._stalled(FrameInvalid(f"A frame began and then nothing more came for {self._stall_seconds:g} s."))
         else:
             self.watch_for_stall()

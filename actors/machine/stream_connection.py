@@ -311,7 +311,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         reader = self._reader
-        self._reading.received(nbytes)
+        reader.received(nbytes)
         outgoing = self._outgoing
         was_corked, outgoing.is_corked = outgoing.is_corked, True
         self._held.begun_in_turn = 0
@@ -323,12 +323,14 @@ class StreamConnection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 else:
                     self._take_request(frame)
-                if len(frame.payload) >= LARGE_BYTES:
+                if frame.header.length >= LARGE_BYTES <= len(frame.payload):
                     self._reading.rest()
         except (FrameInvalid, PeerNotAdmitted, PeerUnreachable) as error:
             self._break_off(error)
         if not was_corked:
-            outgoing.uncork()
+            outgoing.is_corked = False
+            if outgoing.waiting:
+                outgoing.uncork()
         if reader.is_midway:
             self._reading.watch_for_stall()
 
@@ -432,13 +434,17 @@ class StreamConnection(asyncio.BufferedProtocol):
             raise FrameInvalid(f"An answer to request {header.correlation_id}, which is not in flight.")
         try:
             message = messages.unpack(header.kind, header.message_version, frame.message)
-            if bool(header.flags & ERROR) != isinstance(message, Failure):
+            is_failure = type(message) is Failure
+            if bool(header.flags & ERROR) != is_failure:
                 raise FrameInvalid(f"Message kind {header.kind} came with flags {header.flags}.")
         except (FrameInvalid, MessageUnknown) as error:
             fail(reply, StreamClosed(self.peer, str(error)))  # it may have been carried out
             raise FrameInvalid(f"An answer cannot be read. {error}") from error
-        if isinstance(message, Failure):
-            fail(reply, remote_failed(self.peer, message))
+        if is_failure:
+            fail(reply, remote_failed(self.peer, cast(Failure, message)))
+        elif type(reply) is AnswerCall:
+            if not reply.is_over:
+                reply.set_result(Response(message, frame.payload))
         elif not reply.done():
             reply.set_result(Response(message, frame.payload))
 

@@ -71,6 +71,7 @@ class FrameReader:
         self._body = memoryview(bytearray())
         self._filled = 0
         self.is_midway = False  # bytes have arrived that no frame has taken
+        self.bytes_received = 0
 
     def widen(self, max_frame_bytes: int, buffer_bytes: int) -> None:
         """Take larger frames from now on, since the peer has been admitted. To be called between two frames only."""
@@ -91,6 +92,7 @@ class FrameReader:
     def received(self, count: int) -> None:
         """Note that so many bytes have been read into the memory of `get_buffer`."""
         self.is_midway = True
+        self.bytes_received += count
         if self._header is not None:
             self._filled += count
         else:
@@ -168,7 +170,7 @@ class OutgoingFrames:
         self._when_congested = when_congested
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._waiting: list[Bytes] = []
+        self.waiting: list[Bytes] = []  # for the end of this turn
         self._bytes_waiting = 0
         self._is_blocked = False  # the kernel has not taken all that was written
         self._is_congested = False
@@ -183,7 +185,7 @@ class OutgoingFrames:
     def end(self) -> None:
         """Drop what waits, and all that is written from now on."""
         self._transport = None
-        self._waiting.clear()
+        self.waiting.clear()
         self._bytes_waiting = 0
         self._held_back.clear()
         self._lanes.clear()
@@ -230,7 +232,7 @@ class OutgoingFrames:
             self._loop.call_soon(self.uncork)
             self._transport.writelines(parts)
             return
-        self._waiting += parts
+        self.waiting += parts
         self._bytes_waiting += sum(map(len, parts))
         if self._bytes_waiting >= _FLUSH_BYTES:
             self._flush()
@@ -245,7 +247,7 @@ class OutgoingFrames:
     def uncork(self) -> None:
         """Write what waits; the next frame goes out at once."""
         self.is_corked = False
-        if self._waiting:
+        if self.waiting:
             self._flush()
 
     def write_all(self) -> None:
@@ -290,7 +292,7 @@ class OutgoingFrames:
         self._bytes_held_back += sum(map(len, parts))
 
     def _write_next_large(self) -> None:
-        if self._waiting:  # it may be of the same partition
+        if self.waiting:  # it may be of the same partition
             self._flush()
         lane, parts = self._held_back.popleft()
         self._bytes_held_back -= sum(map(len, parts))
@@ -308,7 +310,7 @@ class OutgoingFrames:
             self._when_congested(True)
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         self._bytes_waiting = 0
         if self._transport is not None:
             self._transport.writelines(waiting)

@@ -26,16 +26,16 @@ class EarlyRequests:
         self._start = start
         self._held: list[tuple[Request, LaterAnswer]] = []
         self._bytes = 0
-        self._is_open = False
+        self.is_open = False
         self._is_full = False  # one was refused for that: what follows may not overtake it
 
     def begin(self) -> None:
         """Hold requests from now on."""
-        self._is_open = True
+        self.is_open = True
 
     def hold(self, request: Request) -> LaterAnswer | None:
         """Let a request wait. None: nothing is waited for, or too much waits already."""
-        if not self._is_open:
+        if not self.is_open:
             return None
         has_room = len(self._held) < _MOST_REQUESTS and self._bytes + len(request.payload) <= _MOST_BYTES
         self._is_full |= not has_room
@@ -49,7 +49,7 @@ class EarlyRequests:
     def release(self, handle: Callable[[Request], Answer | Awaitable[Answer]]) -> None:
         """Handle all that waits, now."""
         held, self._held = self._held, []
-        self._bytes, self._is_open, self._is_full = 0, False, False
+        self._bytes, self.is_open, self._is_full = 0, False, False
         for request, owed in held:
             if owed.done():
                 continue  # its stream has ended

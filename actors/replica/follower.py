@@ -89,6 +89,7 @@ class FollowerRole:
         self.catch_up_rate = catch_up_rate  # bytes a second; NO_LIMIT also while the controller has it as in sync
         self._hosted = hosted
         self._log = hosted.log
+        self._marks = hosted.log.marks
         self.leader = leader
         self._streams = streams
         self._loop = asyncio.get_running_loop()
@@ -197,15 +198,16 @@ class FollowerRole:
         return answer.pushing
 
     def _append(self, batches: Bytes) -> None:
+        now_ms = self._hosted.env.wall_ms()
         try:
-            self._log.append_as_follower(batches, self._hosted.env.wall_ms())
+            self._log.append_as_follower(batches, now_ms)
         except DiskFull:
             self._hosted.room.refused()
             self._hosted.changed()
             raise
         if self._hosted.room.was_refused:
             self._hosted.room.took()
-        self._hosted.appended()
+        self._hosted.appended(now_ms)
 
     async def _tell_suspicion(self, batches: Bytes) -> None:
         """Tell the leader of a damaged batch. It looks into its own copy, and stands down if needed (rule 1)."""
@@ -265,12 +267,13 @@ class FollowerRole:
                     raise ReplicaNotFree(name.topic, name.partition, _SEGMENTS_CHANGE) from None
 
     def _take_marks(self, high_watermark: int, log_start_offset: int) -> None:
-        log = self._log
-        if high_watermark > log.high_watermark or log_start_offset > log.log_start_offset:
+        marks = self._marks
+        if high_watermark > marks.high_watermark or log_start_offset > marks.log_start_offset:
             self._hosted.changed()
-        log.advance_high_watermark(high_watermark)
-        self._start = max(self._start, log_start_offset)
-        if self._start > log.log_start_offset and self._moving_start is None and self._lacks_start:
+            self._log.advance_high_watermark(high_watermark)
+        if log_start_offset > self._start:  # noqa: PLR1730 (each batch comes here: no call)
+            self._start = log_start_offset
+        if self._start > marks.log_start_offset and self._moving_start is None and self._lacks_start:
             self._moving_start = self._hosted.start(self._move_start())
 
     @property
@@ -347,10 +350,11 @@ class FollowerRole:
 
     def _take_push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
         log, payload = self._log, request.payload
-        joins_on = message.base_offset == log.log_end_offset or not payload
+        end = log.log_end_offset
+        joins_on = message.base_offset == end or not payload
         next_offset = message.base_offset if joins_on else next_offset_of(payload)
         verdict = judge_push(
-            log.epochs, log.log_start_offset, log.log_end_offset,
+            log.epochs, self._marks.log_start_offset, end,
             message.base_offset, message.previous_epoch, next_offset, self.epoch,
         )  # fmt: skip
         if verdict is Verdict.REFUSE:
@@ -374,7 +378,7 @@ class FollowerRole:
         return Response(self._pushed(accepted=True))
 
     def _pushed(self, *, accepted: bool) -> Pushed:
-        return Pushed(self._hosted.counted_end, self._log.log_start_offset, accepted)
+        return Pushed(self._hosted.counted_end, self._marks.log_start_offset, accepted)
 
     def _refuse(self) -> Response:
         self._pull_soon()

@@ -278,10 +278,11 @@ class HostedLog:
         end = log.segments.active.next_offset
         return min(end, log.recovery_point) if log.config.flush_policy == "fsync" else end
 
-    def appended(self) -> None:
-        """Take note that something was appended."""
+    def appended(self, wall_ms: int) -> None:
+        """Take note that something was appended at this time."""
         self.changed()
-        self.flush_if_due()
+        if self.log.flush_due(wall_ms):
+            self._flush_soon()
 
     def flush_if_due(self) -> None:
         """Begin a flush, if what was appended asks for one and none is under way."""

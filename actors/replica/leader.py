@@ -197,7 +197,7 @@ class LeaderRole:
         )
         self._proposing: asyncio.Task[None] | None = None
         self._ended = False
-        self._count_own_end()
+        self._count_own_end(hosted.env.wall_ms())
         self._advance()
         _log.info(
             "%s: broker %d leads in epoch %d from offset %d on.",
@@ -236,13 +236,13 @@ class LeaderRole:
     def write_marker(self, message: WriteMarker) -> Answer | Awaitable[Answer]:
         """Write a marker. The answer waits until the marker is replicated, even if it was written before (rule 21)."""
         began = self._counters.clock()
-        if self._leadership.recorded.is_under_min_isr:
+        if self._leadership.is_under_min_isr:
             raise NotEnoughReplicas(*self._isr_shortage())
         now_ms = self._hosted.env.wall_ms()
         batch = self._transactions.marker(message, now_ms)
         if batch is not None:
             appended = self._log.append_as_leader(batch, self.epoch, now_ms, control=True)
-            self._took_in(batch, appended.first_offset)
+            self._took_in(batch, appended.first_offset, now_ms)
         end = self._log.log_end_offset
         if end <= self._marks.high_watermark:
             return Response(Done())
@@ -257,8 +257,9 @@ class LeaderRole:
         counters, payload = self._counters, request.payload
         began = counters.clock()
         self._check_append(request, message)
+        now_ms = self._hosted.env.wall_ms()
         try:
-            appended = self._log.append_as_leader(payload, self.epoch, self._hosted.env.wall_ms(), checked)
+            appended = self._log.append_as_leader(payload, self.epoch, now_ms, checked)
         except DiskFull:
             self._hosted.room.refused()
             self._hosted.changed()
@@ -269,7 +270,7 @@ class LeaderRole:
         if not appended.is_duplicate:
             counters.bytes_in += len(payload)
             counters.records_in += end - appended.first_offset
-            self._took_in(payload, appended.first_offset)
+            self._took_in(payload, appended.first_offset, now_ms)
         answer = Appended(appended.first_offset, appended.append_time_ms, self._marks.log_start_offset)
         if message.acks != ACKS_ALL or end <= self._marks.high_watermark:
             counters.appends.add(counters.clock() - began)
@@ -277,12 +278,13 @@ class LeaderRole:
         return self._appends.wait(end, len(payload), answer, message.timeout_ms, began)
 
     def _check_append(self, request: Request, message: Append | AppendTransactional) -> None:
-        self._check_leading()
+        if self._ended:
+            self._check_leading()
         check_epoch(message.leader_epoch, self.epoch)
         if message.acks not in _ACKS or not 0 <= message.timeout_ms <= _MAX_TIMEOUT_MS:
             raise InvalidRequest(f"acks {message.acks} with a time-out of {message.timeout_ms} ms cannot be.")
         if message.acks == ACKS_ALL:
-            if self._leadership.recorded.is_under_min_isr:
+            if self._leadership.is_under_min_isr:
                 raise NotEnoughReplicas(*self._isr_shortage())
             self._appends.check_room(len(request.payload))
 
@@ -291,20 +293,20 @@ class LeaderRole:
         if self._ended:
             raise NotLeader(self._hosted.name.topic, self._hosted.name.partition, NO_LEADER, self.epoch)
 
-    def _took_in(self, batch: Bytes, first_offset: int) -> None:
+    def _took_in(self, batch: Bytes, first_offset: int, wall_ms: int) -> None:
         """Push to the followers what was just appended, and count it."""
         self._leadership.appends(first_offset, self._hosted.now_ms())
         self._followers.appended(batch, first_offset, self._log.log_end_offset)
-        self._count_own_end()
+        self._count_own_end(wall_ms)
         self._advance()
 
     def _isr_shortage(self) -> tuple[str, int, int, int]:
         name, recorded = self._hosted.name, self._leadership.recorded
         return name.topic, name.partition, len(recorded.isr), recorded.min_insync
 
-    def _count_own_end(self) -> None:
+    def _count_own_end(self, wall_ms: int) -> None:
         """Count the leader's own log: with `flush.policy=fsync` once it is synced, else at once."""
-        self._hosted.appended()
+        self._hosted.appended(wall_ms)
         counted = self._hosted.counted(self._log.log_end_offset)
         if counted is not None:
             counted.add_done_callback(lambda _: self._advance())
@@ -314,11 +316,13 @@ class LeaderRole:
     def _follower_holds(self, follower: ReplicaId, log_end_offset: int, log_start_offset: int) -> None:
         if self._ended:
             return
-        self._leadership.follower_begins(follower, log_start_offset)
-        self._leadership.follower_holds(follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms())
-        if log_end_offset > self._log.high_watermark:
+        leadership = self._leadership
+        leadership.follower_holds(
+            follower, log_end_offset, self._log.log_end_offset, self._hosted.now_ms(), log_start_offset
+        )
+        if log_end_offset > self._marks.high_watermark:
             self._advance()
-        if follower not in self._leadership.recorded.isr:
+        if follower not in leadership.recorded.isr:
             self._consider_isr()
 
     def _advance(self) -> None:
@@ -348,7 +352,8 @@ class LeaderRole:
         self._leadership.record(recorded, self._hosted.now_ms())
         if self._proposing is not None and self._leadership.proposed is None:
             self._proposing.cancel()  # its outcome is recorded
-        self._count_own_end()  # a flush policy that has just become fsync has what is there synced first
+        # A flush policy that has just become fsync has what is there synced first.
+        self._count_own_end(self._hosted.env.wall_ms())
         self._advance()
         if recorded.is_under_min_isr:
             self._appends.fail_all(NotEnoughReplicasAfterAppend(*self._isr_shortage()))

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from raylog.actors.kernel.stream_interface import Request, Response, Stream
 from raylog.actors.protocol.control_messages import NO_LEADER, ReplicaId
@@ -81,6 +81,7 @@ class FollowerPushes:
     ) -> None:
         self._hosted = hosted
         self._log = hosted.log
+        self._log_marks = hosted.log.marks
         self._epoch = epoch
         self._holds = holds
         self._left = left
@@ -204,18 +205,17 @@ class FollowerPushes:
         if self._ended:
             return
         for run in _joined(unpushed):
-            previous = epoch_before(self._log.epochs, run.base_offset, self._log.log_start_offset)
+            previous = epoch_before(self._log.epochs, run.base_offset, self._log_marks.log_start_offset)
             for following in list(self._following.values()):
                 if following.cursor.is_pushing:
                     self._push(following, run, previous)
 
     def _push(self, following: _Following, run: _Run, previous_epoch: int) -> None:
         cursor, size = following.cursor, len(run.data)
-        if not cursor.may_push(size):
+        if not cursor.push(size, run.next_offset):
             self._let_it_pull(following)
             return
         marks = self._marks(cursor, run.base_offset, previous_epoch)
-        cursor.pushed(size, run.next_offset)
         name = self._hosted.name
         following.stream.request_then(
             partial(self._answered, following, size), marks, run.data,
@@ -223,7 +223,8 @@ class FollowerPushes:
         )  # fmt: skip
 
     def _marks(self, cursor: FollowerCursor, base_offset: int, previous_epoch: int) -> Push:
-        cursor.told_marks = high_watermark, log_start_offset = self._log.high_watermark, self._log.log_start_offset
+        marks = self._log_marks
+        cursor.told_marks = high_watermark, log_start_offset = marks.high_watermark, marks.log_start_offset
         return Push(
             self._epoch, cursor.session, base_offset, previous_epoch,
             high_watermark, log_start_offset,
@@ -238,16 +239,16 @@ class FollowerPushes:
         cursor.answered(size)
         if self._ended:
             return
-        if isinstance(reply, Exception):
-            self._failed(following, reply)
+        if type(reply) is not Response:
+            self._failed(following, cast(Exception, reply))
             return
         answer = reply.message
-        if not isinstance(answer, Pushed):
+        if type(answer) is not Pushed:
             broker = f"broker {cursor.follower[0]}"
             self._failed(following, AnswerUnexpected(broker, Pushed.__name__, type(answer).__name__))
         elif answer.accepted:
             self._holds(cursor.follower, cursor.holds(answer.log_end_offset), answer.log_start_offset)
-            if size and answer.log_start_offset < self._log.log_start_offset:
+            if size and answer.log_start_offset < self._log_marks.log_start_offset:
                 cursor.told_marks = NOTHING_TOLD
                 self.marks_moved()
         else:

@@ -77,16 +77,16 @@ class FetchWaits:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: dict[_WaitingFetch, None] = {}
+        self.waiting: dict[_WaitingFetch, None] = {}
         self._to_try: deque[_WaitingFetch] = deque()  # in the turns of the loop that follow
         self._is_woken_again = False  # since then
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def wait(self, stream: Stream, try_answer: Callable[[bool], Answer], max_wait_ms: int) -> LaterAnswer:
         waiting = _WaitingFetch(stream, try_answer)
-        self._waiting[waiting] = None
+        self.waiting[waiting] = None
         waiting.timer = self._timers.after(max_wait_ms, partial(self._is_over, waiting))
         waiting.owed.when_cancelled(partial(self._forget, waiting))
         return waiting.owed
@@ -96,7 +96,7 @@ class FetchWaits:
         if self._to_try:
             self._is_woken_again = True
         else:
-            self._to_try.extend(self._waiting)
+            self._to_try.extend(self.waiting)
             self._try_some()
 
     def _try_some(self) -> None:
@@ -106,12 +106,12 @@ class FetchWaits:
             self._attempt(self._to_try.popleft())
         if not self._to_try and self._is_woken_again:
             self._is_woken_again = False
-            self._to_try.extend(self._waiting)
+            self._to_try.extend(self.waiting)
         if self._to_try:
             asyncio.get_running_loop().call_soon(self._try_some)
 
     def fail_all(self, error: RaylogError) -> None:
-        for waiting in list(self._waiting):
+        for waiting in list(self.waiting):
             self._fail(waiting, error)
 
     def _is_over(self, waiting: _WaitingFetch) -> None:
@@ -123,7 +123,7 @@ class FetchWaits:
         self._attempt(waiting)
 
     def _attempt(self, waiting: _WaitingFetch) -> None:
-        if waiting not in self._waiting or waiting.is_deferred:
+        if waiting not in self.waiting or waiting.is_deferred:
             return
         if waiting.stream.is_congested:
             waiting.is_deferred = True
@@ -143,7 +143,7 @@ class FetchWaits:
         waiting.owed.fail(error)
 
     def _forget(self, waiting: _WaitingFetch) -> None:
-        self._waiting.pop(waiting, None)
+        self.waiting.pop(waiting, None)
         if waiting.timer is not None:
             self._timers.cancel(waiting.timer)
 
@@ -185,7 +185,7 @@ class LeaderReads:
 
     def wake(self) -> None:
         """Look at all that wait: the marks have moved. Called for each batch."""
-        if self._fetches:
+        if self._fetches.waiting:
             self._fetches.wake()
         if self._watchers:
             self._tell_watchers()

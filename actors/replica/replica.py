@@ -65,6 +65,7 @@ class Replica:
 
     def __init__(self, hosted: HostedLog, care: DamageCare, streams: LeaderStreams) -> None:
         self._hosted = hosted
+        self._log = hosted.log
         self._care = care
         self._streams = streams
         self._role: LeaderRole | FollowerRole | None = None
@@ -95,14 +96,17 @@ class Replica:
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
         """Answer what clients and other replicas ask of this partition."""
-        return self._early.hold(request) or self._handle_now(request)
+        if self._early.is_open and (held := self._early.hold(request)) is not None:
+            return held
+        return self._handle_now(request)
 
     def _handle_now(self, request: Request) -> Answer | Awaitable[Answer]:
         handler = self._handlers.handler_of(request.message)
         try:
             return handler(request, request.message)
         finally:
-            self._hosted.check_offline()
+            if self._log.offline_because is not None:
+                self._hosted.check_offline()
 
     @property
     def reads(self) -> LeaderReads | None:
@@ -110,7 +114,7 @@ class Replica:
         return self._role.reads if isinstance(self._role, LeaderRole) else None
 
     def _leader(self) -> LeaderRole:
-        if isinstance(self._role, LeaderRole):
+        if type(self._role) is LeaderRole:
             return self._role
         name, assigned = self._hosted.name, self._assigned
         leader = NO_LEADER if assigned is None or assigned.leader == self._hosted.me[0] else assigned.leader
@@ -155,7 +159,7 @@ class Replica:
 
     def _push(self, request: Request, message: Push) -> Answer | Awaitable[Answer]:
         check_epoch(message.leader_epoch, self._known_epoch)
-        if isinstance(self._role, FollowerRole) and self._role.epoch == message.leader_epoch:
+        if type(self._role) is FollowerRole and self._role.epoch == message.leader_epoch:
             return self._role.push(request, message)
         name = self._hosted.name
         raise NotLeader(name.topic, name.partition, NO_LEADER, self._known_epoch)

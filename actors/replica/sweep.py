@@ -48,6 +48,7 @@ class HostSweep(Generic[_S]):
         self._loop = asyncio.get_running_loop()
         self._schedule: SweepSchedule[_S] = SweepSchedule()
         self._changed: dict[_S, None] = {}  # since the broker was told last
+        self._noted: set[_S] = set()  # those of `_changed` that are to be looked at soon: more changes alter nothing
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -65,21 +66,27 @@ class HostSweep(Generic[_S]):
     def remove(self, replica: _S) -> None:
         self._schedule.remove(replica)
         self._changed.pop(replica, None)
+        self._noted.discard(replica)
 
     def changed(self, replica: _S) -> None:
         """Look at it soon: its marks, role or settings may be others. Each append says so: it costs little."""
+        if replica in self._noted:
+            return
         self._changed[replica] = None
+        self._noted.add(replica)
         if self._schedule.changed(replica, self._loop.time()):
             self._set_timer()
 
     def take_changed(self) -> list[_S]:
         """Return the replicas whose marks may have changed since this was asked last."""
         changed, self._changed = self._changed, {}
+        self._noted.clear()
         return list(changed)
 
     def close(self) -> None:
         """Look at nothing any more."""
         self._schedule = SweepSchedule()
+        self._noted.clear()
         if self._timer is not None:
             self._timers.cancel(self._timer)
             self._timer = None
@@ -95,7 +102,9 @@ class HostSweep(Generic[_S]):
 
     def _sweep(self) -> None:
         self._timer = None
-        for replica in self._schedule.take(self._loop.time(), _AT_ONCE):
+        due = self._schedule.take(self._loop.time(), _AT_ONCE)
+        self._noted.difference_update(due)
+        for replica in due:
             wanted = replica.look()
             self._changed[replica] = None  # also where nobody has told of the change
             self._schedule.looked(replica, self._loop.time(), wanted)

@@ -112,7 +112,7 @@ def append_as_leader(
     header = read_header(batch)
     if _must_roll(log, header):
         _roll(log)
-    _write(log, batch, [header], [memoryview(batch)], now_ms)
+    _write(log, batch, (header,), (batch,), now_ms)
     return Appended(header.base_offset, header.last_offset, False, append_time_ms)
 
 
@@ -151,6 +151,8 @@ def _append_checked(log: LogState, arrived: Sequence[tuple[BatchHeader, memoryvi
     group: list[tuple[BatchHeader, memoryview]] = []
     waiting = _NOTHING_WAITS
     for header, batch in arrived:
+        if group:
+            waiting = waiting.and_also(group[-1][0])
         new_epoch = header.leader_epoch != log.epochs.latest
         must_roll = _must_roll(log, header, waiting)
         if new_epoch or must_roll:
@@ -163,7 +165,6 @@ def _append_checked(log: LogState, arrived: Sequence[tuple[BatchHeader, memoryvi
         if must_roll:
             _roll(log)
         group.append((header, batch))
-        waiting = waiting.and_also(header)
     _write_group(log, group, now_ms)
 
 
@@ -171,18 +172,20 @@ def _write_group(log: LogState, group: list[tuple[BatchHeader, memoryview]], now
     """Write neighbouring batches with one call, and empty the group."""
     if not group:
         return
-    batches = [batch for _, batch in group]
+    headers, batches = zip(*group, strict=True)
     data = batches[0] if len(batches) == 1 else b"".join(batches)
-    _write(log, data, [header for header, _ in group], batches, now_ms)
+    _write(log, data, headers, batches, now_ms)
     group.clear()
 
 
-def _write(log: LogState, data: Bytes, headers: list[BatchHeader], batches: list[memoryview], now_ms: int) -> None:
+def _write(
+    log: LogState, data: Bytes, headers: Sequence[BatchHeader], batches: Sequence[Bytes], now_ms: int
+) -> None:
     active = log.segments.active
     active.append(data, headers)
     active.written_ms = now_ms
     for header, batch in zip(headers, batches, strict=True):
-        if header.has_producer:
+        if header.producer_id >= 0:
             aborted = take_in(log.producers, header, batch, now_ms)
             if aborted is not None:
                 active.transactions.add(aborted)

@@ -78,12 +78,13 @@ class OffsetIndex(SparseIndex):
     ENTRY = struct.Struct(">II")
     _TAG = b"RLOI"
 
-    @property
-    def size_bytes(self) -> int:
-        return len(self._entries) * self.ENTRY.size
+    def __init__(self, base_offset: int, entries: IndexEntries | None = None) -> None:
+        super().__init__(base_offset, entries)
+        self.size_bytes = len(self) * self.ENTRY.size  # each append asks for it
 
     def add(self, base_offset: int, position: int) -> None:
         self._entries.append(base_offset - self._base, position)
+        self.size_bytes += self.ENTRY.size
 
     def place(self, offset: int) -> tuple[int, int]:
         """Find an indexed batch at or before `offset`, or the segment's first: its base offset and position."""
@@ -107,6 +108,7 @@ class OffsetIndex(SparseIndex):
     def cut(self, position: int) -> None:
         """Forget batches at `position` and after it."""
         self._entries.cut(position)
+        self.size_bytes = len(self) * self.ENTRY.size
 
 
 class TimeIndex(SparseIndex):

@@ -74,6 +74,7 @@ class TransactionIndex:
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = (), entries: Bytes = b"") -> None:
         self._entries = bytearray(entries)
+        self.size_bytes = len(entries)  # each append asks for it
         self._earliest: dict[int, int] = {}  # block number to its smallest first offset, of the blocks looked at
         for each in aborted:
             self.add(each)
@@ -90,10 +91,6 @@ class TransactionIndex:
         return len(self._entries) // _ENTRY.size
 
     @property
-    def size_bytes(self) -> int:
-        return len(self._entries)
-
-    @property
     def aborted(self) -> list[AbortedTransaction]:
         """All of them."""
         return list(self._between(0, len(self)))
@@ -103,6 +100,7 @@ class TransactionIndex:
         if block in self._earliest:
             self._earliest[block] = min(self._earliest[block], transaction.first_offset)
         self._entries += _ENTRY.pack(_ENTRY_VERSION, *transaction)
+        self.size_bytes = len(self._entries)
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The transactions with records in [start_offset, end_offset)."""
@@ -129,6 +127,7 @@ class TransactionIndex:
         """Forget transactions whose marker lies at `offset` or after it."""
         left = self._first_ending_at(offset)
         del self._entries[left * _ENTRY.size :]
+        self.size_bytes = len(self._entries)
         self._earliest = {block: first for block, first in self._earliest.items() if block < left // _BLOCK}
 
     def _first_ending_at(self, offset: int) -> int:

@@ -134,20 +134,21 @@ class FollowerCursor:
         self.pushed_bytes = 0
         self.told_marks = NOTHING_TOLD  # high watermark and log start, with the last push
 
-    def may_push(self, size: int) -> bool:
-        """One push alone may be larger than the bound."""
-        return not self.pushed_bytes or self.pushed_bytes + size <= MAX_PUSHED_BYTES
-
-    def pushed(self, size: int, next_offset: int) -> None:
+    def push(self, size: int, next_offset: int) -> bool:
+        """Note a push, if it is within the bound. One alone may be larger."""
+        if self.pushed_bytes and self.pushed_bytes + size > MAX_PUSHED_BYTES:
+            return False
         self.pushed_bytes += size
         self.next_offset = next_offset
+        return True
 
     def answered(self, size: int) -> None:
         self.pushed_bytes -= size
 
     def holds(self, log_end_offset: int) -> int:
         """Note what the follower holds after this answer. Within a session its log only grows; answers may overtake."""
-        self.held = max(self.held, log_end_offset)
+        if log_end_offset > self.held:  # noqa: PLR1730 (each batch comes here: no call)
+            self.held = log_end_offset
         return self.held
 
 
@@ -212,6 +213,8 @@ class Leadership:
         self.proposed: tuple[ReplicaId, ...] | None = None
         self._progress: dict[int, FollowerProgress] = {}
         self._waits_for: tuple[ReplicaId, ...] = ()
+        self._awaited: tuple[FollowerProgress | None, ...] = ()  # theirs, since each answer of a follower asks for it
+        self.is_under_min_isr = False  # as recorded
         self._take_over(now_ms)
 
     # --- what the controller says ---
@@ -233,18 +236,31 @@ class Leadership:
             known = self._progress.get(broker_id)
             if broker_id != self.me[0] and (known is None or known.incarnation != incarnation):
                 self._progress[broker_id] = FollowerProgress(incarnation, now_ms)
+        self.is_under_min_isr = self.recorded.is_under_min_isr
         self._find_whom_to_wait_for()
 
     def _find_whom_to_wait_for(self) -> None:
-        maximal = dict.fromkeys((*self.recorded.isr, *(self.proposed or ())))
-        self._waits_for = tuple(member for member in maximal if member[0] != self.me[0])
+        self._wait_for((*self.recorded.isr, *(self.proposed or ())))
+
+    def _wait_for(self, members: tuple[ReplicaId, ...]) -> None:
+        self._waits_for = tuple(member for member in dict.fromkeys(members) if member[0] != self.me[0])
+        self._awaited = tuple(map(self._progress_of, self._waits_for))
+
+    def _progress_of(self, replica: ReplicaId) -> FollowerProgress | None:
+        """The progress of exactly this one: the word of a replaced incarnation counts for nothing (rule 5)."""
+        progress = self._progress.get(replica[0])
+        return progress if progress is not None and progress.incarnation == replica[1] else None
 
     # --- what followers say ---
 
-    def follower_holds(self, follower: ReplicaId, log_end_offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """A follower has told how far its log goes. The word of a replaced incarnation counts for nothing (rule 5)."""
-        progress = self._progress.get(follower[0])
-        if progress is not None and progress.incarnation == follower[1]:
+    def follower_holds(
+        self, follower: ReplicaId, log_end_offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int = 0
+    ) -> None:
+        """A follower has told how far its log goes, and where it begins: never earlier than it has said before."""
+        progress = self._progress_of(follower)
+        if progress is not None:
+            if log_start_offset > progress.log_start_offset:  # noqa: PLR1730 (each batch comes here: no call)
+                progress.log_start_offset = log_start_offset
             progress.holds(log_end_offset, leader_end_offset, now_ms)
 
     def appends(self, first_offset: int, now_ms: int) -> None:
@@ -256,21 +272,15 @@ class Leadership:
             if progress.log_end_offset >= first_offset:
                 progress.caught_up_ms = now_ms
 
-    def follower_begins(self, follower: ReplicaId, log_start_offset: int) -> None:
-        """A follower has told where its log begins. It never begins earlier afterwards."""
-        progress = self._progress.get(follower[0])
-        if progress is not None and progress.incarnation == follower[1]:
-            progress.log_start_offset = max(progress.log_start_offset, log_start_offset)
-
     def follower_left(self, follower: ReplicaId) -> None:
         """Note that its stream has ended. It still holds what it held, but is not about to join."""
-        progress = self._progress.get(follower[0])
-        if progress is not None and progress.incarnation == follower[1]:
+        progress = self._progress_of(follower)
+        if progress is not None:
             progress.is_here = False
 
     def log_end_of(self, follower: ReplicaId) -> int:
-        progress = self._progress.get(follower[0])
-        return UNKNOWN_OFFSET if progress is None or progress.incarnation != follower[1] else progress.log_end_offset
+        progress = self._progress_of(follower)
+        return UNKNOWN_OFFSET if progress is None else progress.log_end_offset
 
     def broken_invariants(self) -> Iterator[str]:
         """Say in words what contradicts the top of this file."""
@@ -279,6 +289,10 @@ class Leadership:
             yield f"{self.me} leads, and is not in the recorded ISR {self.recorded.isr}"
         if {*self._waits_for, self.me} != members:
             yield f"the high watermark waits for {self._waits_for} where the maximal ISR is {sorted(members)}"
+        if self._awaited != tuple(map(self._progress_of, self._waits_for)):
+            yield f"the high watermark goes by the progress of others than {self._waits_for}"
+        if self.is_under_min_isr != self.recorded.is_under_min_isr:
+            yield f"that the ISR {self.recorded.isr} is too small is taken for {self.is_under_min_isr}"
 
     def is_covered(self, high_watermark: int, own_end_offset: int) -> bool:
         """Whether the high watermark may have moved there now (rule 3)."""
@@ -306,21 +320,21 @@ class Leadership:
         }
 
     def _begins_at(self, replica: ReplicaId, log_start_offset: int) -> bool:
-        progress = self._progress.get(replica[0])
-        if progress is None or progress.incarnation != replica[1]:
-            return False
-        return progress.log_start_offset >= log_start_offset
+        progress = self._progress_of(replica)
+        return progress is not None and progress.log_start_offset >= log_start_offset
 
     def high_watermark(self, current: int, own_end_offset: int) -> int:
         """The present high watermark (rule 3). `own_end_offset`: as far as the leader's own log counts."""
-        if self.recorded.is_under_min_isr:
+        if self.is_under_min_isr:
             return current
         lowest = own_end_offset
-        for member in self._waits_for:
-            if lowest <= current:  # as after every append of the leader's own
+        for progress in self._awaited:
+            end_offset = UNKNOWN_OFFSET if progress is None else progress.log_end_offset
+            if end_offset <= current:  # as after every append of the leader's own
                 return current
-            lowest = min(lowest, self.log_end_of(member))
-        return max(current, lowest)
+            if end_offset < lowest:  # noqa: PLR1730 (each batch comes here: no call)
+                lowest = end_offset
+        return lowest if lowest > current else current
 
     def next_proposal(
         self, high_watermark: int, leader_end_offset: int, now_ms: int, max_lag_ms: int, log_start_offset: int = 0

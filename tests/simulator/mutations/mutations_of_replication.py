@@ -87,7 +87,7 @@ def high_watermark_is_own_end(patches: Patches) -> None:
 @mutation(3, "the high watermark does not wait for members that are being added", where=theme("races"))
 def high_watermark_ignores_joining(patches: Patches) -> None:
     def find(self: Leadership) -> None:
-        self._waits_for = tuple(member for member in self.recorded.isr if member[0] != self.me[0])
+        self._wait_for(self.recorded.isr)
 
     patches.attribute(Leadership, "_find_whom_to_wait_for", find)
 
@@ -129,7 +129,7 @@ def high_watermark_goes_back(patches: Patches) -> None:
 def proposal_counts_at_once(patches: Patches) -> None:
     def propose(self: Leadership, isr: tuple[tuple[int, int], ...]) -> None:
         self.proposed = isr
-        self._waits_for = tuple(member for member in isr if member[0] != self.me[0])
+        self._wait_for(isr)
 
     patches.attribute(Leadership, "propose", propose)
 
@@ -189,19 +189,7 @@ def joins_blindly(patches: Patches) -> None:
     masked="by rules 4 and 7: a new process leaves the ISR as it registers, and its first pull says how far it is",
 )
 def any_incarnation_counts(patches: Patches) -> None:
-    def follower_holds(
-        self: Leadership, follower: tuple[int, int], log_end_offset: int, leader_end_offset: int, now_ms: int
-    ) -> None:
-        progress = self._progress.get(follower[0])
-        if progress is not None:
-            progress.holds(log_end_offset, leader_end_offset, now_ms)
-
-    def log_end_of(self: Leadership, follower: tuple[int, int]) -> int:
-        progress = self._progress.get(follower[0])
-        return -1 if progress is None else progress.log_end_offset
-
-    patches.attribute(Leadership, "follower_holds", follower_holds)
-    patches.attribute(Leadership, "log_end_of", log_end_of)
+    patches.attribute(Leadership, "_progress_of", lambda self, replica: self._progress.get(replica[0]))
 
 
 # --- rules 9 and 10 -------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class _Leader:
         self.log = SimpleNamespace(
             log_start_offset=0, log_end_offset=0, high_watermark=0, epochs=SimpleNamespace(span_at=lambda _: (0, 0))
         )
+        self.log.marks = self.log
         hosted = SimpleNamespace(
             log=self.log,
             name=PartitionName("t", b"t" * 16, 0),

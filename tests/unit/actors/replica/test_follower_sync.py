@@ -108,9 +108,11 @@ def test_a_log_without_records_takes_any_push_at_its_end() -> None:
 
 def test_what_is_pushed_and_not_answered_has_a_bound() -> None:
     cursor = FollowerCursor((2, 20), 1, 0)
-    assert cursor.may_push(2 * MAX_PUSHED_BYTES)  # one alone may be larger
-    cursor.pushed(MAX_PUSHED_BYTES - 10, 5)
-    assert cursor.may_push(10)
-    assert not cursor.may_push(11)
-    cursor.answered(MAX_PUSHED_BYTES - 10)
-    assert cursor.may_push(MAX_PUSHED_BYTES)
+    assert cursor.push(2 * MAX_PUSHED_BYTES, 3)  # one alone may be larger
+    cursor.answered(2 * MAX_PUSHED_BYTES)
+    assert cursor.push(MAX_PUSHED_BYTES - 10, 5)
+    assert not cursor.push(11, 6)
+    assert (cursor.pushed_bytes, cursor.next_offset) == (MAX_PUSHED_BYTES - 10, 5)
+    assert cursor.push(10, 6)
+    cursor.answered(MAX_PUSHED_BYTES)
+    assert cursor.push(MAX_PUSHED_BYTES, 7)

@@ -30,6 +30,25 @@ def test_a_leadership_waits_for_the_maximal_isr() -> None:
     assert "the high watermark waits for" in "; ".join(lead.broken_invariants())
 
 
+def test_a_leadership_goes_by_the_progress_of_present_incarnations() -> None:
+    lead = leadership()
+    present = lead._awaited
+    newer = replace(lead.recorded, partition_epoch=8, incarnations=(ME, SECOND, (3, 31)))
+    lead.record(newer, 2)
+    assert list(lead.broken_invariants()) == []
+    assert lead.high_watermark(0, 10) == 0  # nothing is known of the new one
+    lead._awaited = present
+    assert "goes by the progress of others" in "; ".join(lead.broken_invariants())
+
+
+def test_a_leadership_knows_whether_its_recorded_isr_is_too_small() -> None:
+    lead = leadership()
+    lead.record(replace(lead.recorded, isr=(ME,), partition_epoch=8), 2)
+    assert (lead.is_under_min_isr, list(lead.broken_invariants())) == (True, [])
+    lead.is_under_min_isr = False
+    assert "is too small" in "; ".join(lead.broken_invariants())
+
+
 def test_a_leader_is_in_its_recorded_isr() -> None:
     assert "is not in the recorded ISR" in "; ".join(leadership(SECOND, THIRD).broken_invariants())
 

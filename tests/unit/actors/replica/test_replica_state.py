@@ -123,10 +123,10 @@ def test_who_joins_begins_no_earlier_than_the_leader() -> None:
     lead = leadership((ME, SECOND))
     lead.follower_holds(THIRD, 100, 100, 1)
     assert lead.next_proposal(100, 100, 1, LAG_MS, 40) is None
-    lead.follower_begins(THIRD, 39)
+    lead.follower_holds(THIRD, 100, 100, 1, 39)
     assert lead.next_proposal(100, 100, 1, LAG_MS, 40) is None
-    lead.follower_begins(THIRD, 40)
-    lead.follower_begins(THIRD, 0)  # an answer to something older
+    lead.follower_holds(THIRD, 100, 100, 1, 40)
+    lead.follower_holds(THIRD, 100, 100, 1, 0)  # an answer to something older
     assert lead.next_proposal(100, 100, 1, LAG_MS, 40) == (ME, SECOND, THIRD)
 
 
@@ -135,14 +135,14 @@ def test_who_may_bring_back_what_was_deleted() -> None:
     assert lead.may_bring_back(40) == {SECOND}
     lead.propose((ME, SECOND, THIRD))
     assert lead.may_bring_back(40) == {SECOND, THIRD}
-    lead.follower_begins(SECOND, 40)
-    lead.follower_begins((3, 29), 40)  # of a process that has been replaced
+    lead.follower_holds(SECOND, 100, 100, 1, 40)
+    lead.follower_holds((3, 29), 100, 100, 1, 40)  # of a process that has been replaced
     assert lead.may_bring_back(40) == {THIRD}
 
 
 def test_while_too_few_are_in_sync_any_replica_may_bring_back_what_was_deleted() -> None:
     lead = leadership((ME,))
-    lead.follower_begins(SECOND, 40)
+    lead.follower_holds(SECOND, 100, 100, 1, 40)
     assert lead.may_bring_back(40) == {THIRD}
     assert leadership((ME,), min_insync=1).may_bring_back(40) == set()
 

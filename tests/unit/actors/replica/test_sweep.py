@@ -213,6 +213,23 @@ def test_a_change_is_looked_at_soon_and_told_to_the_broker_once(host: SweptHost)
     assert (len(first.looks), len(second.looks)) == (seen[0] + 1, seen[1])
 
 
+def test_each_of_many_changes_is_told_after_it_and_looked_at_after_it(host: SweptHost) -> None:
+    (replica,) = host.replicas(1)
+    host.world.run_for(101.0)
+    host.do(lambda sweep: sweep.changed(replica))
+    for number in range(50):  # every 0.3 s, as heartbeats go
+        told: list[Replica] = []
+        host.do(lambda sweep, told=told: told.extend(sweep.take_changed()))  # type: ignore[misc]
+        assert told == [replica], number
+        host.do(lambda sweep: sweep.changed(replica))
+        host.do(lambda sweep: sweep.changed(replica))
+        host.world.run_for(0.297)
+    last = host.world.now
+    host.world.run_for(1.1)
+    assert any(at >= last for at in replica.looks)
+    assert 13 <= sum(at > 101.0 for at in replica.looks) <= 17
+
+
 def test_one_that_is_gone_is_neither_looked_at_nor_told(host: SweptHost) -> None:
     (replica,) = host.replicas(1)
     told: list[Replica] = []

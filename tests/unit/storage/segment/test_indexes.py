@@ -108,6 +108,15 @@ def test_a_position_leads_to_an_indexed_batch_at_or_before_it(position: int, pla
     assert offset_index().place_before_position(position) == place
 
 
+@pytest.mark.parametrize(("position", "left"), [(0, 0), (500, 0), (501, 1), (4_000, 2), (5_000, 3)])
+def test_an_offset_index_knows_its_size_also_when_it_was_cut_or_loaded(position: int, left: int) -> None:
+    disk, index = new_disk(), offset_index()
+    index.save(disk, "/index", 5_000)
+    assert (index.size_bytes, OffsetIndex.load(disk, "/index", 1_000, 5_000).size_bytes) == (24, 24)
+    index.cut(position)
+    assert index.size_bytes == len(index) * 8 == left * 8
+
+
 def test_an_index_speaks_of_one_size_of_its_log_file_only() -> None:
     disk = new_disk()
     offset_index().save(disk, PATH, LOG_BYTES)
@@ -203,6 +212,7 @@ def test_cutting_forgets_the_transactions_whose_marker_goes(offset: int, left: i
     index = aborted()
     index.cut(offset)
     assert len(index.aborted) == left
+    assert index.size_bytes == left * 34
 
 
 def test_the_transaction_index_is_kept_in_kafkas_layout() -> None:
