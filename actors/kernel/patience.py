@@ -1,4 +1,4 @@
-"""How long to wait for a process that begins: the longer, the more often it was too short.
+"""The time to wait for a process that begins: the longer, the more often it was too short.
 
 A process that ends is noticed at once. One that is only slow has a busy machine, and whoever begins it anew throws away
 what it has done: beside other programs none would ever be up.
