@@ -1,8 +1,8 @@
 """The processor time of a new file where a cluster of the benchmarks keeps its data.
 
-A replica makes some five files when it is created, so this is the floor for creating many. Journalled file systems take
-0.01 ms. ext4 without a journal passes over each inode that was freed within some minutes: up to 0.23 ms have been seen
-while directories of earlier clusters had just been removed.
+A follower makes three files when it is created and a leader five, so this is the floor for creating many. Journalled
+file systems take 0.01 ms. ext4 without a journal passes over each inode that was freed within some minutes: up to
+0.23 ms have been seen while directories of earlier clusters had just been removed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     quarantine                    why this replica may not be used any more (rule 14)
     disk-failed                   the disk has refused a write or a sync: what was unsynced has to be written again
     leader-epoch-checkpoint       see leader_epochs.py
-    <offset>.log .index .timeindex .txnindex .snapshot
+    <offset>.log .index .timeindex .txnindex .snapshot      none while nothing was ever written
 
 What must stay true: all of the named files are replaced whole (rule 15). The log start offset on disk is never behind
 what has been deleted, so a first segment that begins after it is missing data.
@@ -116,6 +116,7 @@ class PartitionDirectory:
         self.flush_policy = ""  # as it is written down: with fsync, all that the log counts has been synced
         self.copy_lock = threading.Lock()  # of the copies of it that log_copy.py makes
         self.progress_lock = threading.Lock()  # of the file that compaction_progress.py writes
+        self.has_new_segment = False  # the only one, and its name may not be durable
         self.was_empty = False  # but for its lock: an opening need not look for what an earlier process has left
 
     @classmethod
@@ -270,6 +271,9 @@ class PartitionDirectory:
             if write.number != self._checkpoints:
                 return False
             self.marks_on_disk = None
+            if self.has_new_segment:  # marks that count on a segment without a name would make a power cut damage
+                self.disk.sync_directory(self.path)
+                self.has_new_segment = False
             write_checkpoint(self.disk, self.file(CHECKPOINT_FILE), CHECKPOINT_VERSION, asdict(write.checkpoint))
             self.marks_on_disk, self._carried_out = write.checkpoint, write.number
             return True

@@ -125,7 +125,7 @@ class SetAsideLogs:
         files = self._disk.list_directory(path)
         logs = _logs_in(files)
         start = self._log_start(path)
-        end = self._end_of(path, self._up_to_damage(path, files) or logs)
+        end = self._end_of(path, self._up_to_damage(path, files) or logs, start)
         return SetAsideLog(
             path.rpartition("/")[2],
             said,
@@ -166,8 +166,10 @@ class SetAsideLogs:
         except (LogDamaged, UnsupportedFormat):
             return None
 
-    def _end_of(self, path: str, logs: list[str]) -> SoundEnd:
-        """The end as far as the last segment is sound."""
+    def _end_of(self, path: str, logs: list[str], start: int) -> SoundEnd:
+        """The end as far as the last segment is sound. A log without any holds nothing."""
+        if not logs:
+            return SoundEnd(0, start, _UNKNOWN)
         for name in reversed(logs):
             end = sound_end(self._disk, f"{path}/{name}", self._epochs(path))
             if end.size or base_of(name) == 0:

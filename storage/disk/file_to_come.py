@@ -1,4 +1,4 @@
-"""The place of a file that is made later: empty, and nothing can be written to it."""
+"""The place of a file that is made later, say with the first batch: empty, and nothing can be written to it."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def append_as_follower(log: LogState, data: Bytes, now_ms: int) -> int:
     All of `data` is checked before any of it is written, and it must join on to the log's end. Where a write fails
     (`DiskFull`), the batches before it are in the log: the log end offset tells.
     """
-    if log.cut is not None or log.marks.restart_ahead is not None:
+    if log.cut is not None or log.marks.restart_ahead is not None or log.marks.registers_later:
         make_whole(log)
     end = log.segments.active.next_offset
     arrived = check_replicated(data, end, log.epochs.latest)
@@ -182,6 +182,8 @@ def _write(
     log: LogState, data: Bytes, headers: Sequence[BatchHeader], batches: Sequence[Bytes], now_ms: int
 ) -> None:
     active = log.segments.active
+    if not active.size:
+        log.make_first_file()
     active.append(data, headers)
     active.written_ms = now_ms
     for header, batch in zip(headers, batches, strict=True):

@@ -90,6 +90,9 @@ class LogCopy(Job[str]):
                 self._sync(f"{target}/{name}")
         base_offset, size = self._active
         name = file_name(base_offset, LOG_SUFFIX)
+        if not size:
+            self._disk.write_file(f"{target}/{name}", b"", sync=True)
+            return
         copy_file(self._disk, f"{self._path}/{name}", f"{target}/{name}", size)
 
     def _sync(self, path: str) -> None:

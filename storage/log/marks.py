@@ -25,6 +25,7 @@ class LogMarks:
         "high_watermark",
         "log_start_offset",
         "recovery_point",
+        "registers_later",
         "restart",
         "restart_ahead",
         "unproven",
@@ -35,6 +36,7 @@ class LogMarks:
         self._boot_id = found.boot_id
         self.created_as = found.created_as
         self._ahead: CheckpointWrite | None = None
+        self.registers_later = False  # registered, but that is not written down: to be done before the first batch
         self.restart_ahead: CheckpointWrite | None = None  # the disk says that all goes, or soon does: it may not
         self._take(found)
 
@@ -111,7 +113,13 @@ class LogMarks:
             self.unproven = ""
         else:
             self._write_and_take(replace(self.now(), unproven=""))
+        self.registers_later = False
         self.restart_ahead = None
+
+    def register(self) -> None:
+        """Write down what was to be written later."""
+        self._write_and_take(replace(self.now(), unproven=""))
+        self.registers_later = False
 
     def write_cut_ahead(self, offset: int) -> CheckpointWrite | None:
         """Return a job for another thread: it writes down a cut before anything is cut, since what is written there

@@ -182,6 +182,7 @@ class PartitionLog(LogState):
     def _close_cleanly(self) -> None:
         self.settle()
         self.epochs.take_back()
+        self.make_first_file()  # the note names each segment
         self.segments.active.save_indexes()
         end = self.log_end_offset
         snapshot = self.directory.file(file_name(end, SNAPSHOT_SUFFIX))

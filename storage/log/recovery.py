@@ -138,7 +138,7 @@ class LogRecovery:
 
     def _begin_blank(self) -> RecoveredLog:
         """Begin in a directory that was made just now. A topic of a thousand partitions has three thousand of them."""
-        segments = SegmentList([self._new_segment(self._checkpoint.log_start_offset)])
+        segments = SegmentList([self._segment_to_come(self._checkpoint.log_start_offset)])
         return RecoveredLog(segments, self._epochs, self._producers, self._checkpoint, OpenedAfter.CREATION)
 
     def _finish_restart(self) -> None:
@@ -228,14 +228,13 @@ class LogRecovery:
         promised = max(self._checkpoint.recovery_point, self._checkpoint.high_watermark)
         if shutdown is not None or promised > start:
             raise LogDamaged(self._directory.path, 0, f"no segment is left of a log that reached offset {promised}")
-        self._segments = SegmentList([self._new_segment(start)])
+        self._segments = SegmentList([self._segment_to_come(start)])
 
-    def _new_segment(self, base_offset: int) -> Segment:
-        segment = Segment.create(
+    def _segment_to_come(self, base_offset: int) -> Segment:
+        """Return a segment whose file comes with the first batch: most of many partitions are empty for long."""
+        return Segment.without_file(
             self._disk, self._directory.path, base_offset, self._config.index_interval_bytes, self._epochs
         )
-        self._opened.append(segment)
-        return segment
 
     def _trust(self, shutdown: CleanShutdown) -> None:
         found = tuple((segment.base_offset, segment.size) for segment in self._segments)
@@ -415,7 +414,7 @@ class LogRecovery:
         for segment in self._segments:
             self._discard(segment)
         self._directory.remove_snapshots(keep=())
-        self._segments = SegmentList([self._new_segment(start)])
+        self._segments = SegmentList([self._segment_to_come(start)])
         self._producers = ProducerStates()
 
     def _discard(self, segment: Segment) -> None:

@@ -1,6 +1,7 @@
 """Words on disk that a role waits for: that the replica is registered, and the epoch of a leader (rules 7, 8).
 
-A follower's first append in an epoch waits for the same words.
+A follower's first append in an epoch waits for the same words. So a follower whose log was created for it, and never
+held anything, begins without them: of a new topic most replicas are such, and may stay empty for long.
 
 What must stay true: neither counts before it is on disk. A write that something else has overtaken is made again. No
 role begins while the log is cut in memory and not yet in its files.
@@ -34,7 +35,9 @@ class RoleStart(StepJob):
         log, epoch = self._log, self._epoch
         while log.cut is not None:
             yield from log.cut.settle_in_steps()
-        if log.marks.unproven or log.marks.restart_ahead is not None:
+        if epoch is None and log.may_register_later:
+            log.marks.registers_later = True
+        elif log.marks.unproven or log.marks.restart_ahead is not None:
             self._marks = log.marks.write_registered_ahead()
         if epoch is not None and epoch != log.epochs.latest:
             self._epochs = log.epochs.write_ahead(epoch, log.log_end_offset)
@@ -46,37 +49,45 @@ class RoleStart(StepJob):
             log.epochs.assign(epoch, log.log_end_offset)
 
     def _write(self) -> None:
-        if self._marks is not None:
-            self._marks.carry_out()
-        if self._epochs is not None:
-            self._epochs.carry_out()
+        _write_down(self._log, self._marks, self._epochs)
 
 
 class FollowedEpoch(Job[None]):
     """Writes down ahead what the append of a leader's batches would have to wait for: that their epoch begins with
-    them, or that epochs which were cut off are gone.
+    them, or that epochs which were cut off are gone; before the first batch of all, that the replica is registered.
     """
 
     def __init__(self, log: LogState, batches: Bytes) -> None:
         super().__init__(log)
-        self._write = None
+        self._marks: CheckpointWrite | None = None
+        self._epochs: EpochWrite | None = None
         if len(batches) >= HEADER_BYTES:
+            if log.marks.registers_later:
+                self._marks = log.marks.write_registered_ahead()
             first = read_header(batches)
             if first.leader_epoch > log.epochs.latest and first.base_offset == log.log_end_offset:
-                self._write = log.epochs.write_ahead(first.leader_epoch, first.base_offset)
+                self._epochs = log.epochs.write_ahead(first.leader_epoch, first.base_offset)
             elif log.epochs.is_stale:
-                self._write = log.epochs.write_as_it_is()
+                self._epochs = log.epochs.write_as_it_is()
 
     @property
     def has_work(self) -> bool:
-        return self._write is not None
+        return self._marks is not None or self._epochs is not None
 
     def work(self) -> None:
-        if self._write is not None:
-            self._write.carry_out()
+        _write_down(self._log, self._marks, self._epochs)
 
     def _take_in(self) -> None:
-        """Leave the rest to the append."""
+        """Leave the rest to the append, also what was overtaken."""
+        if self._marks is not None and self._log.marks.is_on_disk(self._marks):
+            self._log.marks.registered(self._marks)
+
+
+def _write_down(log: LogState, marks: CheckpointWrite | None, epochs: EpochWrite | None) -> None:
+    if marks is not None:
+        marks.carry_out()
+    if epochs is not None:
+        epochs.carry_out()
 
 
 def begin_epoch(log: LogState, epoch: int) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, Pro
 
 from raylog.config import TopicConfig
 from raylog.errors import DiskError, DiskFailed, LogDamaged, LogOffline, RaylogError
+from raylog.storage.directory.doubts import BLANK
 from raylog.storage.directory.partition_directory import PartitionDirectory
 from raylog.storage.log.marks import LogMarks
 from raylog.storage.log.recovery import RecoveredLog
@@ -137,6 +138,23 @@ class LogState:
             self.disk, self.directory.path, base_offset, self.config.index_interval_bytes, self.epochs
         )
 
+    @property
+    def may_register_later(self) -> bool:
+        """Whether nothing would be lost with the word that it is registered: it was created, and never held anything.
+
+        The controller knows such a directory again by the incarnation that has created it (`created_as`).
+        """
+        marks = self.marks
+        return marks.unproven == BLANK and marks.created_as != 0 and not self.size_bytes and marks.restart_ahead is None
+
+    def make_first_file(self) -> None:
+        """Let the growing segment have a file: a log that holds nothing may do without."""
+        active = self.segments.active
+        if not active.has_file:
+            active.make_file()
+            self.flushes.names_changed()
+            self.directory.has_new_segment = True
+
     def opened_segment(self, base_offset: int, next_offset: int, suffix: str) -> Segment:
         """Open a sealed segment whose files are there already."""
         segment = Segment.open(
@@ -220,6 +238,8 @@ def make_whole(log: LogState) -> None:
         log.settle()
     if log.marks.restart_ahead is not None:
         log.marks.take_restart_back()
+    if log.marks.registers_later:
+        log.marks.register()
 
 
 class Closable(Protocol):

@@ -94,15 +94,14 @@ class Segment:
         """A new, empty, growing segment. A left-over file of that name is emptied."""
         segment = cls.without_file(disk, directory, base_offset, index_interval, epochs)
         segment._suffix = suffix
-        segment.file = disk.open(segment.path(LOG_SUFFIX), create=True)
-        segment.file.truncate(0)
+        segment.make_file()
         return segment
 
     @classmethod
     def without_file(
         cls, disk: Disk, directory: str, base_offset: int, index_interval: int, epochs: LeaderEpochs | None
     ) -> Segment:
-        """The same, and its file is made later."""
+        """The same, and its file is made later: by its owner, with the first batch at the latest."""
         segment = cls(disk, directory, base_offset, index_interval, epochs)
         segment.file = FileToCome(segment.path(LOG_SUFFIX))
         segment._indexes.start_anew()
@@ -126,6 +125,20 @@ class Segment:
         segment.size = segment.file.size()
         segment.is_sealed = True
         return segment
+
+    @property
+    def has_file(self) -> bool:
+        return type(self.file) is not FileToCome
+
+    def make_file(self) -> None:
+        """Make the file that was to come. If it raises, that is still to come."""
+        file = self._disk.open(self.path(LOG_SUFFIX), create=True)
+        try:
+            file.truncate(0)
+        except BaseException:
+            file.close()
+            raise
+        self.file = file
 
     def let_file_rest(self) -> bool:
         """Keep the file, which is synced and nobody else's, open only while it is used. False: so it was already."""

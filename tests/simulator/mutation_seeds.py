@@ -61,6 +61,7 @@ SEEDS: Final[dict[str, int]] = {
     "kept_copy_unread": 1993,
     "reboot_not_doubted": 12,
     "blank_not_doubted": 32,
+    "batches_before_registration": 13,
     "epoch_not_written": 0,
     "damaged_goes_unrelieved": 922,
     "last_one_relieved": 922,

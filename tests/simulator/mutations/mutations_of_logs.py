@@ -19,6 +19,7 @@ from raylog.storage.disk.checkpoints import TEMPORARY_SUFFIX
 from raylog.storage.disk.disk import Disk
 from raylog.storage.format import record_batch
 from raylog.storage.log import recovery
+from raylog.storage.log.marks import LogMarks
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.recovery import LogRecovery, OpenedAfter
 from raylog.storage.segment import producer_replay
@@ -85,6 +86,11 @@ def blank_not_doubted(patches: Patches) -> None:
         return replace(marks, unproven="") if marks.unproven == OpenedAfter.CREATION.value else marks
 
     before = patches.attribute(PartitionDirectory, "read_checkpoint", read)
+
+
+@mutation(7, "a follower takes batches into a log that still says that it was just created")
+def batches_before_registration(patches: Patches) -> None:
+    patches.attribute(LogMarks, "registers_later", property(lambda self: False, lambda self, later: None))
 
 
 # --- rule 8 ---------------------------------------------------------------------------------------------------------

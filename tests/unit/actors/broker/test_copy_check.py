@@ -115,3 +115,16 @@ def test_a_segment_that_changed_meanwhile_is_read_from_its_beginning() -> None:
 def test_a_copy_that_is_not_there_does_not_pass() -> None:
     with pytest.raises(LogDamaged, match="no segment"):
         run(Reader(FaultyDisk()).read())
+
+
+def test_a_log_without_a_segment_passes_where_its_replica_says_that_it_is_empty() -> None:
+    _, disk = new_log()
+    assert run(Reader(disk, OffsetOutOfRange(0, 0, 0)).read()) == 1
+
+
+def test_a_log_that_has_lost_its_segment_does_not_pass() -> None:
+    log, disk = new_log()
+    append(log)
+    disk.remove(log.segments.active.path(".log"))
+    with pytest.raises(LogDamaged, match="no segment"):
+        run(Reader(disk).read())
