@@ -49,7 +49,7 @@ class RoleStart(StepJob):
             log.epochs.assign(epoch, log.log_end_offset)
 
     def _write(self) -> None:
-        _write_down(self._log, self._marks, self._epochs)
+        _write_down(self._marks, self._epochs)
 
 
 class FollowedEpoch(Job[None]):
@@ -75,7 +75,7 @@ class FollowedEpoch(Job[None]):
         return self._marks is not None or self._epochs is not None
 
     def work(self) -> None:
-        _write_down(self._log, self._marks, self._epochs)
+        _write_down(self._marks, self._epochs)
 
     def _take_in(self) -> None:
         """Leave the rest to the append, also what was overtaken."""
@@ -83,7 +83,7 @@ class FollowedEpoch(Job[None]):
             self._log.marks.registered(self._marks)
 
 
-def _write_down(log: LogState, marks: CheckpointWrite | None, epochs: EpochWrite | None) -> None:
+def _write_down(marks: CheckpointWrite | None, epochs: EpochWrite | None) -> None:
     if marks is not None:
         marks.carry_out()
     if epochs is not None:

@@ -26,6 +26,7 @@ from raylog.config import TopicConfig
 from raylog.errors import DiskError, DiskFailed, LogDamaged, LogOffline, RaylogError
 from raylog.storage.directory.doubts import BLANK
 from raylog.storage.directory.partition_directory import PartitionDirectory
+from raylog.storage.disk.file_to_come import FileToCome
 from raylog.storage.log.marks import LogMarks
 from raylog.storage.log.recovery import RecoveredLog
 from raylog.storage.segment.damaged_ranges import DamagedRanges
@@ -150,10 +151,12 @@ class LogState:
     def make_first_file(self) -> None:
         """Let the growing segment have a file: a log that holds nothing may do without."""
         active = self.segments.active
-        if not active.has_file:
-            active.make_file()
-            self.flushes.names_changed()
-            self.directory.has_new_segment = True
+        if isinstance(active.file, FileToCome):
+            try:
+                active.make_file()
+            finally:
+                self.flushes.names_changed()
+                self.directory.has_new_segment = True
 
     def opened_segment(self, base_offset: int, next_offset: int, suffix: str) -> Segment:
         """Open a sealed segment whose files are there already."""

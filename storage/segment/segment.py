@@ -126,19 +126,10 @@ class Segment:
         segment.is_sealed = True
         return segment
 
-    @property
-    def has_file(self) -> bool:
-        return type(self.file) is not FileToCome
-
     def make_file(self) -> None:
-        """Make the file that was to come. If it raises, that is still to come."""
-        file = self._disk.open(self.path(LOG_SUFFIX), create=True)
-        try:
-            file.truncate(0)
-        except BaseException:
-            file.close()
-            raise
-        self.file = file
+        """Make the file that was to come."""
+        self.file = self._disk.open(self.path(LOG_SUFFIX), create=True)
+        self.file.truncate(0)
 
     def let_file_rest(self) -> bool:
         """Keep the file, which is synced and nobody else's, open only while it is used. False: so it was already."""
@@ -274,9 +265,7 @@ class Segment:
 
     def load_transactions(self) -> None:
         """Raises `SealBroken` where the log has to rebuild the index."""
-        self.transactions = TransactionIndex.load(
-            self._disk, self.path(transaction_index.SUFFIX), self.size
-        )
+        self.transactions = TransactionIndex.load(self._disk, self.path(transaction_index.SUFFIX), self.size)
         self.transactions_known = True
 
     def set_transactions(self, transactions: TransactionIndex) -> None:

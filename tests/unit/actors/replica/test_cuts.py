@@ -45,7 +45,7 @@ def to_be_cut(trio: Trio) -> None:
     one = trio.members[1].machine
     trio.world.network.partition([one], [trio.members[2].machine, trio.members[3].machine])
     for number in range(_LOST):
-        trio.append(1, b"lost %d" % number, acks=1)
+        trio.offset_of(trio.append(1, b"lost %d" % number, acks=1))
     trio.until(lambda: trio.log(1).log_end_offset == 3 + _LOST)
     trio.elect(2, (2, 3), 2, 3)
     trio.world.run_for(0.5)

@@ -510,6 +510,7 @@ def test_what_waits_when_the_policy_becomes_fsync_is_acknowledged_once_it_is_syn
     trio.world.run_for(0.1)
     trio.settings["flush.policy"] = "fsync"
     trio.assign(to=(1,))
+    trio.until(lambda: trio.log(1).config.flush_policy == "fsync", 0.3)
     follower.resume()
     trio.until(waiting.done, 0.3)
     assert trio.offset_of(waiting) == 0
@@ -712,8 +713,10 @@ def test_the_first_pushes_of_an_epoch_wait_for_the_disk_in_their_order(trio: Tri
     trio.elect(1, (1, 2, 3))
     trio.world.run_for(1.0)
     let_it_write = with_a_slow_disk(trio, 2)
-    appends = [trio.append(1, value) for value in (b"b", b"c", b"d")]
-    trio.world.run_for(0.3)
+    appends = []
+    for value in (b"b", b"c", b"d"):
+        appends.append(trio.append(1, value))
+        trio.world.run_for(0.1)  # each comes over a stream of its own
     assert trio.values(3) == [b"a", b"b", b"c", b"d"]
     assert trio.values(2) == [b"a"]
     assert not any(each.done() for each in appends)
