@@ -108,7 +108,8 @@ class Chooser:
         return found
 
     def _note_in_sync(self) -> None:
-        """Note who is in the ISR and has heard of it, for a replica that dies before that comes back blank.
+        """Note who is in the ISR and has heard of it, for a replica that dies before that comes back blank. One that
+        is to write it down with its first batch is known again by who created it.
 
         Note, too, which partitions were led: a leader writes down its epoch first, and its followers with its records.
         """
@@ -121,7 +122,7 @@ class Chooser:
             known = state.partitions.get((running.spec.topic_id, running.spec.partition))
             if log is not None and log.epochs.latest != NO_EPOCH:
                 self._ever_led.add((running.spec.topic_id, running.spec.partition))
-            if log is not None and not log.unproven and known is not None and broker_id in known.isr:
+            if running.has_registered and known is not None and broker_id in known.isr:
                 self._ever_in_sync.setdefault(known.id, set()).add(broker_id)
 
     # --- choosing -----------------------------------------------------------------------------------------------

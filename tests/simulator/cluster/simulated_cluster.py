@@ -96,6 +96,12 @@ class RunningReplica:
         return None if hosted is None or hosted.failed.done() else hosted.log
 
     @property
+    def has_registered(self) -> bool:
+        """Whether its log is open, and it has heard that the controller has heard of it."""
+        log = self.log
+        return log is not None and (log.marks.registers_later or not log.unproven)
+
+    @property
     def _leader_role(self) -> LeaderRole | None:
         replica = self.replica._replica
         role = None if replica is None else replica._role

@@ -107,7 +107,7 @@ class Losses:
         running = {
             (each.spec.topic_id, each.spec.partition): each.spec.incarnation
             for each in self.cluster.replicas
-            if each.spec.broker_id == broker_id and each.log is not None and not each.log.unproven
+            if each.spec.broker_id == broker_id and each.has_registered
         }
         return all(
             broker_id in each.isr and running.get(each.id) == state.incarnation(*each.id, broker_id)
