@@ -71,7 +71,7 @@ SEEDS: Final[dict[str, int]] = {
     "damage_cut": 227,
     "crash_not_scanned": 1,
     "checkpoint_not_synced": 0,
-    "checkpoint_not_renamed": 166,
+    "checkpoint_not_renamed": 71,
     "checkpoint_directory_not_synced": 24,
     "followers_ignore_producers": 1,
     "producers_not_rebuilt": 2,
