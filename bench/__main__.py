@@ -49,8 +49,10 @@ from bench.partitions import first_use
 from bench.partitions import subjects as partition_subjects
 from bench.performance_page import PAGE, Taken, present_commit, with_figures
 from bench.ray_data import rates
+from bench.security import access_rules
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
+    "access-rules": access_rules.run,
     "codec": codec_bench.run,
     "kafka-batches": kafka_batch_bench.run,
     "kafka-codec": kafka_codec_bench.run,

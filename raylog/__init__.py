@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from raylog import data, errors
     from raylog.actors.cluster.descriptions import ClusterDescription, TopicDescription
+    from raylog.actors.cluster.security_requests import UserDescription
+    from raylog.actors.protocol.security_names import (
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourceType,
+    )
     from raylog.api.admin.cluster import Cluster
     from raylog.api.admin.formation import connect, start
     from raylog.api.admin.rules.group_descriptions import GroupDescription
+    from raylog.api.admin.rules.kafka_acl_arguments import ACL, ACLFilter, ResourcePattern, ResourcePatternFilter
     from raylog.api.admin.rules.kafka_admin_arguments import (
         ConfigResource,
         ConfigResourceType,
@@ -74,6 +82,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "ACL",
+    "ACLFilter",
+    "ACLOperation",
+    "ACLPermissionType",
+    "ACLResourcePatternType",
     "AsyncConsumer",
     "AsyncProducer",
     "BufferFull",
@@ -113,6 +126,9 @@ __all__ = [
     "RecordMetadata",
     "RecordTooLarge",
     "RequestTimedOut",
+    "ResourcePattern",
+    "ResourcePatternFilter",
+    "ResourceType",
     "ResultNotReady",
     "TopicDescription",
     "TopicExists",
@@ -123,6 +139,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownMember",
     "UnknownTopic",
+    "UserDescription",
     "WakeupError",
     "connect",
     "data",
@@ -132,6 +149,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ACL": "raylog.api.admin.rules.kafka_acl_arguments",
+    "ACLFilter": "raylog.api.admin.rules.kafka_acl_arguments",
+    "ACLOperation": "raylog.actors.protocol.security_names",
+    "ACLPermissionType": "raylog.actors.protocol.security_names",
+    "ACLResourcePatternType": "raylog.actors.protocol.security_names",
     "AsyncConsumer": "raylog.api.consumer.async_consumer",
     "AsyncProducer": "raylog.api.producer.async_producer",
     "BufferFull": "raylog.errors",
@@ -171,6 +193,9 @@ _HOMES = {
     "RecordMetadata": "raylog.api.connection.records",
     "RecordTooLarge": "raylog.errors",
     "RequestTimedOut": "raylog.errors",
+    "ResourcePattern": "raylog.api.admin.rules.kafka_acl_arguments",
+    "ResourcePatternFilter": "raylog.api.admin.rules.kafka_acl_arguments",
+    "ResourceType": "raylog.actors.protocol.security_names",
     "ResultNotReady": "raylog.errors",
     "TopicDescription": "raylog.actors.cluster.descriptions",
     "TopicExists": "raylog.errors",
@@ -181,6 +206,7 @@ _HOMES = {
     "UnknownGroup": "raylog.errors",
     "UnknownMember": "raylog.errors",
     "UnknownTopic": "raylog.errors",
+    "UserDescription": "raylog.actors.cluster.security_requests",
     "WakeupError": "raylog.errors",
     "connect": "raylog.api.admin.formation",
     "show_progress": "raylog.api.connection.progress",

@@ -3,8 +3,9 @@
     AdminRequest ──plain_request──► call, arguments ──stream──► request_of ──► AdminRequest
     answer       ──plain_answer───► scalars and tuples ──────► answer_of ───► answer
 
-What a value becomes follows from the type that its class declares. A dataclass is a tuple of its fields, a mapping a
-tuple of pairs, an error its name and arguments. What arrives is built by the same types, so no other can come of it.
+What a value becomes follows from the type that its class declares. A dataclass or a named tuple is a tuple of its
+fields, a mapping a tuple of pairs, an error its name and arguments. What arrives is built by the same types, so no
+other can come of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar, Union
 
-from raylog.actors.cluster import admin_requests
+from raylog.actors.cluster import admin_requests, security_requests
 from raylog.actors.cluster.admin_requests import AdminRequest
 from raylog.actors.protocol.messages import Failure
 from raylog.actors.protocol.remote_errors import failure_of, remote_failed
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 REQUESTS: Final[dict[str, type[AdminRequest[Any]]]] = {
     each.call: each
-    for each in vars(admin_requests).values()
+    for each in (*vars(admin_requests).values(), *vars(security_requests).values())
     if isinstance(each, type) and issubclass(each, AdminRequest) and each is not AdminRequest
 }
 
@@ -78,7 +79,7 @@ def _plain(value: Any, kind: Any) -> object:
     if _is_class(kind, RaylogError):
         failure = failure_of(value)
         return failure.name, failure.text, failure.arguments
-    if dataclasses.is_dataclass(kind):
+    if _has_fields(kind):
         declared: Any = kind
         return tuple(_plain(getattr(value, name), of) for name, of in _fields(declared).items())
     if _is_class(origin, Mapping):
@@ -113,7 +114,7 @@ def _built_of_items(value: tuple[Any, ...], kind: Any, origin: Any, arguments: t
         name, text, of = _built(value, tuple[str, str, tuple[object, ...]])
         failed = remote_failed("the controller", Failure(name, text, of))
         return failed.error or failed
-    if dataclasses.is_dataclass(kind):
+    if _has_fields(kind):
         make: Any = kind
         fields = _fields(make)
         if len(value) != len(fields):
@@ -139,7 +140,12 @@ def _not(value: object, kind: Any) -> FrameInvalid:
 @cache
 def _fields(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {each.name: hints[each.name] for each in dataclasses.fields(kind)}
+    names = kind._fields if _is_class(kind, tuple) else [each.name for each in dataclasses.fields(kind)]
+    return {name: hints[name] for name in names}
+
+
+def _has_fields(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or (_is_class(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def _items(arguments: tuple[Any, ...], count: int) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ from raylog.actors.protocol.metadata_records import (
     TopicRemoved,
     TopicSettings,
 )
+from raylog.actors.security.security_state import SECURITY_RECORDS
 
 _OF_PARTITIONS: Final = (PartitionChanged, ReplicaRegistered, TopicCreated, TopicSettings, TopicDeleted, TopicRemoved)
 _OF_NONE: Final = (
@@ -47,6 +48,7 @@ _OF_NONE: Final = (
     ProducerIdBlock,
     ReassignmentThrottle,
     Voters,
+    *SECURITY_RECORDS,
 )
 _MOST_GONE: Final = 10_000
 

@@ -42,6 +42,7 @@ from raylog.actors.protocol.metadata_records import (
     TopicSettings,
 )
 from raylog.actors.protocol.names import collision_key, is_internal
+from raylog.actors.security.security_state import SECURITY_RECORDS, SecurityState
 from raylog.config import NO_LIMIT, TopicConfig
 from raylog.errors import UnknownBroker, UnknownPartition, UnknownTopic
 
@@ -147,6 +148,7 @@ class ClusterState:
     removed_brokers: set[int] = field(default_factory=set)
     reassignment_throttle: int = NO_LIMIT
     settings: tuple[Setting, ...] = ()  # of the cluster
+    security: SecurityState = field(default_factory=SecurityState)
     # What follows from the above.
     _ids: dict[str, bytes] = field(default_factory=dict)
     _collisions: dict[str, str] = field(default_factory=dict)
@@ -288,7 +290,7 @@ class ClusterState:
         records.append(ReassignmentThrottle(self.reassignment_throttle))
         if self.settings:
             records.append(ClusterSettings(self.settings))
-        return records
+        return records + self.security.to_records()
 
     def _apply_formed(self, record: ClusterFormed, _offset: int) -> None:
         self.cluster_id = record.cluster_id
@@ -408,6 +410,9 @@ class ClusterState:
     def _apply_cluster_settings(self, record: ClusterSettings, _offset: int) -> None:
         self.settings = record.settings
 
+    def _apply_security(self, record: Message, _offset: int) -> None:
+        self.security.apply(record)
+
     def _apply_nothing(self, _record: Message, _offset: int) -> None:
         """Do nothing: the record is of use to the log itself only."""
 
@@ -472,4 +477,5 @@ _APPLY: Final[dict[type[Message], Callable[[ClusterState, Any, int], None]]] = {
     ClusterSettings: ClusterState._apply_cluster_settings,
     Voters: ClusterState._apply_nothing,
     ControllerStarted: ClusterState._apply_nothing,
+    **dict.fromkeys(SECURITY_RECORDS, ClusterState._apply_security),
 }

@@ -47,6 +47,7 @@ from raylog.actors.cluster.topic_admin import NewTopic, create_partitions, creat
 from raylog.actors.cluster.topic_settings import alter_topic_settings
 from raylog.actors.controller.changes import ClusterChanges
 from raylog.actors.controller.copy_recovery import CopyRecovery
+from raylog.actors.controller.security_admin import SecurityAdmin
 from raylog.actors.controller.sessions import BrokerSessions
 from raylog.actors.link.delete_records import check_deletable
 from raylog.actors.metadata_log.writer import MetadataWriter
@@ -88,6 +89,7 @@ class ControllerAdmin(CopyRecovery):
         self._on_settings = on_settings
         self._coordinators = coordinators
         self._internal_records = internal_records
+        self.security = SecurityAdmin(lambda: self._changes.state.security, self._make)
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,19 @@ from raylog.actors.cluster.descriptions import (
     TopicDescription,
     TopicSettingsDescription,
 )
+from raylog.actors.cluster.security_requests import (
+    AlterUser,
+    CreateAcls,
+    CreateUser,
+    DeleteAcls,
+    DeleteUser,
+    DescribeAcls,
+    ListUsers,
+    UserDescription,
+)
 from raylog.actors.cluster.topic_admin import NewTopic
 from raylog.actors.controller.admin import ControllerAdmin
+from raylog.actors.protocol.security_names import AccessRule
 from raylog.config import ConfigValue
 from raylog.errors import RaylogError
 
@@ -221,3 +232,43 @@ async def _recover_partition(admin: ControllerAdmin, request: RecoverPartition, 
 @_answers(DropSetAsideLog)
 async def _drop_set_aside(admin: ControllerAdmin, request: DropSetAsideLog, timeout: float) -> int:
     return await admin.drop_set_aside(request.name, broker=request.broker, timeout=timeout)
+
+
+# --- users and access rules -------------------------------------------------------------------------------------------
+
+
+@_answers(ListUsers)
+async def _list_users(admin: ControllerAdmin, _: ListUsers, _timeout: float) -> tuple[UserDescription, ...]:
+    return admin.security.list_users()
+
+
+@_answers(CreateUser)
+async def _create_user(admin: ControllerAdmin, request: CreateUser, timeout: float) -> None:
+    await admin.security.create_user(request.user, request.credentials, timeout=timeout)
+
+
+@_answers(AlterUser)
+async def _alter_user(admin: ControllerAdmin, request: AlterUser, timeout: float) -> None:
+    await admin.security.alter_user(request.user, request.credentials, timeout=timeout)
+
+
+@_answers(DeleteUser)
+async def _delete_user(admin: ControllerAdmin, request: DeleteUser, timeout: float) -> None:
+    await admin.security.delete_user(request.user, timeout=timeout)
+
+
+@_answers(DescribeAcls)
+async def _describe_acls(admin: ControllerAdmin, request: DescribeAcls, _timeout: float) -> tuple[AccessRule, ...]:
+    return admin.security.describe_acls(request.meant)
+
+
+@_answers(CreateAcls)
+async def _create_acls(admin: ControllerAdmin, request: CreateAcls, timeout: float) -> None:
+    await admin.security.create_acls(request.rules, timeout=timeout)
+
+
+@_answers(DeleteAcls)
+async def _delete_acls(
+    admin: ControllerAdmin, request: DeleteAcls, timeout: float
+) -> tuple[tuple[AccessRule, ...], ...]:
+    return await admin.security.delete_acls(request.meant, timeout=timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from raylog.actors.protocol import metadata_quorum_records, metadata_records
+from raylog.actors.protocol import metadata_quorum_records, metadata_records, security_records
 from raylog.actors.protocol.coordinator_records import CLAIM_KEY
 from raylog.actors.protocol.messages import Message, unpack
 from raylog.actors.protocol.names import METADATA_TOPIC, TRANSACTIONS_TOPIC
@@ -18,7 +18,7 @@ from raylog.actors.transactions.rules.transaction import FAMILY_PREFIX, TRANSACT
 from raylog.errors import FrameInvalid
 from raylog.storage.dump.formats import RECORD_FORMATS
 
-_OF_METADATA: Final = (metadata_quorum_records, metadata_records)  # where its kinds register
+_OF_METADATA: Final = (metadata_quorum_records, metadata_records, security_records)  # where its kinds register
 _FRONT_BYTES: Final = 2  # kind, version
 _ID_BYTES_SHOWN: Final = 4
 
@@ -43,7 +43,8 @@ def describe_metadata_record(_key: bytes | None, value: bytes | None) -> str:
     record = _message(value or b"")
     if type(record).__module__ not in {module.__name__ for module in _OF_METADATA}:
         raise FrameInvalid(f"A {type(record).__name__} is no record of {METADATA_TOPIC}.")
-    told = (f"{field.name} {_text(getattr(record, field.name))}" for field in fields(record))  # type: ignore[arg-type]
+    # What a class keeps out of its `repr` is secret.
+    told = (f"{field.name} {_text(getattr(record, field.name))}" for field in fields(record) if field.repr)  # type: ignore[arg-type]
     return f"{type(record).__name__}: {', '.join(told)}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raylog.actors.cluster.admin_requests import AdminRequest
-from raylog.api.connection.controller_calls import ControllerCalls
-from raylog.api.connection.named_cluster import INSIDE
+from raylog.api.connection.call_times import INSIDE
+
+if TYPE_CHECKING:
+    from raylog.api.connection.controller_calls import ControllerCalls
 
 _T = TypeVar("_T")
 

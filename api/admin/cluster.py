@@ -38,10 +38,12 @@ from raylog.actors.cluster.descriptions import (
 from raylog.api.admin.asking import ask_admin
 from raylog.api.admin.cluster_copies import ClusterCopies
 from raylog.api.admin.cluster_groups import ClusterGroups
+from raylog.api.admin.cluster_security import ClusterSecurity
 from raylog.api.admin.cluster_shutdown import end_actors
 from raylog.api.admin.cluster_transactions import ClusterTransactions
 from raylog.api.admin.kafka_admin_names import KafkaAdminNames
-from raylog.api.connection.named_cluster import CALL_SECONDS, INSIDE, NamedCluster
+from raylog.api.connection.call_times import CALL_SECONDS, INSIDE
+from raylog.api.connection.named_cluster import NamedCluster
 from raylog.config import TOPIC_SETTINGS, ConfigValue, TopicConfig
 from raylog.errors import RaylogError
 
@@ -50,7 +52,7 @@ GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new
 _SHOW_SECONDS: Final = 5.0  # a notebook shows no result before this ends
 
 
-class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterTransactions, KafkaAdminNames):
+class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterSecurity, ClusterTransactions, KafkaAdminNames):
     """The handle of a cluster, which `raylog.start` and `raylog.connect` return. It holds nothing that has to be
     closed.
     """

@@ -116,6 +116,8 @@ def _leave_stdout() -> None:
         "cluster": "cluster_admin:cluster",
         "log": "logs:log",
         "txn": "transactions:txn",
+        "user": "users:user",
+        "acl": "access_rules:acl",
         "top": "top:top",
         "bench": "bench:bench",
         "completion": "completion:completion",

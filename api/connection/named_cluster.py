@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.on_ray.runtime.join_ray import join_ray, tell_if_open
 from raylog.actors.protocol.actor_names import namespace
+from raylog.api.connection.call_times import CALL_SECONDS, INSIDE
 from raylog.api.connection.controller_calls import ControllerCalls
-
-CALL_SECONDS: Final = 30.0
-INSIDE: Final = 0.95  # of a call's time is the controller's, so that its own word on what is missing comes first
 
 
 class NamedCluster:

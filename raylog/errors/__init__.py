@@ -29,6 +29,7 @@ What stays true here:
     │   ├── BrokerNotAvailable    UnknownBroker
     │   ├── BrokerInUse, NoReassignment, ElectionNotNeeded, PreferredLeaderNotAvailable
     │   ├── EligibleLeadersNotAvailable, NeverLed, LossNotAccepted
+    │   ├── UnknownUser, UserExists, InvalidUser, InvalidAccessRule, SecurityLimitReached
     │   └── SetAsideUnknown       SetAsideUnusable
     ├── MetadataError
     │   ├── ControllerFenced, ControllerStopped                                        outcome unknown
@@ -111,6 +112,7 @@ from raylog.errors.offsets import *
 from raylog.errors.producer import *
 from raylog.errors.replication import *
 from raylog.errors.runtime import *
+from raylog.errors.security import *
 from raylog.errors.spark import *
 from raylog.errors.storage import *
 from raylog.errors.stream import *

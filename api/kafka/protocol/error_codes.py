@@ -315,7 +315,11 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.SetAsideUnknown,
     errors.FamilyFenced,
     errors.FamilyTooLarge,
-    errors.TooManyWatches,
+    errors.UnknownUser,
+    errors.UserExists,
+    errors.InvalidUser,
+    errors.InvalidAccessRule,
+    errors.SecurityLimitReached,
     # Between raylog's own processes.
     errors.OffsetsNotContiguous,
     errors.ReplicaNotFree,

@@ -37,11 +37,23 @@ from raylog.actors.cluster.admin_requests import (
     UndrainBroker,
 )
 from raylog.actors.cluster.election.leader_election import PREFERRED
+from raylog.actors.cluster.security_requests import (
+    AlterUser,
+    CreateAcls,
+    CreateUser,
+    DeleteAcls,
+    DeleteUser,
+    DescribeAcls,
+    ListUsers,
+)
 from raylog.actors.cluster.setting_edits import SET, SettingEdit
 from raylog.actors.controller.admin_calls import HANDLERS, carry_out
-from raylog.errors import SetAsideUnknown, TopicExists, UnknownTopic
+from raylog.actors.security.rule_filters import RuleFilter
+from raylog.actors.security.scram_credentials import MECHANISMS
+from raylog.errors import InvalidAccessRule, SetAsideUnknown, TopicExists, UnknownTopic, UnknownUser
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
+from tests.unit.actors.security.examples import credential, rule
 
 _ALL: list[type[AdminRequest[Any]]] = AdminRequest.__subclasses__()
 
@@ -66,6 +78,9 @@ def cluster() -> Iterator[ControlCluster]:
         (DropSetAsideLog("clicks-0.aside", None), "drop_set_aside('clicks-0.aside')"),
         (DrainBroker(2, False, True), "drain_broker(2)"),
         (UndrainBroker(2), "undrain_broker(2)"),
+        (CreateUser("ann", ()), "create_user('ann')"),
+        (AlterUser("ann", ()), "alter_user('ann')"),
+        (DeleteUser("ann"), "delete_user('ann')"),
         (ElectLeaders("preferred", None), "elect_leaders"),
         (Reassign({}, None), "reassign"),
         (DescribeTopic("clicks"), "describe_topic"),
@@ -76,7 +91,7 @@ def test_errors_name_what_a_person_has_asked_for(request_: AdminRequest[Any], ex
 
 
 def test_no_two_requests_have_one_name() -> None:
-    assert len({each.call for each in _ALL}) == len(_ALL) == 25
+    assert len({each.call for each in _ALL}) == len(_ALL) == 32
 
 
 @pytest.mark.parametrize("kind", _ALL, ids=lambda each: each.__name__)
@@ -120,12 +135,30 @@ def test_requests_are_carried_out(cluster: ControlCluster) -> None:
     assert ask(ListTopics(False)) == ()
 
 
+def test_requests_about_users_and_rules_are_carried_out(cluster: ControlCluster) -> None:
+    def ask(request: AdminRequest[Any]) -> Any:
+        return cluster.ask(carry_out(cluster.admin, request, 30.0))
+
+    ask(CreateUser("ann", [credential("ann"), credential("ann", "SCRAM-SHA-512")]))
+    assert [(each.name, each.mechanisms) for each in ask(ListUsers())] == [("ann", list(MECHANISMS))]
+    ask(AlterUser("ann", [credential("ann")]))
+    ask(CreateAcls([rule("clicks"), rule("views")]))
+    assert ask(DescribeAcls(RuleFilter(name="views"))) == (rule("views"),)
+    assert ask(DeleteAcls([RuleFilter(name="views"), RuleFilter(name="gone")])) == ((rule("views"),), ())
+    cluster.until(lambda: all(each.state.security.rules == {rule("clicks")} for each in cluster.brokers.values()))
+    assert all(list(each.state.security.users["ann"]) == ["SCRAM-SHA-256"] for each in cluster.brokers.values())
+    ask(DeleteUser("ann"))
+    assert ask(ListUsers()) == ()
+
+
 @pytest.mark.parametrize(
     ("request_", "refusal"),
     [
         (CreateTopic("clicks", 1, None, None, {}), TopicExists),
         (RecoverPartition("gone", 0, 1, True, ""), UnknownTopic),
         (DropSetAsideLog("gone", 1), SetAsideUnknown),
+        (DeleteUser("eve"), UnknownUser),
+        (CreateAcls([rule("clicks")._replace(principal="ann")]), InvalidAccessRule),
     ],
 )
 def test_what_is_refused_is_raised(

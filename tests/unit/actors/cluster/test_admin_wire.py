@@ -59,6 +59,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return st.builds(typing.cast(Any, kind), *(values(hints[each.name]) for each in dataclasses.fields(kind)))
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return st.builds(kind, *map(values, typing.get_type_hints(kind).values()))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return st.dictionaries(*map(values, arguments), max_size=3)
     if len(arguments) == 1 or arguments[-1] is Ellipsis:

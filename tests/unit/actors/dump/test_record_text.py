@@ -25,6 +25,7 @@ from raylog.errors import FrameInvalid, MessageUnknown
 from raylog.storage.directory.partition_directory import PartitionIdentity
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.log.partition_log import PartitionLog
+from tests.unit.actors.security.examples import credential
 from tests.unit.actors.small_cluster import SmallCluster
 
 WALL_MS = 1_700_000_000_000
@@ -95,6 +96,11 @@ def test_each_record_of_the_metadata_is_told() -> None:
         (Voters(((1, "d1"), (2, "d2"))), "Voters: voters [[1, d1], [2, d2]]"),
     ):
         assert describe_metadata_record(None, encoded(record)) == text
+
+
+def test_keys_of_users_are_not_told() -> None:
+    told = describe_metadata_record(None, encoded(credential("ann")))
+    assert told == "ScramCredential: user ann, mechanism SCRAM-SHA-256, iterations 4096"
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xfe\xfe", encoded(OPEN)])

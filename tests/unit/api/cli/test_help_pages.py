@@ -44,7 +44,9 @@ def test_every_key_is_documented(arguments: str) -> None:
     assert _keys(run_json(cluster, *arguments.split())) - documented == set()
 
 
-@pytest.mark.parametrize("path", [(), *[(name,) for name in ("topic", "group", "cluster", "log", "txn")]])
+@pytest.mark.parametrize(
+    "path", [(), *[(name,) for name in ("topic", "group", "cluster", "log", "txn", "user", "acl")]]
+)
 def test_what_a_group_lists_is_not_cut(path: tuple[str, ...]) -> None:
     _, _, listed = help_of(path).partition("Commands:\n")
     assert listed

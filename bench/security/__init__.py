@@ -1,0 +1,1 @@
+"""Benchmarks of what decides who may do what."""
