@@ -8,35 +8,27 @@ under the same transactional id, as a supervisor does. Killed are copiers, coord
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-import ray
-
 import raylog
 from examples.read_process_write import copy
 from raylog.actors.machine.cluster_access import ClusterAccess
-from raylog.actors.protocol.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.errors import RaylogError
+from tests.cluster.support.cluster_kills import ClusterKills
 
 TOPICS: Final = ("in", "middle", "out")
 PARTITIONS: Final = 3
 KEYS: Final = 20
 _COPIERS: Final = (("one", "in", "middle"), ("two", "in", "middle"), ("three", "middle", "out"))
 _PROGRAM: Final = "from tests.cluster.support.copier_chain import main; main()"
-_LOOK_SECONDS: Final = 0.1
-_WHOLE_SECONDS: Final = 20.0
 _END_SECONDS: Final = 180.0
 
 
@@ -109,6 +101,7 @@ class Chain:
         self.report = ChainReport()
         self._cluster = cluster
         self._random = random
+        self._kills = ClusterKills(cluster, random, TOPICS)
         for topic in TOPICS:
             cluster.create_topic(topic, PARTITIONS, 3, {"min.insync.replicas": 2})
         access = cluster.access()
@@ -164,7 +157,7 @@ class Chain:
     # --- kills ----------------------------------------------------------------------------------------------------
 
     def _kill_something(self) -> None:
-        kill = self._random.choice((self._kill_copier, self._kill_coordinator, self._kill_leader))
+        kill = self._random.choice((self._kill_copier, self._kills.coordinator, self._kills.leader))
         try:
             self.report.kills[kill()] += 1
         except RaylogError as error:  # the controller says nothing of leaders just now: another time
@@ -174,43 +167,9 @@ class Chain:
         self._random.choice(self._copiers).kill()
         return "copier"
 
-    def _kill_coordinator(self) -> str:
-        prefix = "coordinators-"
-        names = [each for each in ray.util.list_named_actors(all_namespaces=True) if each["name"].startswith(prefix)]
-        if not names:
-            return "none: all coordinators are being replaced"
-        chosen = self._random.choice(sorted(names, key=str))
-        # It may have ended meanwhile.
-        with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError, ValueError):
-            actor = ray.get_actor(chosen["name"], namespace=chosen["namespace"])
-            os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=20.0), signal.SIGKILL)
-        return "coordinators of a broker"
-
-    def _kill_leader(self) -> str:
-        """Kill a leader of one of the topics, or of a coordinator's, once its replicas are all in sync."""
-        topic = self._random.choice((*TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
-        if not _comes_true(lambda: self._can_lose_one(topic), _WHOLE_SECONDS):
-            return "none: a partition is not whole"
-        leaders = [each for each in self._cluster.describe_replicas(topic) if each.role == "leader"]
-        os.kill(self._random.choice(leaders).pid, signal.SIGKILL)
-        return f"leader of {topic}"
-
-    def _can_lose_one(self, topic: str) -> bool:
-        partitions = self._cluster.describe_topic(topic).partitions
-        return all(each.leader >= 0 and len(each.isr) == len(each.replicas) for each in partitions)
-
 
 def _first_wrong(numbers: list[int], rounds: int) -> str:
     for place, number in enumerate(numbers):
         if number != place:
             return f"{number} in place {place} of {len(numbers)}"
     return f"{len(numbers)} of {rounds}"
-
-
-def _comes_true(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_SECONDS)
-    return True
