@@ -4,14 +4,16 @@ This folder holds the public names, the base layer that every other folder may i
 and one symlink per folder at the top of the repository: `raylog.storage` is `../storage`, and so on. Import a
 folder only under its `raylog.` name.
 
-Importing any part, say `raylog.storage.format.record_batch`, runs this file first, so it imports nothing: a replica
-process stays small, and unit tests (which forbid Ray) can import every pure module. A public name whose
-module imports Ray is looked up on first use (`__getattr__`), not imported here.
+Importing any part, say `raylog.storage.format.record_batch`, runs this file first, so it imports none of them: a
+replica process stays small, and unit tests (which forbid Ray) can import every pure module. A public name is looked up
+on first use (`lazy_names`), not imported here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from raylog.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from raylog import data, errors
@@ -209,6 +211,8 @@ _HOMES = {
     "UserDescription": "raylog.actors.cluster.security_requests",
     "WakeupError": "raylog.errors",
     "connect": "raylog.api.admin.formation",
+    "data": "raylog.data",
+    "errors": "raylog.errors",
     "show_progress": "raylog.api.connection.progress",
     "start": "raylog.api.admin.formation",
 }
@@ -224,22 +228,10 @@ _NAMES_ELSEWHERE = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-
-    def __getattr__(name: str) -> object:
-        from importlib import import_module
-
-        if name in ("data", "errors"):
-            return import_module(f"raylog.{name}")
-        home = _HOMES.get(name)
-        if home is None:
-            elsewhere = _NAMES_ELSEWHERE.get(name)
-            hint = f"; here it is {elsewhere}, see docs/coming-from-kafka.md" if elsewhere else ""
-            raise AttributeError(f"module 'raylog' has no attribute {name!r}{hint}")
-        value = getattr(import_module(home), name)
-        globals()[name] = value
-        return value
+def _elsewhere(name: str) -> str:
+    elsewhere = _NAMES_ELSEWHERE.get(name)
+    return f"; here it is {elsewhere}, see docs/coming-from-kafka.md" if elsewhere else ""
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES, _elsewhere)

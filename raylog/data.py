@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.lazy_names import lazy_names
+
 if TYPE_CHECKING:
     from raylog.api.data.reading import read
     from raylog.api.data.rules.positions import Timestamp
@@ -32,17 +34,5 @@ _HOMES = {
     "write": "raylog.api.data.writing",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog.data' has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.lazy_names import lazy_names
+
 if TYPE_CHECKING:
     from raylog.spark_bridge.reading.batch_read import read
     from raylog.spark_bridge.reading.stream_planner import SourceProgress
@@ -46,17 +48,5 @@ _HOMES = {
     "write_stream": "raylog.spark_bridge.writing.stream_write",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog.spark_bridge' has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -40,6 +40,13 @@ def test_other_names_are_not() -> None:
         getattr(raylog, "strat")  # noqa: B009
 
 
+def test_a_face_of_a_package_has_its_names_and_no_others() -> None:
+    assert dir(raylog.data) == sorted(raylog.data.__all__)
+    assert raylog.data.Timestamp(1).ms == 1
+    with pytest.raises(AttributeError, match=r"'raylog\.data' has no attribute 'raed'$"):
+        getattr(raylog.data, "raed")  # noqa: B009
+
+
 def test_importing_it_imports_neither_ray_nor_asyncio() -> None:
     program = "import raylog, sys; print([name for name in ('ray', 'asyncio', 'msgpack') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"[]\n"

@@ -10,33 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
 from raylog.api.connection.records import TopicPartition
 from raylog.api.data.rules.positions import Bounds, Positions, Timestamp
 from raylog.errors import InvalidConfig, InvalidRange, RecordsLost
+from tests.unit.api.jobs.log_leaders import LOGS, Leaders
 
 ID = b"1" * 16
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 BEGAN = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
-
-
-class Leaders:
-    """The record at offset n was written at time 1000 + n."""
-
-    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        self.logs = logs
-
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: self._one(*self.logs[place], what) for place, what in wanted.items()}
-
-    def _one(self, first: int, last: int, what: int) -> int:
-        if what in (EARLIEST, LATEST):
-            return first if what == EARLIEST else last
-        offset = max(first, what - 1000)
-        return offset if offset < last else -1
-
-
-LOGS = {A: (10, 110), B: (0, 50)}
 
 
 def spans(

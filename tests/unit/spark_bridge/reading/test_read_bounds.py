@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from raylog.api.connection.records import TopicPartition
 from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.errors import InvalidSparkOptions, SparkDataLoss
 from raylog.spark_bridge.reading.rules.read_bounds import ranges, starts
-from raylog.spark_bridge.reading.rules.read_options import EARLIEST, LATEST, ReadOptions
+from raylog.spark_bridge.reading.rules.read_options import ReadOptions
+from tests.unit.api.jobs.log_leaders import LOGS, Leaders
 
 ID = b"1" * 16
-PLACES = {TopicPartition("clicks", number): ID for number in (0, 1)}
-
-
-class Leaders:
-    """Partition 0 holds 10 to 110, partition 1 0 to 50; the record at offset n was written at time 1000 + n."""
-
-    logs = {TopicPartition("clicks", 0): (10, 110), TopicPartition("clicks", 1): (0, 50)}  # noqa: RUF012
-
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: self._one(*self.logs[place], what) for place, what in wanted.items()}
-
-    def _one(self, first: int, last: int, what: int) -> int:
-        if what in (EARLIEST, LATEST):
-            return first if what == EARLIEST else last
-        offset = max(first, what - 1000)
-        return offset if offset < last else -1
+PLACES = dict.fromkeys(LOGS, ID)
 
 
 def spans(**given: Any) -> list[tuple[int, int]]:
