@@ -5,7 +5,7 @@
 
 To add one: define it here, yield a `Reading` of it from the `readings` of the core that knows the number (a replica's
 process, a broker, the controller, a `CoordinatorCore`), and describe it in docs/metrics.md. A core keeps plain numbers.
-It never calls Ray, and computes nothing before it is read.
+It never calls Ray, and computes nothing before it is read. (A driver of a stream tells Ray itself.)
 
 What must stay true:
 - A counter's reading is the total since its process began. The shell computes what is new.
@@ -197,6 +197,13 @@ _GROUP: Final = (*_PROCESS, "group", "topic", "partition")
 GROUP_LAG: Final = _gauge("raylog_group_lag", _GROUP, "Records from a group's committed offset to the log's end")
 GROUP_OFFSET: Final = _gauge("raylog_group_offset", _GROUP, "Offset that a group has committed")
 GROUP_MEMBERS: Final = _gauge("raylog_group_members", (*_PROCESS, "group"), "Members that a group has")
+
+# --- streams of Ray Data, told by their drivers ----------------------------------------------------------------------
+
+_STREAM: Final = (*_CLUSTER, "group")
+STREAM_LAG: Final = _gauge("raylog_stream_lag", _STREAM, "Offsets that a stream has not committed yet")
+STREAM_OFFSETS: Final = _counter("raylog_stream_offsets", _STREAM, "Offsets that a stream has committed")
+STREAM_BATCHES: Final = _counter("raylog_stream_batches", _STREAM, "Batches that a stream has committed")
 
 
 BOUNDS: Final = (

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from raylog.actors.protocol.replication_messages import EARLIEST, LATEST
+from raylog.actors.protocol.replication_messages import EARLIEST
 from raylog.api.connection.records import TopicPartition
 from raylog.api.data.own_errors import own_errors
 from raylog.api.data.rules.stream_steps import Cursor, is_due
+from raylog.api.data.stream_metrics import StreamMetrics
 from raylog.api.data.topic_sink import TopicSink
 from raylog.api.families.member_requests import FamilyWork
 from raylog.api.families.transaction_family import TransactionFamily
@@ -68,8 +69,10 @@ class TopicStream:
         self._family = family
         self._cursor = cursor
         self._number = family.last_batch
+        self._open: dict[int, dict[TopicPartition, int]] = {}  # ends of batches that were not committed
         self._closed = threading.Event()
         self._ahead: Future[TopicBatch | None] | None = None
+        self._metrics = StreamMetrics(plan.cluster.name, options.group_id, plan.questions.ends, cursor.offsets)
 
     def __iter__(self) -> Iterator[TopicBatch]:
         return self
@@ -126,6 +129,7 @@ class TopicStream:
             self._closed.set()
             if self._ahead is not None:
                 wait([self._ahead], _CLOSE_SECONDS)
+            self._metrics.close()
             self._family.close()
 
     # --- on the planner's thread ----------------------------------------------------------------------------------
@@ -159,7 +163,9 @@ class TopicStream:
         there, questions = self._plan.places(), self._plan.questions
         fresh = there.keys() - self._cursor.offsets.keys()
         self._cursor = self._cursor.joined_by(there, questions.offsets(dict.fromkeys(fresh, EARLIEST)))
-        return questions.offsets(dict.fromkeys(there, LATEST))
+        if fresh:
+            self._metrics.joined(self._cursor.offsets)
+        return questions.ends(there.keys())
 
     def _batch(self, ends: Mapping[TopicPartition, int], lag: int) -> TopicBatch:
         ranges, cursor = self._cursor.step(ends, self._options.max_rows)
@@ -170,26 +176,30 @@ class TopicStream:
         behind = lag - sum(each.size for each in ranges)
         self._cursor = cursor
         self._number += 1
-        parts = (self._number, dataset, tuple(ranges), behind)
-        return TopicBatch(*parts, self._plan.cluster, self._family, self._options.group_id)
+        self._open = {number: ends for number, ends in self._open.items() if number > self._family.last_batch}
+        self._open[self._number] = {each.place: each.end for each in ranges}
+        offsets = {place: end for ends in self._open.values() for place, end in ends.items()}
+        parts = (self._number, dataset, tuple(ranges), offsets, behind)
+        return TopicBatch(*parts, self._plan.cluster, self._family, self._options.group_id, self._metrics)
 
 
 @dataclass(frozen=True)
 class TopicBatch:
-    """Records that are worked on together. `behind`: how many offsets there were beyond them."""
+    """Records that are worked on together.
+
+    `offsets`: where the group goes on when this batch, and with it all before, is committed. `behind`: how many offsets
+    there were beyond them.
+    """
 
     number: int
     dataset: ray.data.Dataset
     ranges: tuple[OffsetRange, ...]
+    offsets: Mapping[TopicPartition, int]
     behind: int
     _cluster: Cluster = field(repr=False)
     _family: TransactionFamily = field(repr=False)
     _group_id: str
-
-    @property
-    def offsets(self) -> dict[TopicPartition, int]:
-        """Return where the group goes on when this batch is committed."""
-        return {each.place: each.end for each in self.ranges}
+    _metrics: StreamMetrics = field(repr=False)
 
     def commit(self) -> None:
         """Commit the group's offsets: the next driver begins behind this batch. It implies all batches before.
@@ -244,6 +254,7 @@ class BatchTransaction:
             abort(family)
             raise
         commit(family, self._batch.number, self._works)
+        self._batch._metrics.committed(self._batch.offsets)
 
     def _stage(self) -> None:
         batch = self._batch

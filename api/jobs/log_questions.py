@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from raylog.actors.link.cluster_link import TopicView
 from raylog.actors.machine.cluster_access import ClusterAccess
 from raylog.actors.protocol.names import is_internal
+from raylog.actors.protocol.replication_messages import LATEST
 from raylog.api.connection.leader_requests import look_up
 from raylog.api.connection.records import TopicPartition
 from raylog.api.jobs.channel import Channel, channel_to
@@ -67,6 +68,9 @@ class LogQuestions:
         channel = self._channel()
         answers = channel.run(look_up(channel.link, wanted, self._reads_committed, _SECONDS))
         return {place: answer.offset for place, answer in answers.items()}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return self.offsets(dict.fromkeys(partitions, LATEST))
 
     def _partitions(self, channel: Channel, topic: str, has_to_be: bool) -> dict[TopicPartition, bytes]:
         try:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from raylog.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from tests.data.stream_kills import KilledStream
 from tests.data.streaming_driver import copy_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
@@ -130,6 +132,16 @@ def test_killed_drivers_and_workers_copy_each_record_once(
     assert (tmp_path / "killed").exists(), "a worker was killed"
 
 
+@pytest.mark.timeout(300)
+def test_a_stream_at_work_copies_each_record_once_while_its_parts_are_killed(
+    cluster: raylog.Cluster, tmp_path: Path
+) -> None:
+    """The long form is a soak test."""
+    with KilledStream(cluster, Random(5), tmp_path, "data-events", "data-copies") as stream:
+        stream.run(kills=4)
+        stream.check()
+
+
 def test_new_partitions_and_later_records_are_read(cluster: raylog.Cluster) -> None:
     cluster.create_topic("data-late")
     seen: Counter[Any] = Counter()
@@ -139,7 +151,11 @@ def test_new_partitions_and_later_records_are_read(cluster: raylog.Cluster) -> N
         cluster.create_partitions("data-late", 2)
         with raylog.Producer() as producer:
             producer.send("data-late", b"10", partition=1).result(30)
-        seen += Counter(row["value"] for row in next(batches).dataset.take_all())
+        last = next(batches)
+        seen += Counter(row["value"] for row in last.dataset.take_all())
+        last.commit()
+        committed = {place: each.offset for place, each in cluster.list_group_offsets("late").items()}
+        assert committed == last.offsets == {("data-late", 0): 10, ("data-late", 1): 1}, "it implies all before"
         began = time.monotonic()
         assert next(batches, None) is None
         assert time.monotonic() - began < 30

@@ -40,7 +40,7 @@ def scrape(address: str) -> dict[str, float]:
         return {}
     series: dict[str, float] = {}
     for name, tags, value in re.findall(r"^ray_(raylog_\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
-        ours = re.findall(r'\b(broker|cluster|le|partition|state|topic)="([^"]*)"', tags)
+        ours = re.findall(r'\b(broker|cluster|group|le|partition|state|topic)="([^"]*)"', tags)
         key = f"{name}{{{','.join(f'{tag}={content}' for tag, content in sorted(ours))}}}"
         series[key] = series.get(key, 0.0) + float(value)
     return series
@@ -95,4 +95,32 @@ def test_ray_exports_what_was_produced_and_consumed(tmp_path: Path, reporting_ra
         until(is_told, 30.0)
     finally:
         sys.stdout.write("".join(f"{key} {value}\n" for key, value in sorted(found.items())))
+        cluster.shutdown()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore")
+def test_the_driver_of_a_stream_tells_its_lag_and_what_it_has_committed(tmp_path: Path, reporting_ray: str) -> None:
+    pytest.importorskip("pandas", reason="the extra `data` is not installed")
+    cluster = raylog.start(tmp_path, brokers=1, cluster="measured")
+    cluster.create_topic("clicks", partitions=2)
+    with raylog.Producer(cluster="measured") as producer:
+        producer.send_many("clicks", [b"v"] * _RECORDS).result(30)
+    found: dict[str, float] = {}
+    tags = "{cluster=measured,group=scores}"
+
+    def is_told(lag: int, offsets: int, batches: int) -> bool:
+        found.update(scrape(reporting_ray))
+        names = ("raylog_stream_lag", "raylog_stream_offsets_total", "raylog_stream_batches_total")
+        return [found.get(name + tags, 0.0) for name in names] == [lag, offsets, batches]
+
+    try:
+        with raylog.data.stream("clicks", group_id="scores", cluster="measured", max_rows=100) as batches:
+            next(batches)
+            until(lambda: is_told(_RECORDS, 0, 0), 30.0)
+            next(batches).commit()
+            until(lambda: is_told(_RECORDS - 200, 200, 1), 30.0)
+        until(lambda: is_told(0, 200, 1), 30.0)
+    finally:
+        sys.stdout.write("".join(f"{key} {value}\n" for key, value in sorted(found.items()) if "stream" in key))
         cluster.shutdown()

@@ -29,11 +29,11 @@ class Cursor:
         return Cursor({**self.topic_ids, **topic_ids}, {**self.offsets, **fresh})
 
     def lag(self, ends: Mapping[TopicPartition, int]) -> int:
-        return sum(self._available(ends).values())
+        return lag(self.offsets, ends)
 
     def step(self, ends: Mapping[TopicPartition, int], most: int) -> tuple[list[OffsetRange], Cursor]:
         """Return the next ranges, `most` offsets in all, and where the stream is then."""
-        taken = limit(self._available(ends), most)
+        taken = limit(_available(self.offsets, ends), most)
         ranges = [
             OffsetRange(*place[:1], self.topic_ids[place], place.partition, start, start + taken[place])
             for place, start in self.offsets.items()
@@ -41,8 +41,16 @@ class Cursor:
         ]
         return ranges, replace(self, offsets={**self.offsets, **{each.place: each.end for each in ranges}})
 
-    def _available(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: max(0, ends.get(place, 0) - offset) for place, offset in self.offsets.items()}
+
+def lag(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Return how many offsets there are from these on."""
+    return sum(_available(offsets, ends).values())
+
+
+def _available(
+    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    return {place: max(0, ends.get(place, 0) - offset) for place, offset in offsets.items()}
 
 
 def is_due(lag: int, most: int, waited_seconds: float, wait_seconds: float) -> bool:
