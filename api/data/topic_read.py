@@ -14,8 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from raylog.actors.machine.cluster_access import ClusterAccess
+from raylog.api.data.each_value import BadValue, Decoded
 from raylog.api.data.rules.read_columns import ReadColumns
-from raylog.api.data.value_decoders import BadValue, Decoded, ValueDecoder
+from raylog.api.data.value_decoders import ValueDecoder
 from raylog.api.jobs.range_reader import RangeReading
 from raylog.api.jobs.rules.offset_ranges import OffsetRange
 from raylog.api.jobs.rules.row_schema import ROWS_WITH_HEADERS

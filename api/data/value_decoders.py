@@ -6,7 +6,6 @@ What must stay true: each value is decoded as itself, or refused with its place.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -14,30 +13,12 @@ import msgpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raylog.api.data.each_value import ARROW_ERRORS, BadValue, Decoded, check_fields, decode_each
 from raylog.config import MIB
-from raylog.errors import InvalidConfig
 
 _BEFORE: Final = pa.scalar(b'{"v":', pa.binary())
 _AFTER: Final = pa.scalar(b"}\n", pa.binary())
 _BETWEEN: Final = pa.scalar(b"", pa.binary())
-_ARROW_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
-
-
-class BadValue(Exception):
-    """The value in this row cannot be decoded. `raylog.errors.ValueNotDecoded` is made of it, with its offset."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(row, reason)
-        self.row = row
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """Columns of the fields; `rows`: for each row the one that its value was in. None: each its own."""
-
-    columns: Sequence[pa.Array]
-    rows: pa.Array | None = None
 
 
 class ValueDecoder(Protocol):
@@ -65,14 +46,14 @@ class Json:
     explodes = False
 
     def __post_init__(self) -> None:
-        _check(self.schema)
+        check_fields(self.schema)
 
     def decode(self, values: pa.Array) -> Decoded:
         if not len(values):
             return Decoded(_no_rows(self.schema))
         try:
             return Decoded(self._read(values).flatten())
-        except _ARROW_ERRORS as error:
+        except ARROW_ERRORS as error:
             raise self._first_bad(values, str(error)) from None
 
     def _read(self, values: pa.Array) -> Any:
@@ -100,7 +81,7 @@ class Json:
                 if value is not None and not isinstance(json.loads(value), dict | None):
                     return BadValue(row, "it is not a JSON object")
                 self._read(values.slice(row, 1))
-            except (ValueError, *_ARROW_ERRORS) as error:
+            except (ValueError, *ARROW_ERRORS) as error:
                 return BadValue(row, str(error).rstrip("."))
         return BadValue(0, f"it, or one of the {len(values)} that follow, is not one JSON object: {reason.rstrip('.')}")
 
@@ -113,36 +94,10 @@ class MsgPack:
     explodes = False
 
     def __post_init__(self) -> None:
-        _check(self.schema)
+        check_fields(self.schema)
 
     def decode(self, values: pa.Array) -> Decoded:
-        unpacked = [self._unpacked(row, value) for row, value in enumerate(values.to_pylist())]
-        try:
-            return Decoded(self._column(unpacked).flatten())
-        except _ARROW_ERRORS as error:
-            raise self._first_bad(unpacked, str(error)) from None
-
-    def _unpacked(self, row: int, value: bytes | None) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        try:
-            found = msgpack.unpackb(value)
-        except Exception as error:
-            raise BadValue(row, f"{type(error).__name__}: {error}") from error
-        if not isinstance(found, dict):
-            raise BadValue(row, f"it is of type {type(found).__name__}, and not a map")
-        return found
-
-    def _column(self, values: list[dict[str, Any] | None]) -> Any:
-        return pa.array(values, pa.struct(list(self.schema)))
-
-    def _first_bad(self, values: list[dict[str, Any] | None], reason: str) -> BadValue:
-        for row, value in enumerate(values):
-            try:
-                self._column([value])
-            except _ARROW_ERRORS as error:
-                return BadValue(row, str(error).rstrip("."))
-        return BadValue(0, reason)
+        return decode_each(self.schema, values, msgpack.unpackb)
 
 
 @dataclass(frozen=True)
@@ -153,7 +108,7 @@ class ArrowIpc:
     explodes = True
 
     def __post_init__(self) -> None:
-        _check(self.schema)
+        check_fields(self.schema)
 
     def decode(self, values: pa.Array) -> Decoded:
         tables = [self._table(row, value) for row, value in enumerate(values)]
@@ -169,7 +124,7 @@ class ArrowIpc:
             found = pa.ipc.open_stream(value.as_buffer()).read_all()
             found.validate(full=True)
             return found.select(self.schema.names).cast(self.schema)
-        except (KeyError, OSError, ValueError, *_ARROW_ERRORS) as error:
+        except (KeyError, OSError, ValueError, *ARROW_ERRORS) as error:
             raise BadValue(row, str(error).rstrip(".")) from error
 
 
@@ -180,10 +135,3 @@ def _no_rows(schema: pa.Schema) -> list[pa.Array]:
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def _check(schema: object) -> None:
-    if not isinstance(schema, pa.Schema) or not schema.names:
-        raise InvalidConfig("schema", schema, "a pyarrow.Schema with the fields of the values")
-    if len(set(schema.names)) < len(schema.names):
-        raise InvalidConfig("schema", schema, "a pyarrow.Schema whose fields have different names")

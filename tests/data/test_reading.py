@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 import raylog
 from raylog.errors import InvalidConfig, InvalidRange, RecordsLost, UnknownTopic
+from tests.unit.api.data.loopback_registry import framed, loopback_registry
 
 if TYPE_CHECKING:
     import ray.data
@@ -78,6 +80,28 @@ def test_values_are_decoded_in_columns(clicks: str) -> None:
     wrong = raylog.data.read(clicks, schema=raylog.data.Json(pa.schema([("amount", pa.string())])))
     with pytest.raises(Exception, match=r"ValueNotDecoded.*offset 0 of data-clicks-0"):
         wrong.take_all()
+
+
+def test_values_of_a_registered_schema_are_decoded_in_tasks(cluster: raylog.Cluster) -> None:
+    import pyarrow as pa
+    from fastavro import schemaless_writer
+
+    user = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
+    cluster.create_topic("data-avro", partitions=2)
+    with loopback_registry() as registry, raylog.Producer() as producer:
+        registry.add(5, json.dumps(user))
+        for number in range(20):
+            content = io.BytesIO()
+            schemaless_writer(content, user, {"name": f"u{number}"})
+            producer.send("data-avro", framed(5, content.getvalue()), partition=number % 2)
+        producer.flush(30)
+        users = raylog.data.Avro(pa.schema([("name", pa.string())]), registry.address)
+        found = raylog.data.read("data-avro", schema=users, columns=["name"], override_num_blocks=2).take_all()
+        assert sorted(row["name"] for row in found) == sorted(f"u{number}" for number in range(20))
+        with raylog.Producer() as other:
+            other.send("data-avro", framed(6, b""), partition=0).result(30)
+        with pytest.raises(Exception, match=r"ValueNotDecoded.*offset 10 of data-avro-0.*/schemas/ids/6"):
+            raylog.data.read("data-avro", schema=users).take_all()
 
 
 def test_a_read_begins_where_it_is_told(clicks: str, cluster: raylog.Cluster) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `data` is not installed")
 
-from raylog.api.data.value_decoders import ArrowIpc, BadValue, Json, MsgPack  # noqa: E402
+from raylog.api.data.each_value import BadValue  # noqa: E402
+from raylog.api.data.value_decoders import ArrowIpc, Json, MsgPack  # noqa: E402
 from raylog.errors import InvalidConfig  # noqa: E402
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("deep", pa.struct([("x", pa.float64())]))])
