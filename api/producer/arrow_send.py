@@ -2,7 +2,7 @@
 
 Arrow's columns are nearly those of a batch: the data buffer of a binary column is the joined values, and the
 differences of its offsets are the lengths. So rows are split and cut by Arrow's kernels, and no key or value
-becomes an object of Python; but each distinct key, once a chunk, for its partition.
+becomes an object of Python; but where there are few distinct keys, those, once a chunk, for their partitions.
 
 What must stay true: the lengths of a batch add up to its bytes. A reader refuses a batch where they do not, which is
 too late: its records are acknowledged by then.
@@ -12,20 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raylog.api.producer.bulk_send import BulkSend
-from raylog.api.producer.rules.bulk_partitioning import partitions_of
+from raylog.api.producer.rules.bulk_partitioning import MOST_IN_A_BYTE, partitions_of
 from raylog.api.producer.rules.producer_batch import Encoded, Writer
 from raylog.errors import InvalidBatch
 from raylog.storage.format.batch_codec import BatchForm, encode_raw
 from raylog.storage.format.columns import NULL_LENGTH
+from raylog.storage.format.murmur2 import partitions_of_joined
 
 _CHUNK: Final = 131_072
 _ROW_BYTES: Final = 16
+_WORTH_SORTING: Final = 1_024  # fewer distinct keys are looked up one by one, in what is known of those before
+_SAMPLE: Final = 2_048
+_DISTINCT: Final = 0.98
 _NO_KEY: Final = pa.scalar(-1, pa.int32())
 _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
@@ -89,11 +95,16 @@ def send_table(bulk: BulkSend, table: Any, partition: int | None, now_ms: int) -
     table = _checked(table, now_ms)
     for start in range(0, table.num_rows, _CHUNK):
         chunk = table.slice(start, _CHUNK).combine_chunks()
-        places = pa.array(range(start, start + chunk.num_rows), pa.int64())
+        places = pc.add(_count_up().slice(0, chunk.num_rows), pa.scalar(start, pa.int64()))
         for number, rows in _by_partition(bulk, chunk, places, partition):
             for piece in _cut(rows, bulk.options.batch_size):
                 size = _bytes(piece)
                 _add(bulk, bulk.routes.next_partition(size) if number is None else number, piece, size)
+
+
+@cache
+def _count_up() -> pa.Array:
+    return pa.array(range(_CHUNK), pa.int64())
 
 
 def _checked(table: Any, now_ms: int) -> pa.Table:
@@ -155,14 +166,39 @@ def _parts(bulk: BulkSend, chunk: pa.Table) -> pa.Array:
     if not routes.is_cached:
         keys = chunk["key"].to_pylist() if "key" in chunk.column_names else [None] * chunk.num_rows
         return pa.array(map(routes.choose, keys), pa.int32())
-    keys = chunk["key"].combine_chunks().dictionary_encode()
+    column = chunk["key"].combine_chunks()
+    if isinstance(column, pa.Array) and not column.null_count and _hardly_repeats(column):
+        return _parts_of_distinct(bulk, column)
+    keys = column.dictionary_encode()
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    distinct = keys.dictionary.to_pylist()
-    numbers = pa.array(partitions_of(distinct, routes.partitions, routes.numbers), pa.int32())
+    numbers = _parts_of_distinct(bulk, keys.dictionary)
     if keys.null_count:
         sticky = routes.next_partition(bulk.options.batch_size)
         return pc.fill_null(numbers.take(keys.indices), pa.scalar(sticky, pa.int32()))
     return numbers.take(keys.indices)
+
+
+def _hardly_repeats(keys: pa.Array) -> bool:
+    """Whether to look for repetitions would cost more than it spares, by the first of them."""
+    some = keys.slice(0, _SAMPLE)
+    return bool(pc.count_distinct(some).as_py() > _DISTINCT * len(some))
+
+
+def _parts_of_distinct(bulk: BulkSend, keys: pa.Array) -> pa.Array:
+    """The partition of each key. Those of one length are hashed as they lie beside each other."""
+    routes = bulk.routes
+    if routes.partitions > MOST_IN_A_BYTE or len(keys) < _WORTH_SORTING:
+        return pa.array(partitions_of(keys.to_pylist(), routes.partitions, routes.numbers), pa.int32())
+    lengths = pc.binary_length(keys)
+    by_length = pc.array_sort_indices(lengths)
+    in_order, parts, start = keys.take(by_length), [], 0
+    for each in sorted(pc.value_counts(lengths).to_pylist(), key=itemgetter("values")):
+        length, count = each["values"], each["counts"]
+        joined = _joined(in_order.slice(start, count))
+        parts.append(partitions_of_joined(joined, count, length, routes.partitions))
+        start += count
+    numbers = pa.Array.from_buffers(pa.uint8(), len(keys), [None, pa.py_buffer(b"".join(parts))])
+    return numbers.take(pc.array_sort_indices(by_length)).cast(pa.int32())
 
 
 def _cut(rows: pa.Table, batch_size: int) -> list[pa.Table]:

@@ -4,6 +4,7 @@
     murmur2_of_equal(keys)   many keys of one length at once
     partition_of_hash        hash to partition: the sign bit off, then the remainder
     partitions_of_equal      many keys of one length to their partitions, of which there are at most 256
+    partitions_of_joined     the same for keys that lie side by side
 
 What must stay true: both functions give the same numbers, and those of Java (`test_murmur2.py`).
 The hash is the unsigned 32-bit number.
@@ -61,31 +62,42 @@ def murmur2_of_equal(keys: Sequence[bytes]) -> list[int]:
 
 
 def partitions_of_equal(keys: Sequence[bytes], partitions: int) -> bytes:
-    """The partition of each key, as one byte each.
-
-    The remainder of a division, in lanes: a quotient of 31 bits is a product with a rounded up reciprocal and a shift,
-    which is exact with that many bits (Granlund and Montgomery), and the product just fits into a lane.
-    """
-    shift = 31 + (partitions - 1).bit_length()
-    reciprocal = -(-(1 << shift) // partitions)
+    """The partition of each key, as one byte each."""
     parts = []
     for start in range(0, len(keys), _LANES):
         some = keys[start : start + _LANES]
-        ones = _ones(len(some))
-        hashed = _hashed(some) & ones * 0x7FFFFFFF
-        quotients = (hashed * reciprocal >> shift) & ones * ((1 << 64 - shift) - 1)
-        parts.append((hashed - quotients * partitions).to_bytes(8 * len(some), "little")[0::8])
+        parts.append(_partitions(b"".join(some), len(some), len(some[0]), partitions))
     return b"".join(parts)
 
 
+def partitions_of_joined(keys: memoryview, count: int, length: int, partitions: int) -> bytes:
+    """The same for so many keys of this length, whose bytes are joined."""
+    parts = []
+    for start in range(0, count, _LANES):
+        some = bytes(keys[length * start : length * (start + _LANES)])
+        parts.append(_partitions(some, min(_LANES, count - start), length, partitions))
+    return b"".join(parts)
+
+
+def _partitions(joined: bytes, count: int, length: int, partitions: int) -> bytes:
+    """The remainder of a division, in lanes: a quotient of 31 bits is a product with a rounded up reciprocal and a
+    shift, which is exact with that many bits (Granlund and Montgomery), and the product just fits into a lane.
+    """
+    shift = 31 + (partitions - 1).bit_length()
+    reciprocal = -(-(1 << shift) // partitions)
+    ones = _ones(count)
+    hashed = _hashed(joined, count, length) & ones * 0x7FFFFFFF
+    quotients = (hashed * reciprocal >> shift) & ones * ((1 << 64 - shift) - 1)
+    return (hashed - quotients * partitions).to_bytes(8 * count, "little")[0::8]
+
+
 def _in_lanes(keys: Sequence[bytes]) -> list[int]:
-    return memoryview(_hashed(keys).to_bytes(8 * len(keys), "little")).cast("Q").tolist()
+    hashed = _hashed(b"".join(keys), len(keys), len(keys[0]))
+    return memoryview(hashed.to_bytes(8 * len(keys), "little")).cast("Q").tolist()
 
 
-def _hashed(keys: Sequence[bytes]) -> int:
-    """The hashes, each in its lane."""
-    count, length = len(keys), len(keys[0])
-    joined = b"".join(keys)
+def _hashed(joined: bytes, count: int, length: int) -> int:
+    """The hashes of keys of this length, each in its lane."""
     ones = _ones(count)
     mask = ones * _MASK
     hashed = ones * (_SEED ^ length)

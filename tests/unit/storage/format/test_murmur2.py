@@ -7,7 +7,13 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raylog.storage.format.murmur2 import murmur2, murmur2_of_equal, partition_of_hash
+from raylog.storage.format.murmur2 import (
+    murmur2,
+    murmur2_of_equal,
+    partition_of_hash,
+    partitions_of_equal,
+    partitions_of_joined,
+)
 
 # From the unit tests of Kafka's Java client (UtilsTest), there as signed numbers.
 _JAVA = {
@@ -47,3 +53,12 @@ def test_many_at_once_beyond_one_integer() -> None:
 def test_partition_as_in_java(partitions: int) -> None:
     for hashed in _JAVA.values():
         assert partition_of_hash(hashed & 0xFFFFFFFF, partitions) == (hashed & 0x7FFFFFFF) % partitions
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 256])
+@pytest.mark.parametrize(("length", "count"), [(0, 5), (7, 9_000), (8, 4_096), (3, 0)])
+def test_partitions_of_many_keys(partitions: int, length: int, count: int) -> None:
+    keys = [(b"%08d" % number)[8 - length :] for number in range(count)]
+    expected = bytes(partition_of_hash(murmur2(key), partitions) for key in keys)
+    assert partitions_of_equal(keys, partitions) == expected
+    assert partitions_of_joined(memoryview(b"".join(keys)), count, length, partitions) == expected
