@@ -6,6 +6,8 @@ python -m bench partitions --kafka HOST:PORT --subject creation
                                some of that group, and Apache Kafka beside them
 python -m bench kafka --against HOST:PORT
                                Kafka's clients on raylog's gateway, and on Apache Kafka in the same run
+python -m bench data --against HOST:PORT
+                               Ray Data's connector for Kafka on an Apache Kafka as well
 python -m bench --json FILE    the figures for a program as well
 python -m bench --write        the figures into docs/performance.md as well
 """
@@ -85,8 +87,9 @@ _VERDICTS = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures to this file too.")
 @click.option("--write", "writes", is_flag=True, help="Write the figures into docs/performance.md too.")
 @click.option(
-    "--against", "--kafka", "kafka", metavar="HOST:PORT", help="Measure Apache Kafka there too (kafka, partitions)."
-)
+    "--against", "--kafka", "kafka", metavar="HOST:PORT",
+    help="Measure Apache Kafka there too (kafka, partitions, data).",
+)  # fmt: skip
 @click.option(
     "--subject", "subjects", multiple=True,
     type=click.Choice([*partition_subjects.SUBJECTS, *gateway_subjects.SUBJECTS]),
@@ -106,6 +109,7 @@ def main(
         **GROUPS,
         "kafka": partial(gateway_subjects.run, kafka, subjects),
         "partitions": partial(partition_subjects.run, kafka, subjects),
+        "data": partial(rates.run, kafka),
     }
     console = Console(highlight=False, width=None if os.isatty(1) else 140)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"

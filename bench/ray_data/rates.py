@@ -1,8 +1,8 @@
 """Ray Data: rows read from a topic and written to it a second, beside Kafka's connector of Ray Data on the gateway of
-the same cluster, and beside Parquet on the same disk.
+the same cluster, and beside Parquet on the same disk; where an Apache Kafka is given, also beside that connector there.
 
-20 million records of 110 bytes (RAYLOG_BENCH_ROWS for another number), all seven columns, two CPUs. What goes through
-Kafka's connector is a tenth of that.
+20 million records of 110 bytes (RAYLOG_BENCH_ROWS for another number), all seven columns, two CPUs. A quarter of them
+is written; a fortieth goes through Kafka's connector.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import raylog
 from bench.measuring import Figure, seconds
+from bench.partitions.kafka import KafkaCluster, send_all
 from bench.real_cluster import real_cluster
 from raylog.api.admin.cluster import Cluster
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import ray.data
 
 ROWS: Final = int(os.environ.get("RAYLOG_BENCH_ROWS", "20000000"))
-FEW: Final = ROWS // 10
+FEW: Final = ROWS // 40
 PARTITIONS: Final = 4
 VALUE_BYTES, KEY_BYTES = 100, 10
 ROUNDS: Final = 3
@@ -34,12 +35,15 @@ AT_ONCE: Final = 100_000
 BATCHES: Final = 20
 
 
-def run() -> Iterator[Figure]:
+def run(kafka: str | None = None) -> Iterator[Figure]:
+    """`kafka`: the address of an Apache Kafka, whose figures stand beside."""
     with real_cluster(brokers=1, kafka="127.0.0.1:0") as cluster, tempfile.TemporaryDirectory() as folder:
         _quiet()
         for name, rows in (("rows", ROWS), ("few", FEW)):
             _fill(cluster, name, rows)
         (bootstrap,) = cluster.kafka_addresses()
+        if kafka is not None:
+            yield from _on_kafka(kafka)
         yield from _reads(bootstrap, Path(folder))
         yield from _writes(cluster, bootstrap, Path(folder))
         yield _first_row()
@@ -140,6 +144,29 @@ def _writes(cluster: Cluster, bootstrap: str, folder: Path) -> Iterator[Figure]:
     yield Figure("Ray Data: write, all or nothing", ours, "M rows/s", note=_beside(ours, kafka, parquet))
     yield Figure("Ray Data: write_kafka on the gateway", kafka, "M rows/s")
     yield Figure("Ray Data: write_parquet", parquet, "M rows/s")
+
+
+# --- Apache Kafka -----------------------------------------------------------------------------------------------------
+
+
+def _on_kafka(address: str) -> Iterator[Figure]:
+    """Ray Data's connector, on topics as those here."""
+    import ray.data
+
+    peer = KafkaCluster(address)
+    with peer.topic("few", PARTITIONS, 1) as few, peer.topic("written", PARTITIONS, 1) as written:
+        keys = [b"%010d" % number for number in range(AT_ONCE)]
+        with peer.producer() as producer:
+            for start in range(0, FEW, AT_ONCE):
+                send_all(producer, few, keys[: FEW - start], [b"v" * VALUE_BYTES] * min(AT_ONCE, FEW - start))
+        rate = _rounds(_scan_rate(lambda: ray.data.read_kafka(few, bootstrap_servers=address), FEW))
+        yield Figure("Ray Data: read_kafka on Apache Kafka", rate, "M rows/s")
+
+        def by_kafka() -> object:
+            return _made(FEW).write_kafka(written, address, key_field="key")
+
+        rate = _rounds(lambda: FEW / seconds(by_kafka) / 1e6)
+        yield Figure("Ray Data: write_kafka on Apache Kafka", rate, "M rows/s")
 
 
 def _first_row() -> Figure:

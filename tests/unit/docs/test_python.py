@@ -40,7 +40,8 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
 _CODE: Final = ("actors", "api", "bench", "examples", "groups", "raylog", "spark_bridge", "storage", "tests")
 _NAMES_OF_OTHERS: Final = {
     "EndTxn", "GitHub", "InitProducerId", "JetStream", "OpenMessaging", "RAY_REDIS_CA_CERT",
-    "RAY_external_storage_namespace", "RAY_memory_usage_threshold", "key_encoding", "sync_file_range",
+    "RAY_external_storage_namespace", "RAY_memory_usage_threshold", "fallback_strategy", "key_encoding",
+    "label_selector", "ray_remote_args_fn", "sync_file_range",
 }  # fmt: skip
 _HANDLE: Final = ("Cluster", "cluster")  # of a cluster, which no unit test can import: it needs Ray
 _FOLDERS: Final = ("actors", "api", "groups", "storage")  # modules of the package, not names of `import raylog`
