@@ -8,7 +8,9 @@
 What must stay true:
 - Orders are taken from the registered controller only, over the stream of its registration, and only as long as this
   broker has not promised a higher epoch to another one (rule 17).
-- What is new is reported at once, and again and again until an answer shows that the controller has it.
+- What is new is reported at once, in one report at a time. One that is not answered ends the stream, and what was in it
+  is reported over the next. A heartbeat beside a report is a sign of life and tells nothing twice: a controller that is
+  slow to commit the loss of a thousand replicas would decide on each of them again and again.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ class ControllerLink:
         self._facts = facts
         self._stream: Stream | None = None
         self._has_news = asyncio.Event()
-        self._reports_in_flight = 0
+        self._is_reporting = False
         self._must_register = False
         self._is_over = False
         self._registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -230,7 +232,7 @@ class ControllerLink:
     async def _beat(self, stream: Stream) -> None:
         """Send heartbeats until this broker has to register again, or to look for another controller."""
         loop = asyncio.get_running_loop()
-        self._reports_in_flight = 0
+        self._is_reporting = False
         self._is_over = False
         next_beat = loop.time()
         while not (stream.closed.done() or self._must_register or self._is_over):
@@ -239,7 +241,7 @@ class ControllerLink:
             if is_due:
                 next_beat = loop.time() + HEARTBEAT_SECONDS
             # While a report is under way, news waits for its answer: the next report carries all of it.
-            if is_due or (self._replicas.has_news and not self._reports_in_flight):
+            if is_due or (self._replicas.has_news and not self._is_reporting):
                 self._send_beat(stream)
             self._has_news.clear()
             await self._wait_for_news(next_beat - loop.time())
@@ -257,8 +259,8 @@ class ControllerLink:
             self.broker_epoch,
             self._facts.version,
             *self._facts.usage,
-            self._replicas.started(),
-            self._replicas.lost(),
+            () if self._is_reporting else self._replicas.started(),
+            () if self._is_reporting else self._replicas.lost(),
             marks,
             self._replicas.marks.have_full_disk or self._facts.usage[0] < FULL_BELOW_BYTES,
             self._replicas.hosts.running(),
@@ -266,7 +268,7 @@ class ControllerLink:
             are_all,
         )
         if beat.started or beat.lost:
-            self._reports_in_flight += 1
+            self._is_reporting = True
         answer = stream.request(beat, timeout=_ANSWER_SECONDS, wait=False)
         answer.add_done_callback(partial(self._answered, stream, beat))
 
@@ -275,7 +277,7 @@ class ControllerLink:
         if stream is not self._stream or beat.broker_epoch != self.broker_epoch:
             return
         if beat.started or beat.lost:
-            self._reports_in_flight -= 1
+            self._is_reporting = False
         if error is None:
             self._replicas.reported(beat.started, beat.lost)
             self._replicas.marks.told(beat.marks, are_all=beat.marks_are_all)

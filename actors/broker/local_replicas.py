@@ -7,7 +7,7 @@ What must stay true:
 - One incarnation at most counts for a partition, the highest. One that was lost is ended and never counts again: so
   what the controller has been told stays true (rule 26).
 - One that is lost before its hello is reported too: the controller waits for it.
-- A report is repeated until a heartbeat that carried it has been answered.
+- A report is repeated over each new stream until a heartbeat that carried it has been answered.
 - During a clean stop nobody is lost.
 - Only the process that is registered hears its assignment; one that is not yet, waits; one that has been replaced ends.
 - One Assign at most is unanswered for each replica, and each is made from the newest committed state. So however fast

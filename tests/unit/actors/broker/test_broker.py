@@ -9,12 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.cluster.election.replica_registration import replica_lost
+from raylog.actors.cluster.state import ClusterState, Liveness
+from raylog.actors.controller import sessions
 from raylog.actors.kernel.stream_interface import Request
 from raylog.actors.protocol.control_messages import (
     EndReplica,
     GetMetadata,
     Metadata,
     RemoveReplica,
+    ReplicaLoss,
     StopBroker,
 )
 from raylog.actors.protocol.host_messages import OWN, HostHello
@@ -272,6 +276,26 @@ def test_a_report_is_repeated_until_a_controller_has_heard_it(cluster: ControlCl
     cluster.kill_controller()
     cluster.start_controller()
     cluster.until(lambda: cluster.serves() and cluster.partition().leader == 2)
+
+
+def test_a_loss_is_told_once_while_the_controller_cannot_commit_it(
+    cluster: ControlCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It decides on each loss that it is told, and a thousand at once take it a quarter of a second."""
+    cluster.create_topic()
+    told: list[ReplicaLoss] = []
+
+    def count(state: ClusterState, live: Liveness, broker_id: int, loss: ReplicaLoss) -> list[Message]:
+        told.append(loss)
+        return replica_lost(state, live, broker_id, loss)
+
+    monkeypatch.setattr(sessions, "replica_lost", count)
+    for broker_id in (2, 3):
+        cluster.processes[broker_id].pause(1.2)
+    cluster.kill(cluster.replica(1))
+    cluster.world.run_for(1.0)
+    assert len(told) == 1
+    cluster.until(lambda: cluster.partition().leader == 2 and cluster.is_assigned("clicks", 0))
 
 
 # --- the directory ------------------------------------------------------------------------------------------------
