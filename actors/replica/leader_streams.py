@@ -1,9 +1,13 @@
 """The streams of a host to the processes of the leaders that its replicas follow: one each, whoever uses it.
 
     none ──first use──► dialling ──► open ──the last user has left, or no answer to a ping──► closed
+                        │      ▲
+                        └─pause┘ until it is reached, or the last user has left
 
 What must stay true:
-- A stream that has ended is never given out again, nor one that could not be opened.
+- A stream that has ended is never given out again.
+- One attempt at a time is made to reach a process, for all who wait for it. The thousand followers of a leader that was
+  killed would else each dial it in vain, again and again, while their host is to take over.
 - A stream over which nothing arrives any more ends within seconds, for all who use it: none of them has to ask by
   itself whether the leader still hears it.
 """
@@ -12,8 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
 
+from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.protocol.control_messages import ReplicaAddress
@@ -23,18 +30,20 @@ from raylog.errors import PeerUnreachable, StreamError
 
 _PING_SECONDS: Final = 1.0  # between two of them
 _ANSWER_SECONDS: Final = 3.0
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
 class _Shared:
-    """One stream, or the attempt to open it."""
+    """One stream, or the attempts to open it."""
 
     __slots__ = ("dialled", "keeper", "users")
 
-    def __init__(self, dialled: asyncio.Task[Stream]) -> None:
-        self.dialled = dialled
+    def __init__(self, reach: Callable[[_Shared], Coroutine[Any, Any, Stream]]) -> None:
         self.keeper: asyncio.Task[None] | None = None
         self.users = 0
+        self.dialled = asyncio.ensure_future(reach(self))
 
     @property
     def stream(self) -> Stream | None:
@@ -54,10 +63,10 @@ class LeaderStreams:
         self._shared: dict[tuple[str, ...], _Shared] = {}  # by the leader's endpoints
 
     async def open(self, leader: ReplicaAddress) -> Stream:
-        """Return the stream to this leader's process, for one user more. PeerUnreachable, PeerNotAdmitted."""
+        """Return the stream to this leader's process, for one user more, once that is reached."""
         shared = self._shared.get(leader.endpoints)
         if shared is None or (shared.dialled.done() and shared.stream is None):
-            shared = self._shared[leader.endpoints] = _Shared(asyncio.ensure_future(self._dial(leader.endpoints)))
+            shared = self._shared[leader.endpoints] = _Shared(partial(self._reach, leader.endpoints))
         shared.users += 1
         try:
             stream = await asyncio.shield(shared.dialled)
@@ -102,6 +111,18 @@ class LeaderStreams:
             except StreamError as error:
                 _log.info("The stream to %s is given up: %s", stream.peer, error)
                 await stream.close(0)
+
+    async def _reach(self, endpoints: tuple[str, ...], shared: _Shared) -> Stream:
+        """Dial until the process is reached, or nobody waits for it any more."""
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._env.random)
+        while True:
+            try:
+                return await self._dial(endpoints)
+            except StreamError as error:
+                if not shared.users:
+                    raise
+                _log.info("The leader of %d replicas is dialled again soon: %s", shared.users, error)
+            await asyncio.sleep(backoff.next())
 
     async def _dial(self, endpoints: tuple[str, ...]) -> Stream:
         """Try the nearest endpoint first."""

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from raylog.actors.kernel.environment import Environment
-from raylog.actors.kernel.stream_interface import Stream
+from raylog.actors.kernel.stream_interface import Handler, Stream
 from raylog.actors.protocol.control_messages import ReplicaAddress
+from raylog.actors.protocol.endpoint import Endpoint
 from raylog.actors.replica.leader_streams import LeaderStreams
 from raylog.errors import PeerUnreachable
 from tests.simulator.clients.clients import refuse
@@ -53,6 +54,17 @@ class TwoHosts:
         assert self.world.run_until_idle_or(task.done, 30.0)
         return task.result()
 
+    def count_dials(self) -> list[Endpoint]:
+        """Return the list to which each attempt from now on is added."""
+        env, dialled = self.streams._env, []
+
+        async def dial(endpoint: Endpoint, role: str, handler: Handler) -> Stream:
+            dialled.append(endpoint)
+            return await original(endpoint, role, handler)
+
+        original, env.dial = env.dial, dial  # type: ignore[method-assign]
+        return dialled
+
     async def open_all(self, count: int) -> list[Stream]:
         return await asyncio.gather(*(self.streams.open(self.address) for _ in range(count)))
 
@@ -80,14 +92,34 @@ def test_the_last_one_closes_it_and_the_next_opens_another(hosts: TwoHosts) -> N
     assert not again.closed.done()
 
 
-def test_a_process_that_is_gone_is_told_to_all_and_dialled_anew_by_the_next(hosts: TwoHosts) -> None:
+def test_a_process_that_is_gone_is_dialled_by_one_for_all_until_it_is_there(hosts: TwoHosts) -> None:
+    """Else the thousand followers of a leader that was killed would keep their host from taking over."""
     stream = hosts.do(hosts.streams.open(hosts.address))
     hosts.leader.kill()
     hosts.world.run_until_idle_or(stream.closed.done, 5.0)
-    for _ in range(2):
-        with pytest.raises(PeerUnreachable):
-            hosts.do(hosts.open_all(3))
+    endpoints, dialled = hosts.address.endpoints, hosts.count_dials()
+    waiting = hosts.follower.run(hosts.open_all(50))
+    hosts.world.run_for(10.0)
+    assert not waiting.done()
+    assert 10 <= len(dialled) / len(endpoints) <= 30  # the pauses grow to a second
+    hosts.leader = hosts.leader.machine.start("leader", hosts._listen)
+    assert hosts.world.run_until_idle_or(lambda: hosts.address.endpoints == endpoints and waiting.done(), 5.0)
+    assert len({id(each) for each in waiting.result()}) == 1
     hosts.do(hosts.streams.release(hosts.address, stream))  # late, and of no consequence
+    assert not waiting.result()[0].closed.done()
+
+
+def test_a_process_that_nobody_waits_for_any_more_is_dialled_no_more(hosts: TwoHosts) -> None:
+    hosts.leader.kill()
+    dialled = hosts.count_dials()
+    waiting = [hosts.follower.run(hosts.streams.open(hosts.address)) for _ in range(3)]
+    hosts.world.run_for(1.0)
+    for each in waiting:
+        each.cancel()
+    hosts.world.run_for(0.1)
+    before = len(dialled)
+    hosts.world.run_for(10.0)
+    assert len(dialled) == before > 0
 
 
 def test_a_stream_over_which_nothing_is_answered_ends(hosts: TwoHosts) -> None:
