@@ -29,7 +29,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 MAX_BATCH_BYTES: Final = 64 * MIB  # a batch has to fit into one frame on its way to the followers
 
-CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
+CLEANUP_POLICIES: Final = ("", "delete", "compact", "compact,delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 HOST_AUTO: Final = "auto"
 HOST_OWN: Final = "own"
@@ -152,7 +152,7 @@ def _cleanup_policy(name: str, value: ConfigValue) -> str:
     policies = sorted({part.strip() for part in str(value).split(",")})
     joined = ",".join(policies)
     if joined not in CLEANUP_POLICIES:
-        raise InvalidConfig(name, value, "delete, compact, or both with a comma between")
+        raise InvalidConfig(name, value, "delete, compact, both with a comma between, or nothing")
     return joined
 
 
@@ -191,7 +191,8 @@ class TopicConfig:
         "cleanup.policy",
         "delete",
         _cleanup_policy,
-        "What becomes of old records: delete drops whole segments, compact keeps the newest value per key.",
+        "What becomes of old records: delete drops whole segments, compact keeps the newest value per key. Empty: all "
+        "are kept.",
     )
     compression_type: str = _setting(
         "compression.type",

@@ -69,7 +69,7 @@ class InternalTopic(AdminError):
 class PolicyViolation(AdminError):
     """The topic's `cleanup.policy` does not allow what was asked for."""
 
-    advice = "Send a record without a value for each key to remove, or set cleanup.policy to 'compact,delete'."
+    advice = "Set cleanup.policy to one with 'delete'; or, with 'compact', send a record without a value for each key."
 
     topic: str
     policy: str

@@ -179,7 +179,7 @@ def test_each_version_changes_some_settings(stage: AdministeredCluster, version:
         ("retention.ms", SET, "soon"),
         ("retention.ms", SET, None),
         ("retention.ms", APPEND, "1"),
-        ("cleanup.policy", SUBTRACT, "compact"),
+        ("cleanup.policy", APPEND, "shred"),
         ("remote.storage.enable", SET, "true"),
         ("min.insync.replicas", SET, "4"),
     ):
@@ -188,6 +188,9 @@ def test_each_version_changes_some_settings(stage: AdministeredCluster, version:
     assert change(("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
     assert change(("retention.ms", SET, "1"), ("retention.ms", SET, "2")) == ErrorCode.INVALID_REQUEST
     assert entries(stage, _TOPIC, "clicks")["segment.bytes"].value == "5000"
+    assert change(("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert entries(stage, _TOPIC, "clicks")["cleanup.policy"].value == ""
+    assert change(("cleanup.policy", APPEND, "delete")) == 0
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -588,4 +588,4 @@ def test_only_what_is_served_is_advertised(stage: Stage) -> None:
     answer = stage.ask("ApiVersions", 3, client_software_name="model", client_software_version="1")
     assert {each.api_key for each in answer.api_keys} == SERVED.keys()
     with pytest.raises(UnsupportedRequestVersion):
-        stage.ask("ListOffsets", 12)
+        stage.ask("ListOffsets", 11)

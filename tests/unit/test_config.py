@@ -68,6 +68,14 @@ def test_both_cleanup_policies_in_any_order(written: str) -> None:
     assert config.deletes_old_segments
 
 
+def test_an_empty_cleanup_policy_keeps_everything() -> None:
+    config = TopicConfig.parse({"cleanup.policy": " "})
+    assert config.cleanup_policy == ""
+    assert not config.is_compacted
+    assert not config.deletes_old_segments
+    assert TopicConfig.parse(config.overrides()) == config
+
+
 def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
     with pytest.raises(UnknownConfig) as raised:
         TopicConfig.parse({"retension.ms": 1})
@@ -87,7 +95,7 @@ def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
         ("min.cleanable.dirty.ratio", "nan"),
         ("min.cleanable.dirty.ratio", "much"),
         ("cleanup.policy", "shred"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", ",delete"),
         ("flush.policy", "sometimes"),
         ("message.timestamp.type", "createtime"),
         ("min.insync.replicas", -1),

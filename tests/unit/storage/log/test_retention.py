@@ -82,7 +82,7 @@ def test_the_oldest_go_while_at_least_retention_bytes_stay(retention_bytes: int,
 
 
 @pytest.mark.parametrize(("start", "gone"), [(0, []), (9, []), (10, [0]), (29, [0, 10]), (30, [0, 10, 20])])
-@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+@pytest.mark.parametrize("policy", ["", "delete", "compact", "compact,delete"])
 def test_a_segment_below_the_log_start_goes_whatever_the_policy(start: int, gone: list[int], policy: str) -> None:
     assert expired(three_segments(), start, retention_ms=-1, cleanup_policy=policy) == gone
 
@@ -90,6 +90,7 @@ def test_a_segment_below_the_log_start_goes_whatever_the_policy(start: int, gone
 def test_a_compacted_log_keeps_its_old_records_unless_it_deletes_too() -> None:
     old = three_segments(NOW_MS - 1_000 * HOUR_MS)
     assert expired(old, cleanup_policy="compact", retention_bytes=0) == []
+    assert expired(old, cleanup_policy="", retention_bytes=0) == []
     assert expired(old, cleanup_policy="compact,delete") == [0, 10, 20]
 
 

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
+from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
+
 from raylog.api.kafka.protocol import codecs
 from raylog.api.kafka.protocol.api_versions import (
     SERVED,
@@ -47,6 +49,12 @@ def test_produce_is_advertised_from_0_and_served_from_3() -> None:
     assert ranges[18] == (0, 4)
     with pytest.raises(UnsupportedRequestVersion):
         served(0, 2)
+
+
+def test_kafka_python_takes_a_gateway_for_kafka_4_1() -> None:
+    _, answer = api_versions_answer(4, 17)
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert infer_broker_version_from_api_versions(ranges) == (4, 1)
 
 
 @pytest.mark.parametrize("asked", [-1, 5, 99])
