@@ -45,6 +45,7 @@ from bench import (
     timer_bench,
     transaction_bench,
 )
+from bench.gateway import record_profile
 from bench.gateway import subjects as gateway_subjects
 from bench.measuring import Figure
 from bench.partitions import first_use
@@ -69,6 +70,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "first-use": first_use.run,
     "groups": group_bench.run,
     "kafka": gateway_subjects.run,
+    "kafka-profile": record_profile.run,
     "heartbeats": heartbeat_bench.run,
     "rebalance": rebalance_bench.run,
     "partitions": partition_subjects.run,
@@ -108,6 +110,7 @@ def main(
     measures: dict[str, Callable[[], Iterator[Figure]]] = {
         **GROUPS,
         "kafka": partial(gateway_subjects.run, kafka, subjects),
+        "kafka-profile": partial(record_profile.run, kafka),
         "partitions": partial(partition_subjects.run, kafka, subjects),
         "data": partial(rates.run, kafka),
     }
