@@ -65,6 +65,8 @@ def test_what_handles_write_has_the_form_of_the_moment(seeds: range, monkeypatch
 def test_the_seeds_notice_batches_that_pass_those_that_are_converted(
     monkeypatch: pytest.MonkeyPatch, stored: Counter[int]
 ) -> None:
+    """About every second seed does."""
+
     async def out_of_turn(
         self: column_conversion.ColumnConversion, before: object, convert: Callable[[], Bytes], size: int
     ) -> Bytes:
@@ -72,5 +74,6 @@ def test_the_seeds_notice_batches_that_pass_those_that_are_converted(
 
     monkeypatch.setattr(column_conversion.ColumnConversion, "_after", out_of_turn)
     with pytest.raises(AssertionError, match="Writers do not get their last batches acknowledged"):
-        kafka_scenario.run_seed(0, changes_format=True)
+        for seed in (2, 3, 9, 10, 11, 12, 14, 17):
+            kafka_scenario.run_seed(seed, changes_format=True)
     assert stored[MAGIC_COLUMNS] > 0
