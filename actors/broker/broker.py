@@ -470,7 +470,7 @@ class Broker:
             self._swept_under = registration
             self._service.begin()
             self._dismiss_unwanted(self._replicas.all())
-            self._tasks.start(self._sweep())
+            self._tasks.start(self._sweep(registration))
 
     def _dismiss_unwanted(self, sessions: Iterable[ReplicaSession]) -> None:
         if self.is_caught_up:
@@ -478,11 +478,12 @@ class Broker:
                 if not self._orders.is_expected(session.id):
                     self._replicas.dismiss(session, is_kept=False)
 
-    async def _sweep(self) -> None:
-        while True:
+    async def _sweep(self, registration: tuple[int, int | None]) -> None:
+        """Sweep until nothing is left, or until the next registration has begun to."""
+        while registration == self._swept_under:
             try:
-                await self._orders.sweep()
-                return
+                if await self._orders.sweep():
+                    return
             except (DiskError, ReplicaNotFree) as error:
                 _log.warning("Broker %d has not removed what it holds in vain: %s", self._spec.broker_id, error)
             await asyncio.sleep(_SWEEP_AGAIN_SECONDS)

@@ -238,15 +238,22 @@ class ReplicaOrders:
                 raise ReplicaNotFree(order.topic, order.partition, "it is not to be removed, as far as is known here")
             await asyncio.sleep(_FIRST_PAUSE)
 
-    async def sweep(self) -> None:
+    async def sweep(self) -> bool:
         """Remove what a controller no longer knows of: replicas that moved elsewhere while this broker was away.
 
         To be called when the state is as new as this broker's registration. A replica for which there was an order
-        since may be wanted by a state that is newer still, so it is left to the controller.
+        since may be wanted by a state that is newer still, so it is left to the controller. False: to be called again,
+        since one of them is in use; it was told to end just now.
         """
+        is_done = True
         for found in await self._env.off_loop(self._directories.find):
             partition = found.topic_id, found.partition
-            if found.in_use or self.is_expected(partition) or not self._is_known(found):
+            if self.is_expected(partition):
+                continue
+            if found.in_use:
+                is_done = False
+                continue
+            if not self._is_known(found):
                 continue
             async with self._turn(partition):
                 if not self.is_expected(partition):
@@ -254,6 +261,7 @@ class ReplicaOrders:
                     work = self._removal(found.topic, *partition)
                     await self._when_free(found.topic, found.partition, work, self._env.off_loop)
         await self._env.off_loop(self._directories.purge)
+        return is_done
 
     def _is_known(self, found: FoundReplica) -> bool:
         state = self._fold.state

@@ -120,9 +120,8 @@ class LogRecovery:
         if opened_after is OpenedAfter.MACHINE_CRASH:
             bases = self._without_deleted(bases)
         self._epochs = self._load_epochs(bases)
-        if bases:
-            self._open_segments(bases)
-            self._check_beginning()
+        self._open_segments(bases)
+        if self._joins_its_start(opened_after):
             if shutdown is not None:
                 self._trust(shutdown)
             else:
@@ -217,15 +216,34 @@ class LogRecovery:
             before.next_offset = after.base_offset
         self._segments = SegmentList(self._opened)
 
-    def _check_beginning(self) -> None:
+    def _joins_its_start(self, opened_after: OpenedAfter) -> bool:
+        """Whether the files begin where the log does. False: nothing of them counts, so they are removed.
+
+        The first file comes with the first batch, and its name may be gone after a power cut, though that of the next
+        one is not. No mark had counted on it then.
+        """
+        start = self._checkpoint.log_start_offset
+        if not self._opened:
+            return False
         first = self._segments[0]
-        if first.base_offset > self._checkpoint.log_start_offset:
-            start = self._checkpoint.log_start_offset
+        if first.base_offset <= start:
+            return True
+        if opened_after is not OpenedAfter.MACHINE_CRASH or self._promised > start:
             raise first.damaged(0, f"the log starts at offset {start}, so a segment is missing")
+        self._doubt_before_cut(opened_after)
+        size = sum(segment.size for segment in self._segments)
+        path, why = self._directory.path, opened_after.value
+        _log.warning("%s: its first file is gone after a %s, and with it %d bytes of others.", path, why, size)
+        self._discard_all()
+        self._disk.sync_directory(self._directory.path)
+        return False
+
+    @property
+    def _promised(self) -> int:
+        return max(self._checkpoint.recovery_point, self._checkpoint.high_watermark)
 
     def _begin_empty(self, shutdown: CleanShutdown | None) -> None:
-        start = self._checkpoint.log_start_offset
-        promised = max(self._checkpoint.recovery_point, self._checkpoint.high_watermark)
+        start, promised = self._checkpoint.log_start_offset, self._promised
         if shutdown is not None or promised > start:
             raise LogDamaged(self._directory.path, 0, f"no segment is left of a log that reached offset {promised}")
         self._segments = SegmentList([self._segment_to_come(start)])
@@ -411,11 +429,14 @@ class LogRecovery:
 
     def _start_over(self, start: int) -> None:
         """All that is left was deleted already: the log goes on empty from its start."""
+        self._discard_all()
+        self._segments = SegmentList([self._segment_to_come(start)])
+        self._producers = ProducerStates()
+
+    def _discard_all(self) -> None:
         for segment in self._segments:
             self._discard(segment)
         self._directory.remove_snapshots(keep=())
-        self._segments = SegmentList([self._segment_to_come(start)])
-        self._producers = ProducerStates()
 
     def _discard(self, segment: Segment) -> None:
         for path in segment.retire(DELETED_SUFFIX):

@@ -41,6 +41,9 @@ FOUND_BUGS: Final[dict[int, str]] = {
     604_175: "a topic counted as given up since an earlier one of its name was elected uncleanly (by the test)",
     700_380: "a bit was to rot in the log of a process that had just been killed (by the test)",
     703_675: "a bit was to flip in a log that begins anew and has no segment yet (by the test)",
+    901_484: "a broker looked once for what it holds in vain, while the replica that it had just told to end held it",
+    901_694: "a power cut took the name of a first segment and left that of the next: an empty log counted as damaged",
+    903_743: "the same batches came back under an older epoch, in the copy that a person chose (by the test)",
 }
 
 _SMALL_SET: Final = range(150)

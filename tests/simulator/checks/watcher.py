@@ -28,6 +28,7 @@ from tests.simulator.cluster.simulated_cluster import RunningReplica, SimulatedC
 
 _LOOK_SECONDS = 0.2
 _MAX_BYTES = 1 << 20
+_ANY_EPOCH = -2
 
 
 @contextmanager
@@ -116,10 +117,16 @@ class Watcher:
                 self._broken(f"{spec}: its high watermark went back from {before} to {now} in epoch {epoch}")
 
     def was_lost_from(self, topic: str, partition: int, offset: int) -> None:
-        """All machines lost their power, and no disk held anything from there on; or a person gives it up."""
+        """All machines lost their power, and no disk held anything from there on; or a person gives it up.
+
+        The same batches may come back under another epoch: the copy that is left may be of a leader whose followers
+        never had them, and whose writers sent them again to the next one.
+        """
         self._candidates.was_lost_from(topic, partition, offset)
         self._given_up.from_offset(topic, partition, offset)
         self._forget_from((topic, partition), offset)
+        committed = self._committed[topic, partition]
+        self._committed[topic, partition] = {at: (_ANY_EPOCH, checksum) for at, (_, checksum) in committed.items()}
 
     def _forget_from(self, name: tuple[str, int], offset: int) -> None:
         committed = self._committed.get(name, {})
@@ -145,6 +152,8 @@ class Watcher:
                 header = read_header(batch)
                 found = (header.leader_epoch, crc32(batch[HEADER_BYTES:]))
                 expected = committed.setdefault(header.base_offset, found)
+                if expected == (_ANY_EPOCH, found[1]):
+                    expected = committed[header.base_offset] = found
                 if expected != found:
                     self._broken(
                         f"{running.spec}: at offset {header.base_offset}, below its high watermark "

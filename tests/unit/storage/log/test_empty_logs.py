@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from raylog.errors import DiskFull
+from raylog.errors import DiskFull, LogDamaged
 from raylog.storage.directory.doubts import BLANK, REBOOTED
 from raylog.storage.format.record_batch import stamp
 from raylog.storage.log.partition_log import PartitionLog
 from raylog.storage.log.recovery import OpenedAfter
 from tests.simulator.world.faulty_disk import FaultyDisk, crash_points
-from tests.unit.storage.small_log import DIRECTORY, EPOCH, IDENTITY, NOW_MS, append, batch, contents, new_disk
+from tests.unit.storage.small_log import DIRECTORY, EPOCH, IDENTITY, NOW_MS, append, batch, contents, new_disk, open_log
 
 _CREATOR = 5
 _SEGMENT = f"{DIRECTORY}/{0:020d}.log"
@@ -132,6 +132,44 @@ def test_a_power_cut_takes_no_log_for_damaged(begins: int, ordered_names: bool) 
             ends.add(log.log_end_offset - log.log_start_offset)
             log.abandon()
     assert {0, 3} <= ends
+
+
+def test_a_power_cut_that_takes_only_the_first_file_leaves_an_empty_log() -> None:
+    """The names of later files may be durable before its own, and no mark has counted on any of them."""
+    start = new_disk(ordered_names=False)
+    lead(opened(start), 0)
+    start.crash_process()
+
+    def write(disk: FaultyDisk) -> None:
+        lead(open_log(disk, {"segment.bytes": 300}), 6)
+
+    gone = 0
+    for point in crash_points(start, write):
+        for seed in range(8):
+            disk = point.disk.clone()
+            disk.crash_machine(Random(seed))
+            found = [path for path in disk.files() if path.endswith(".log")]
+            if not found or _SEGMENT in found:
+                continue
+            gone += 1
+            log = opened(disk)
+            assert (log.log_end_offset, log.unproven) == (0, REBOOTED)
+            assert not [path for path in disk.files() if path.endswith(".log")]
+            lead(log, 2)
+            assert len(contents(log)) == 2
+            log.abandon()
+    assert gone
+
+
+def test_a_first_file_that_is_gone_without_a_power_cut_is_damage() -> None:
+    disk = new_disk()
+    lead(opened(disk), 0)
+    disk.crash_process()
+    lead(open_log(disk, {"segment.bytes": 300}), 6)
+    disk.crash_process()
+    disk.remove(_SEGMENT)
+    with pytest.raises(LogDamaged, match="a segment is missing"):
+        opened(disk)
 
 
 # --- the registration ---
