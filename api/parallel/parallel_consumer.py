@@ -180,6 +180,19 @@ class ParallelConsumer(ProcessBound):
         """Counts since the consumer was made, and what it holds now. From any thread."""
         return self._work.describe()
 
+    def positions(self) -> dict[TopicPartition, int | None]:
+        """Return, of each partition that it has, the offset of the next record that it takes; None: not known yet.
+
+        To be called by the thread of `run`, while it is not in it. There may be records before that are not done.
+        """
+        return {each: self._position(each) for each in self._consumer.assignment()}
+
+    def _position(self, partition: TopicPartition) -> int | None:
+        try:
+            return self._consumer.position(partition, 0)
+        except RaylogError:
+            return None  # not known yet, or the partition has just gone
+
     # --- how ------------------------------------------------------------------------------------------------------
 
     def _run(self, until: float | None) -> None:
