@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from raylog.api.consumer.group.rebalance_listener import RebalanceListener
     from raylog.api.consumer.rules.column_batches import ColumnBatch
     from raylog.api.parallel.parallel_consumer import ParallelConsumer
+    from raylog.api.pool.consumer_pool import ConsumerPool
     from raylog.api.producer.async_producer import AsyncProducer
     from raylog.api.producer.buffer.record_future import RecordFuture
     from raylog.api.producer.bulk_send import BulkFuture, BulkMetadata
@@ -105,6 +106,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerPool",
     "ConsumerRecord",
     "FencedMember",
     "GroupDescription",
@@ -172,6 +174,7 @@ _HOMES = {
     "ConfigResource": "raylog.api.admin.rules.kafka_admin_arguments",
     "ConfigResourceType": "raylog.api.admin.rules.kafka_admin_arguments",
     "Consumer": "raylog.api.consumer.consumer",
+    "ConsumerPool": "raylog.api.pool.consumer_pool",
     "ConsumerRecord": "raylog.api.connection.records",
     "FencedMember": "raylog.errors",
     "GroupDescription": "raylog.api.admin.rules.group_descriptions",

@@ -205,6 +205,17 @@ STREAM_LAG: Final = _gauge("raylog_stream_lag", _STREAM, "Offsets that a stream 
 STREAM_OFFSETS: Final = _counter("raylog_stream_offsets", _STREAM, "Offsets that a stream has committed")
 STREAM_BATCHES: Final = _counter("raylog_stream_batches", _STREAM, "Batches that a stream has committed")
 
+# --- a pool of consumers -------------------------------------------------------------------------------------------
+
+_POOL: Final = ("cluster", "group")
+POOL_ACTORS: Final = _gauge("raylog_pool_actors", _POOL, "Actors of a pool that work")
+POOL_ACTORS_WANTED: Final = _gauge("raylog_pool_actors_wanted", _POOL, "Actors that a pool wants")
+POOL_LAG: Final = _gauge("raylog_pool_lag", _POOL, "Records that wait for a pool")
+POOL_RECORDS: Final = _counter("raylog_pool_records", _POOL, "Records that a pool has handled or put aside")
+POOL_FAILURES: Final = _counter("raylog_pool_failures", _POOL, "Attempts of a pool's handler that have failed")
+POOL_DEAD_LETTERS: Final = _counter("raylog_pool_dead_letters", _POOL, "Records that a pool has put aside")
+POOL_DEATHS: Final = _counter("raylog_pool_deaths", _POOL, "Actors of a pool that have died")
+
 
 BOUNDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

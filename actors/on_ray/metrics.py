@@ -32,9 +32,8 @@ class RayMetrics:
     def __init__(self, core: CoreThread, read: ReadCall, tags: Mapping[str, str]) -> None:
         self._core = core
         self._read = read
-        self._tags = tuple(tags.values())
+        self._teller = MetricTeller(tags)
         self._changes = MetricChanges()
-        self._made: dict[str, Counter | Gauge] = {}
         threading.Thread(target=self._report_for_ever, name="raylog metrics", daemon=True).start()
 
     def _report_for_ever(self) -> None:
@@ -48,8 +47,7 @@ class RayMetrics:
             readings = self._core.do(self._read_now(), _READ_SECONDS)
         except FutureTimeout:
             return
-        for change in self._changes.since_last(readings):
-            self._tell(change)
+        self._teller.tell(self._changes.since_last(readings))
 
     async def _read_now(self) -> list[Reading]:
         """Read the core. Between parts of it others get their turn, if there are many."""
@@ -63,6 +61,18 @@ class RayMetrics:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return readings
+
+
+class MetricTeller:
+    """Passes changes to Ray. For one thread. `tags`: those of the process, the first of each metric."""
+
+    def __init__(self, tags: Mapping[str, str]) -> None:
+        self._tags = tuple(tags.values())
+        self._made: dict[str, Counter | Gauge] = {}
+
+    def tell(self, changes: Iterable[Reading]) -> None:
+        for change in changes:
+            self._tell(change)
 
     def _tell(self, change: Reading) -> None:
         metric = change.metric

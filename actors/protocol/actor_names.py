@@ -11,6 +11,9 @@ CONTROLLER: Final = "controller"
 BROKER_RESOURCE: Final = "raylog_broker"
 DEFAULT_CLUSTER: Final = "default"
 
+_POOL: Final = "pool:"
+_POOL_ACTOR: Final = "pool-actor:"
+_POOL_ACTOR_ID: Final = re.compile(r"-[0-9a-f]{8}")
 _CLUSTER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 _BROKER: Final = re.compile(r"broker-(\d+)")
 _HOST: Final = "host-"
@@ -53,3 +56,25 @@ def host_name(broker_id: int, incarnation: int) -> str:
 def coordinators_name(broker_id: int, node_id: str) -> str:
     """Return the name of the process for the coordinators of a broker, which may move to another node."""
     return f"{_COORDINATORS}{broker_id}-{node_id[:_NODE_DIGITS]}"
+
+
+def pool_name(group_id: str) -> str:
+    """Return the name of the supervisor of a group's pool."""
+    return f"{_POOL}{group_id}"
+
+
+def group_of_pool(actor_name: str) -> str | None:
+    """Return the group whose pool's supervisor has this name; None: no supervisor's."""
+    return actor_name.removeprefix(_POOL) if actor_name.startswith(_POOL) else None
+
+
+def pool_actor_name(worker: str) -> str:
+    """Return the name of an actor of a pool. `worker`: its group, a hyphen, and 8 hexadecimal digits."""
+    return f"{_POOL_ACTOR}{worker}"
+
+
+def pool_worker_of(actor_name: str, group_id: str) -> str | None:
+    """Return the worker whose actor has this name; None: it is none of this group's pool."""
+    worker = actor_name.removeprefix(_POOL_ACTOR)
+    is_ours = actor_name.startswith(_POOL_ACTOR) and worker.startswith(group_id)
+    return worker if is_ours and _POOL_ACTOR_ID.fullmatch(worker[len(group_id) :]) else None

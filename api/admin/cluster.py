@@ -38,6 +38,7 @@ from raylog.actors.cluster.descriptions import (
 from raylog.api.admin.asking import ask_admin
 from raylog.api.admin.cluster_copies import ClusterCopies
 from raylog.api.admin.cluster_groups import ClusterGroups
+from raylog.api.admin.cluster_pools import ClusterPools
 from raylog.api.admin.cluster_security import ClusterSecurity
 from raylog.api.admin.cluster_shutdown import end_actors
 from raylog.api.admin.cluster_transactions import ClusterTransactions
@@ -52,7 +53,9 @@ GRACE_SECONDS: Final = 3600.0  # for workers that have no Ray to ask for the new
 _SHOW_SECONDS: Final = 5.0  # a notebook shows no result before this ends
 
 
-class Cluster(NamedCluster, ClusterCopies, ClusterGroups, ClusterSecurity, ClusterTransactions, KafkaAdminNames):
+class Cluster(
+    NamedCluster, ClusterCopies, ClusterGroups, ClusterPools, ClusterSecurity, ClusterTransactions, KafkaAdminNames
+):
     """The handle of a cluster, which `raylog.start` and `raylog.connect` return. It holds nothing that has to be
     closed.
     """

@@ -10,10 +10,12 @@ import ray
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from raylog.actors.protocol.actor_names import CONTROLLER, namespace
+from raylog.actors.protocol.actor_names import CONTROLLER, namespace, pool_name
+from raylog.api.admin.pool_handle import PoolHandle, pool_groups
 from raylog.api.connection.controller_calls import ControllerCalls
-from raylog.errors import ClusterNotFound, ClusterNotReady, RaylogError
+from raylog.errors import ClusterNotFound, ClusterNotReady, RaylogError, UnknownPool
 
+_POOLS_SHARE: Final = 0.5  # of the time is for pools, which commit what they have done
 _CLEAN_SECONDS: Final = 5.0  # for actors that have been stopped to end by themselves
 _KILL_SECONDS: Final = 10.0  # for Ray to see that killed actors are gone
 _LOOK_SECONDS: Final = 0.02
@@ -23,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 def end_actors(calls: ControllerCalls, timeout: float) -> None:
     """Returns when none of the cluster's actors has a name in Ray any more. ClusterNotReady: some would not go."""
+    _stop_pools(calls.cluster, _POOLS_SHARE * timeout)
     try:
         calls.ask("stop", timeout, timeout=timeout)
     except ClusterNotFound:
@@ -37,13 +40,30 @@ def end_actors(calls: ControllerCalls, timeout: float) -> None:
         raise ClusterNotReady(calls.cluster, round(1000 * (timeout + _KILL_SECONDS)), reason)
 
 
-def _kill_all(cluster: str) -> list[str]:
-    """The controller first: it would start the others again. Returns who is left."""
-    for name in sorted(actor_names(cluster), key=lambda name: name != CONTROLLER):
+def _stop_pools(cluster: str, timeout: float) -> None:
+    """Let the consumers of pools end what they have in hand, while there are brokers to commit to."""
+    pools = [PoolHandle(cluster, group) for group in pool_groups(actor_names(cluster))]
+    deadline = time.monotonic() + timeout
+    for pool in pools:
+        pool.begin_stop()
+    for pool in pools:
         try:
-            ray.kill(ray.get_actor(name, namespace=namespace(cluster)))
-        except ValueError:
-            continue  # it has ended meanwhile
+            pool.stop(max(0.1, deadline - time.monotonic()))
+        except UnknownPool:
+            continue  # it has ended
+        except (RaylogError, RayError) as error:
+            _log.warning("The pool of group %r is not stopped cleanly: %s", pool.group_id, error)
+
+
+def _kill_all(cluster: str) -> list[str]:
+    """First those that would start others again: the controller, and pools. Returns who is left."""
+    makers = [CONTROLLER, *map(pool_name, pool_groups(actor_names(cluster)))]
+    for names in (makers, actor_names(cluster)):
+        for name in names:
+            try:
+                ray.kill(ray.get_actor(name, namespace=namespace(cluster)))
+            except ValueError:
+                continue  # it has ended meanwhile
     return _until_gone(cluster, [], _KILL_SECONDS)
 
 

@@ -113,6 +113,7 @@ def _leave_stdout() -> None:
         "produce": "produce:produce",
         "consume": "consume:consume",
         "group": "groups:group",
+        "pool": "pools:pool",
         "cluster": "cluster_admin:cluster",
         "log": "logs:log",
         "txn": "transactions:txn",

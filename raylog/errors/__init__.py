@@ -84,6 +84,7 @@ What stays true here:
     │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer, KafkaClientTooSlow
     ├── JobError                  RangeNotRead, RowNotWritable, ValueNotDecoded, DatasetNotWritable, InvalidRange
     │   └── RecordsLost           SparkDataLoss, a SparkError too
+    ├── PoolError                 PoolExists, UnknownPool, PoolNotReady
     ├── SparkError
     │   ├── SparkNotInstalled, JavaNotFound, RayWithoutJava, SparkAlreadyRunning
     │   ├── UnknownSparkOption, InvalidSparkOptions, FrameNotWritable, StreamFailed
@@ -109,6 +110,7 @@ from raylog.errors.jobs import *
 from raylog.errors.kafka import *
 from raylog.errors.metadata import *
 from raylog.errors.offsets import *
+from raylog.errors.pool import *
 from raylog.errors.producer import *
 from raylog.errors.replication import *
 from raylog.errors.runtime import *

@@ -26,6 +26,7 @@ from raylog.api.admin.rules.group_descriptions import (
     GroupPartition,
     MemberDescription,
 )
+from raylog.api.admin.rules.pool_descriptions import PoolActorDescription, PoolDescription, PoolEvent
 from raylog.api.admin.rules.transaction_descriptions import (
     HangingTransaction,
     HangingTransactions,
@@ -49,6 +50,7 @@ from raylog.errors import (
     SetAsideUnknown,
     TopicExists,
     UnknownGroup,
+    UnknownPool,
     UnknownTopic,
 )
 
@@ -74,6 +76,7 @@ class FakeCluster:
         self.kafka = ""
         self.coordinators: tuple[CoordinatorDescription, ...] = ()
         self.starts: dict[TopicPartition, int] = {}
+        self.fake_pools: dict[str, FakePool] = {}
         self.hanging = HangingTransactions(
             [HangingTransaction(TopicPartition("clicks", 1), 9, 2, 40, 1_700_000_000_000, -1)]
         )
@@ -282,6 +285,14 @@ class FakeCluster:
     def abort_transaction(self, transaction: str | HangingTransaction, *, timeout: float = 1) -> None:
         self.calls.append(("abort", transaction))
 
+    def pools(self) -> tuple[FakePool, ...]:
+        return tuple(self.fake_pools.values())
+
+    def pool(self, group_id: str, timeout: float = 1) -> FakePool:
+        if group_id not in self.fake_pools:
+            raise UnknownPool(group_id)
+        return self.fake_pools[group_id]
+
     def _may_fail(self) -> None:
         if self.failure is not None:
             raise self.failure
@@ -292,6 +303,29 @@ class FakeCluster:
         return PartitionDescription(
             each.topic, each.partition, leader, 0, 0, replicas, replicas, (), (), (), 1, "", 0, end, end
         )
+
+
+class FakePool:
+    """A pool with one actor."""
+
+    def __init__(self, group_id: str, problem: str = "") -> None:
+        self.group_id = group_id
+        self.problem = problem
+        self.bounds = (0, 10)
+        self.is_stopped = False
+
+    def describe(self, timeout: float = 1) -> PoolDescription:
+        actor = PoolActorDescription(f"{self.group_id}-0123abcd", "running", 3, "0af3", 4711, 2, 1_000, "")
+        return PoolDescription(
+            self.group_id, ("clicks",), "running", *self.bounds, 2, "why", 5, 1.5, None, 3, 1_000, 2, 1, 0,
+            self.problem, (actor,), (PoolEvent(1_700_000_000.0, "2 actors are wanted"),),
+        )  # fmt: skip
+
+    def scale(self, least: int, most: int, timeout: float = 1) -> None:
+        self.bounds = least, most
+
+    def stop(self, timeout: float = 1) -> None:
+        self.is_stopped = True
 
 
 class FakeProducer:

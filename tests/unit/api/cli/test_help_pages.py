@@ -9,7 +9,7 @@ import pytest
 
 from raylog.api.cli.program import program
 from raylog.api.connection.records import TopicPartition
-from tests.unit.api.cli.fake_cluster import FakeCluster, run_json
+from tests.unit.api.cli.fake_cluster import FakeCluster, FakePool, run_json
 from tests.unit.api.cli.help_pages import BEGIN, PAGE, commands, help_of, reference
 
 
@@ -34,18 +34,20 @@ def test_help_fits_into_80_columns() -> None:
         "cluster drain 0", "cluster remove 0", "cluster cancel", "topic alter clicks -r 2", "topic delete clicks",
         "topic recover clicks -p 0", "log list-aside",
         "group delete billing",
+        "pool list", "pool describe billing", "pool scale billing --min 1", "pool stop billing",
     ],
 )  # fmt: skip
 def test_every_key_is_documented(arguments: str) -> None:
     cluster = FakeCluster()
     cluster.fill("clicks", 2, 4)
     cluster.committed["billing"] = {TopicPartition("clicks", 0): 1}
+    cluster.fake_pools["billing"] = FakePool("billing")
     documented = set(re.findall(r"`(\w+)`", PAGE.read_text().partition(BEGIN)[0]))
     assert _keys(run_json(cluster, *arguments.split())) - documented == set()
 
 
 @pytest.mark.parametrize(
-    "path", [(), *[(name,) for name in ("topic", "group", "cluster", "log", "txn", "user", "acl")]]
+    "path", [(), *[(name,) for name in ("topic", "group", "pool", "cluster", "log", "txn", "user", "acl")]]
 )
 def test_what_a_group_lists_is_not_cut(path: tuple[str, ...]) -> None:
     _, _, listed = help_of(path).partition("Commands:\n")
