@@ -65,8 +65,6 @@ def test_what_handles_write_has_the_form_of_the_moment(seeds: range, monkeypatch
 def test_the_seeds_notice_batches_that_pass_those_that_are_converted(
     monkeypatch: pytest.MonkeyPatch, stored: Counter[int]
 ) -> None:
-    """About every second seed does."""
-
     async def out_of_turn(
         self: column_conversion.ColumnConversion, before: object, convert: Callable[[], Bytes], size: int
     ) -> Bytes:

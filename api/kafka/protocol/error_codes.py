@@ -320,6 +320,9 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.InvalidUser,
     errors.InvalidAccessRule,
     errors.SecurityLimitReached,
+    errors.PoolExists,
+    errors.PoolNotReady,
+    errors.UnknownPool,
     # Between raylog's own processes.
     errors.OffsetsNotContiguous,
     errors.ReplicaNotFree,
