@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Final, Protocol
 
 from raylog.actors.kernel.metrics import Reading
+from raylog.actors.machine.kept_memory import keep_memory
 from raylog.actors.machine.loop_thread import CoreThread
 from raylog.actors.machine.own_processes import outlive_others, take_normal_priority
 from raylog.actors.machine.real_environment import Place, RealEnvironment
@@ -43,6 +44,7 @@ class GatewayActor:
     def __init__(self, spec: GatewaySpec, place: Place, maker: str) -> None:
         outlive_others()
         take_normal_priority()
+        keep_memory()
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each client takes one
         self._spec = spec

@@ -68,6 +68,7 @@ from raylog.storage.format.record_batch import BatchHeader, Bytes, is_transactio
 ACKS_ALL: Final = -1
 MAX_WAITING_BYTES: Final = 256 * MIB  # of appends under acks=all
 _ACKS: Final = (ACKS_ALL, 0, 1)
+_FEW_READERS: Final = 4
 _MIN_FILE_BYTES: Final = 64 * 1024  # less is sent: that is quicker than opening a file
 _MAX_TIMEOUT_MS: Final = 10 * 60 * 1000
 _TELL_AGAIN_SECONDS: Final = 0.02
@@ -333,9 +334,21 @@ class LeaderRole:
         if high_watermark > before:
             self._log.advance_high_watermark(high_watermark)
             self._hosted.changed()
+            self._tell_waiting(high_watermark)
+            self._followers.marks_moved()
+
+    def _tell_waiting(self, high_watermark: int) -> None:
+        """Answer readers and producers. The first frame of a turn of the loop is sent at once, others at its end.
+
+        So a few readers come first: through a gateway they share a stream with the producer, and hear of a record a
+        sixth earlier. Many would keep its producer waiting.
+        """
+        if self.reads.waiting <= _FEW_READERS:
+            self.reads.wake()
+            self._appends.release(high_watermark)
+        else:
             self._appends.release(high_watermark)
             self.reads.wake()
-            self._followers.marks_moved()
 
     # --- followers and the ISR ---
 

@@ -27,7 +27,7 @@ from raylog.actors.protocol.messages import Done
 from raylog.actors.protocol.replication_messages import SuspectBatch
 from raylog.api.kafka.known_topics import KnownTopics
 from raylog.api.kafka.leader_hints import LeaderHints
-from raylog.api.kafka.partition_polls import MOST_BYTES, Bounds, Key, PartitionPolls, Polled, Question
+from raylog.api.kafka.partition_polls import MOST_BYTES, Bounds, Key, Marks, PartitionPolls, Polled, Question
 from raylog.api.kafka.protocol.error_codes import Asked, ErrorCode, code_of
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.batch_conversion import (
@@ -48,6 +48,7 @@ _ANSWER: Final = "FetchResponse"
 _VERSION_WITH_IDS: Final = 13
 _READ_COMMITTED: Final = 1
 _UNKNOWN: Final = -1
+_NO_MARKS: Final = Marks(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 _CHECKED_ON_LOOP: Final = 256 * 1024  # some thousand batches at most
 _CONVERTED_ON_LOOP: Final = 128 * 1024  # of `conversion_bytes`: some thousand records at most
 _SUSPECT_SECONDS: Final = 5.0
@@ -146,13 +147,9 @@ class Fetching:
             if left <= 0:
                 return
             self._begin_all(version, request, wanted, polls, limits, left)
-            under_way = polls.under_way()
-            if not under_way:
+            if not polls.is_under_way:
                 return
-            changes: list[asyncio.Future[Any]] = [*under_way]
-            if not polls.is_pressed:
-                changes.append(polls.pressed)
-            await asyncio.wait(changes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await polls.change(left)
 
     def _begin_all(
         self, version: int, request: Any, wanted: list[_Wanted], polls: PartitionPolls, limits: _Limits, seconds: float
@@ -185,7 +182,9 @@ class Fetching:
         """Return stored batches as the client gets them. BatchError: one is damaged, and its leader has been told."""
         try:
             is_large = len(data) > _CHECKED_ON_LOOP
-            batches = await self._do(lambda: check_fetched(data, asked.offset), beside=is_large)
+            batches, passes = await self._do(lambda: _checked(data, asked.offset), beside=is_large)
+            if passes:
+                return Visible([data], batches[-1][0].next_offset, True)
             converted = await self._convert(leader, batches, asked.version)
             return await self._do(
                 lambda: visible_batches(data, lambda _batch, header: converted[header.base_offset]), beside=is_large
@@ -260,26 +259,25 @@ class Fetching:
     ) -> tuple[Any, PartitionState]:
         if isinstance(outcome, RaylogError):
             return self._refused(wanted, outcome, hints)
-        marks = None if wanted.key is None else polls.marks(wanted.key)
+        marks = (None if wanted.key is None else polls.marks(wanted.key)) or _NO_MARKS
         told = message_type(_ANSWER, "PartitionData")(
             partition_index=wanted.part.partition,
-            high_watermark=_UNKNOWN if marks is None else marks.high_watermark,
-            last_stable_offset=_UNKNOWN if marks is None else marks.last_stable_offset,
-            log_start_offset=_UNKNOWN if marks is None else marks.log_start_offset,
+            high_watermark=marks.high_watermark,
+            last_stable_offset=marks.last_stable_offset,
+            log_start_offset=marks.log_start_offset,
             aborted_transactions=None,
-            records=[],
+            records=[] if outcome is None else outcome.pieces,
         )
-        state = PartitionState(told.high_watermark, told.log_start_offset)
         if outcome is None:
-            return told, state
+            return told, PartitionState(marks.high_watermark, marks.log_start_offset)
+        has_records, has_diverged = outcome.size > 0, outcome.diverged is not None
+        state = PartitionState(marks.high_watermark, marks.log_start_offset, has_records, has_diverged=has_diverged)
         if outcome.diverged is not None:
             told = told._replace(diverging_epoch=message_type(_ANSWER, "EpochEndOffset")(*outcome.diverged))
         if outcome.aborted:
             aborted = message_type(_ANSWER, "AbortedTransaction")
             told = told._replace(aborted_transactions=[aborted(*each) for each in outcome.aborted])
-        has_diverged = outcome.diverged is not None
-        state = state._replace(has_records=outcome.size > 0, has_diverged=has_diverged)
-        return told._replace(records=outcome.pieces), state
+        return told, state
 
     def _refused(self, wanted: _Wanted, error: RaylogError, hints: LeaderHints) -> tuple[Any, PartitionState]:
         code, asked = code_of(error, Asked.FETCH), wanted.leader
@@ -294,6 +292,12 @@ class Fetching:
             ),
         )
         return told, PartitionState(_UNKNOWN, _UNKNOWN, has_error=True)
+
+
+def _checked(data: Bytes, offset: int) -> tuple[list[tuple[BatchHeader, memoryview]], bool]:
+    """Return the batches, and whether all of them go to the client as they are. BatchError."""
+    batches = check_fetched(data, offset)
+    return batches, all(header.magic == MAGIC_KAFKA and header.record_count > 0 for header, _ in batches)
 
 
 def _converted(missing: dict[ConvertedBatch, memoryview]) -> dict[ConvertedBatch, Bytes]:

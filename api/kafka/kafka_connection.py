@@ -6,6 +6,9 @@ What must stay true:
 - A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
 - What it holds counts in its account, and more is read or begun only where there is room (`connection_memory.py`).
 - A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
+- Produce and Fetch begin in the moment in which they arrive, and are answered in that in which they are served. What is
+  served at once is answered in the next turn of the loop: a client that sends a thousand such requests has a turn for
+  each, as with a task.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, cast
 
+from raylog.actors.kernel.prompt_call import PromptCall
 from raylog.actors.kernel.rare_log import RareLog
 from raylog.api.kafka.connection_memory import STALL_SECONDS, ConnectionMemory
 from raylog.api.kafka.protocol.api_versions import has_flexible_header
@@ -26,6 +30,7 @@ from raylog.errors import KafkaClientTooSlow, KafkaProtocolError
 from raylog.storage.format.record_batch import Bytes
 
 _PRODUCE: Final = 0
+_PROMPT: Final = frozenset({_PRODUCE, 1})  # Fetch
 _of_clients: Final = RareLog(logging.getLogger(__name__))
 
 # A request with its frame: the message begins at `header.end`. The parts of the answer's frame; None if there is none.
@@ -52,7 +57,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._frames = RequestFrames(shared)
         self._order: RequestOrder[_Request] = RequestOrder(most_bytes)
         self._memory = ConnectionMemory(loop, account, self._go_on)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Future[None], None] = {}  # an empty set is larger, and there are many
         self._transport: asyncio.Transport | None = None
         self._is_congested = False  # the client does not take what was written
         self._is_reading = True
@@ -155,10 +160,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._count()
         if not self._is_congested:
             for turn in self._order.begin(self._has_room):
-                task = self._loop.create_task(self._answer(turn))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+                self._begin(turn)
         self._read_or_not()
+
+    def _begin(self, turn: Turn[_Request]) -> None:
+        header, _ = turn.request
+        if header.api_key not in _PROMPT:
+            task = self._loop.create_task(self._answer(turn))
+            self._under_way[task] = None
+            task.add_done_callback(self._done)
+            return
+        call = PromptCall(self._answer(turn), self._done)
+        self._under_way[call] = None
+        if call.done():
+            self._loop.call_soon(self._done, call)
 
     def _has_room(self, turn: Turn[_Request]) -> bool:
         header, _ = turn.request
@@ -172,11 +187,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._order.answered(turn, await self._serve(header, frame))
         self._memory.is_answered()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
+    def _done(self, work: asyncio.Future[None]) -> None:
+        self._under_way.pop(work, None)
+        if work.cancelled():
             return
-        error = task.exception()
+        error = work.exception()
         if error is None:
             self._go_on()
         else:
@@ -197,6 +212,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = None
-        for task in self._tasks:
-            task.cancel()
+        for work in list(self._under_way):
+            work.cancel()
         self._when_over(self)

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from raylog.actors.kernel.prompt_call import PromptCall
 from raylog.actors.kernel.stream_interface import Told
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader
@@ -93,7 +94,22 @@ class _Poll:
     question: Question
     is_look: bool  # no leader holds it, and nobody has waited for it
     held: int = 0  # bytes
-    task: asyncio.Task[Polled | RaylogError] = field(init=False)
+    call: PromptCall[Polled | RaylogError] | None = None  # none while it begins
+
+    @property
+    def is_over(self) -> bool:
+        return self.call is not None and self.call.done()
+
+    @property
+    def outcome(self) -> Polled | RaylogError | None:
+        """Return what it has brought; None: it is not over."""
+        return self.call.result() if self.call is not None and self.call.done() else None
+
+    @property
+    def is_of_no_use(self) -> bool:
+        """Whether it is over without anything that an answer could hold."""
+        outcome = self.outcome
+        return outcome is not None and not (isinstance(outcome, Polled) and outcome.is_news)
 
 
 class PartitionPolls:
@@ -105,7 +121,10 @@ class PartitionPolls:
         self._polls: dict[Key, _Poll] = {}
         self._marks: dict[Key, Marks] = {}
         self._held = 0
-        self._pressed: asyncio.Future[None] | None = None  # of the fetch that waits
+        self._is_fetching = False
+        self._is_pressed = False
+        self._has_changed = False  # since the fetch looked last
+        self._change: asyncio.Future[None] | None = None  # that the fetch waits for
 
     def __len__(self) -> int:
         return len(self._polls)
@@ -124,57 +143,75 @@ class PartitionPolls:
         """Have a poll with this question under way, or over with something to answer."""
         key = (leader.topic_id, leader.partition)
         known = self._polls.get(key)
-        if known is not None and known.question == question and not _is_of_no_use(known.task):
+        if known is not None and known.question == question and not known.is_of_no_use:
             return
         self.take(key)
         is_look = key not in self._marks or bounds.wait_ms <= 0
-        bounds = bounds._replace(wait_ms=0 if is_look else max(bounds.wait_ms, _SHORTEST_WAIT_MS))
+        wait_ms = 0 if is_look else max(bounds.wait_ms, _SHORTEST_WAIT_MS)
+        bounds = Bounds(bounds.min_bytes, bounds.max_bytes, wait_ms)
         poll = self._polls[key] = _Poll(question, is_look)
-        poll.task = asyncio.ensure_future(self._poll(poll, leader, bounds, show))
+        poll.call = PromptCall(self._poll(poll, leader, bounds, show), self._note_change)
+        if poll.is_over:
+            self._note_change()
 
     def outcome(self, key: Key) -> Polled | RaylogError | None:
         """Return what a poll has brought; None: it is not over."""
         poll = self._polls.get(key)
-        return poll.task.result() if poll is not None and poll.task.done() else None
+        return None if poll is None else poll.outcome
 
     def take(self, key: Key) -> None:
         """Forget a poll, which was used or is given up."""
         poll = self._polls.pop(key, None)
         if poll is not None:
-            poll.task.cancel()
+            if poll.call is not None:
+                poll.call.cancel()
             self._hold(poll, 0)
 
-    def under_way(self) -> list[asyncio.Task[Polled | RaylogError]]:
-        """Return what can be waited for."""
-        return [poll.task for poll in self._polls.values() if not poll.task.done()]
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a poll that can be waited for."""
+        return not all(poll.is_over for poll in self._polls.values())
 
     # --- one fetch after the other --------------------------------------------------------------------------------
 
     def begin_fetch(self) -> None:
         """Take what polls bring for a fetch that waits for it, until `end_fetch`."""
-        self._pressed = asyncio.get_running_loop().create_future()
+        self._is_fetching, self._is_pressed, self._has_changed = True, False, False
 
     def end_fetch(self) -> None:
         """Keep what is left for the next fetch, as long as nobody waits for the room that it takes."""
-        self._pressed = None
+        self._is_fetching = False
         self._keep()
 
-    @property
-    def pressed(self) -> asyncio.Future[None]:
-        """Done when the fetch is to be answered with what there is: others wait for room, or there is none here."""
-        assert self._pressed is not None  # between `begin_fetch` and `end_fetch`
-        return self._pressed
+    async def change(self, seconds: float) -> None:
+        """Wait until a poll is over or the fetch is pressed, since this was called last, but no longer than that."""
+        if not self._has_changed:
+            loop = asyncio.get_running_loop()
+            self._change = loop.create_future()
+            timer = loop.call_later(seconds, self._note_change)
+            try:
+                await self._change
+            finally:
+                timer.cancel()
+                self._change = None
+        self._has_changed = False
+
+    def _note_change(self, _: object = None) -> None:
+        self._has_changed = True
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
 
     @property
     def is_pressed(self) -> bool:
-        """Whether that is so."""
-        return self.pressed.done() or self._account.budget.is_waited_for
+        """Whether the fetch is to be answered with what there is: others wait for room, or there is none here."""
+        return self._is_pressed or self._account.budget.is_waited_for
 
     def _press(self) -> bool:
         """Have the fetch that waits, if there is one, answered with what there is."""
-        if self._pressed is not None and not self._pressed.done():
-            self._pressed.set_result(None)
-        return self._pressed is not None
+        if self._is_fetching and not self._is_pressed:
+            self._is_pressed = True
+            self._note_change()
+        return self._is_fetching
 
     def _keep(self) -> None:
         if self._held:
@@ -183,17 +220,17 @@ class PartitionPolls:
     def _let_go(self) -> None:
         if self._press():
             return
-        for key in [key for key, poll in self._polls.items() if poll.held or poll.task.done()]:
+        for key in [key for key, poll in self._polls.items() if poll.held or poll.is_over]:
             self.take(key)
 
     # --- one poll -------------------------------------------------------------------------------------------------
 
-    def looks(self) -> list[asyncio.Task[Polled | RaylogError]]:
+    def looks(self) -> list[asyncio.Future[Polled | RaylogError]]:
         """Return those of them that no leader holds, each once. One that takes long is not waited for again."""
         found = [poll for poll in self._polls.values() if poll.is_look]
         for poll in found:
             poll.is_look = False
-        return [poll.task for poll in found if not poll.task.done()]
+        return [poll.call for poll in found if poll.call is not None and not poll.call.done()]
 
     def close(self) -> None:
         """Give up all of them."""
@@ -209,12 +246,10 @@ class PartitionPolls:
             return error
 
     async def _read(self, poll: _Poll, leader: PartitionLeader, bounds: Bounds, show: Show) -> Polled:
-        question = poll.question
-        offset, last_epoch, wait_ms = question.offset, question.last_epoch, bounds.wait_ms
-        shown = Visible([], offset, False)
+        question = asked = poll.question
+        shown = Visible([], asked.offset, False)
         while True:
-            asked = question._replace(offset=offset, last_epoch=last_epoch)
-            told = await self._fetched(poll, leader, asked, bounds._replace(wait_ms=wait_ms))
+            told = await self._fetched(poll, leader, asked, bounds)
             if told is None:
                 return Polled([], 0, None, ())
             answer = told.message
@@ -226,7 +261,8 @@ class PartitionPolls:
             end = marks.last_stable_offset if question.committed else marks.high_watermark
             if shown.has_records or shown.next_offset >= end:
                 break
-            offset, last_epoch, wait_ms = shown.next_offset, NO_EPOCH, 0
+            asked = question._replace(offset=shown.next_offset, last_epoch=NO_EPOCH)
+            bounds = bounds._replace(wait_ms=0)
         size = sum(map(len, shown.pieces))
         self._hold(poll, size)
         self._keep()
@@ -244,8 +280,8 @@ class PartitionPolls:
         size = len(told.payload)
         if self._may_hold(poll, size):
             return told
-        has_others = any(each.held and each.task.done() for each in self._polls.values())
-        if (self._press() and has_others) or self._pressed is None:
+        has_others = any(each.held and each.is_over for each in self._polls.values())
+        if (self._press() and has_others) or not self._is_fetching:
             return None
         size = max(_first_batch(told.payload), min(size, _SHORT_BYTES))
         del told
@@ -259,6 +295,8 @@ class PartitionPolls:
     def _hold(self, poll: _Poll, size: int) -> None:
         """Count what a poll holds now."""
         change, poll.held = size - poll.held, size
+        if change == 0:
+            return
         self._held += change
         self._account.take(change)
         if self._held == 0:
@@ -309,14 +347,6 @@ class PartitionPolls:
             "",
         )
         return await self._link.ask(leader, fetch, expect=Fetched, timeout=bounds.wait_ms / 1000 + _GRACE_SECONDS)
-
-
-def _is_of_no_use(task: asyncio.Task[Polled | RaylogError]) -> bool:
-    """Whether a poll is over without anything that an answer could hold."""
-    if not task.done():
-        return False
-    outcome = task.result()
-    return not (isinstance(outcome, Polled) and outcome.is_news)
 
 
 def _first_batch(data: Bytes) -> int:

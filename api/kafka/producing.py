@@ -16,10 +16,10 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from raylog.actors.kernel.prompt_call import PromptCall, all_of
 from raylog.actors.link.cluster_link import ClusterLink
 from raylog.actors.link.rules.topic_cache import PartitionLeader, TopicView
 from raylog.actors.protocol.names import is_internal
@@ -104,11 +104,11 @@ class Producing:
             for topic in request.topic_data
             for part in topic.partition_data
         ]
-        appending = asyncio.gather(*(self._append(batch, version, request, turns, conversion) for batch in batches))
+        appending = all_of([self._append(batch, version, request, turns, conversion) for batch in batches])
         if request.acks != _NO_ANSWER:
             return self._answer(request, await appending)
         size = sum(len(batch.records or b"") for batch in batches)
-        for outcome in await self._unanswered.finish(appending, size):
+        for outcome in await self._unanswered.finish(PromptCall(appending), size):
             if isinstance(outcome, RaylogError):
                 raise outcome
         return None

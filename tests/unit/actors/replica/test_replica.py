@@ -22,7 +22,9 @@ from raylog.actors.protocol.replication_messages import (
     Pull,
     RecordsDeleted,
 )
+from raylog.actors.replica.leader import AppendWaits
 from raylog.actors.replica.pushes import FollowerPushes
+from raylog.actors.replica.reads import LeaderReads
 from raylog.errors import RemoteFailed
 from raylog.storage.segment.leader_epochs import LeaderEpochs
 from tests.simulator.clients.clients import records_of
@@ -261,6 +263,31 @@ def test_a_fetch_waits_for_records(trio: Trio) -> None:
     assert not waiting.done()
     trio.offset_of(trio.append(1, b"a"))
     assert records_of(trio.answer(waiting).payload) == [(0, b"a")]
+
+
+@pytest.mark.parametrize(("readers", "order"), [(4, ["readers", "producer"]), (5, ["producer", "readers"])])
+def test_few_readers_are_answered_before_the_producer(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch, readers: int, order: list[str]
+) -> None:
+    led_by_one(trio)
+    waiting = [trio.fetch(1, 0, max_wait_ms=10_000) for _ in range(readers)]
+    trio.world.run_for(1.0)
+    told: list[str] = []
+
+    def note(place: type, name: str, who: str) -> None:
+        original = getattr(place, name)
+
+        def noted(*args: Any) -> None:
+            told.append(who)
+            original(*args)
+
+        monkeypatch.setattr(place, name, noted)
+
+    note(LeaderReads, "wake", "readers")
+    note(AppendWaits, "release", "producer")
+    trio.offset_of(trio.append(1, b"a"))
+    assert told == order
+    assert [records_of(trio.answer(each).payload) for each in waiting] == [[(0, b"a")]] * readers
 
 
 def test_a_fetch_that_has_waited_long_enough_comes_back_empty(trio: Trio) -> None:

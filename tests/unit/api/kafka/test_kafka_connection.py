@@ -69,6 +69,7 @@ class Gateway:
 
     def __init__(self, most_bytes: int = 100_000) -> None:
         self.held: dict[int, asyncio.Future[list[bytes] | None]] = {}
+        self.refuse = False  # at once
         self.over: list[KafkaConnection] = []
         self.wire = Wire()
         loop = asyncio.get_running_loop()
@@ -85,6 +86,8 @@ class Gateway:
         return self.wire.reads
 
     async def serve(self, header: RequestHeader, frame: bytearray) -> list[bytes] | None:
+        if self.refuse:
+            return [b"."]
         future: asyncio.Future[list[bytes] | None] = asyncio.get_running_loop().create_future()
         self.held[header.correlation_id] = future
         return await future
@@ -115,6 +118,10 @@ def produce(correlation_id: int, size: int = 10) -> bytes:
     return b"".join(request_frame("Produce", 9, message, correlation_id=correlation_id, client_id="writer"))
 
 
+def fetch(correlation_id: int) -> bytes:
+    return b"".join(request_frame("Fetch", 12, message_type("FetchRequest")(), correlation_id=correlation_id))
+
+
 def metadata(correlation_id: int) -> bytes:
     return b"".join(request_frame("Metadata", 9, message_type("MetadataRequest")(), correlation_id=correlation_id))
 
@@ -140,6 +147,28 @@ async def test_answers_go_out_in_the_order_of_requests() -> None:
     await gateway.answer(4, b"4")
     assert gateway.wire.written == b"124"
     assert not gateway.held
+
+
+@runs
+async def test_a_batch_is_passed_on_as_it_arrives_and_answered_as_its_answer_comes() -> None:
+    gateway = Gateway()
+    request = produce(1)
+    gateway.connection.get_buffer(-1)[: len(request)] = request
+    gateway.connection.buffer_updated(len(request))
+    gateway.held[1].set_result([b"1"])
+    await asyncio.sleep(0)
+    assert gateway.wire.written == b"1"
+
+
+@runs
+async def test_many_requests_that_are_served_at_once_take_a_turn_each() -> None:
+    gateway = Gateway()
+    gateway.refuse = True
+    await gateway.arrive(b"".join(fetch(number) for number in range(30)))
+    assert 3 <= len(gateway.wire.written) <= 6
+    for _ in range(30):
+        await asyncio.sleep(0)
+    assert gateway.wire.written == b"." * 30
 
 
 @runs

@@ -105,7 +105,7 @@ def test_the_first_poll_is_not_held_and_the_next_is() -> None:
         assert stage.polls.marks(KEY) == (3, 3, 0)
         await stage.begin()
         assert [message.max_wait_ms for message, _ in stage.link.asked] == [0, 500]
-        assert (len(stage.polls.looks()), len(stage.polls.under_way())) == (0, 1)
+        assert (len(stage.polls.looks()), stage.polls.is_under_way) == (0, True)
         stage.polls.close()
 
     run(look())
