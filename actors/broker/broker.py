@@ -56,7 +56,7 @@ from raylog.actors.protocol.control_messages import (
     StopBroker,
 )
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.gateway_messages import GatewayHello
+from raylog.actors.protocol.gateway_messages import FollowUsers, GatewayHello
 from raylog.actors.protocol.host_messages import HostHeartbeat, HostHello, ReplicaFailed, ReplicaHello
 from raylog.actors.protocol.housekeeping_messages import FindHousekeeper, HousekeeperHello, SuspectReplica
 from raylog.actors.protocol.messages import Message
@@ -187,6 +187,7 @@ class Broker:
             SuspectReplica: self._on_suspicion,
             FindHousekeeper: self._on_housekeeper_sought,
             GatewayHello: self._on_gateway,
+            FollowUsers: self._on_follow_users,
             KeepSecrets: self._on_secrets,
         })
 
@@ -325,6 +326,10 @@ class Broker:
 
     def _on_housekeeper_sought(self, _: Request, __: FindHousekeeper) -> Answer | Awaitable[Answer]:
         return self._housekeeper.find()
+
+    def _on_follow_users(self, request: Request, _: FollowUsers) -> Answer:
+        self._gateway.follow_users(request.stream)
+        return None
 
     def _on_gateway(self, request: Request, hello: GatewayHello) -> Answer:
         self._gateway.hello(hello, request.stream)

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from raylog.actors.broker.users_passed_on import UsersPassedOn
 from raylog.actors.cluster.assignments import gateways_of
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.kernel.background import BackgroundTasks
@@ -61,6 +62,7 @@ class GatewayRegistration:
         self._address = ""
         self._believed_until = self._loop.time() + _GRACE_SECONDS  # where there is no gateway: what the log says of it
         self._told: tuple[NamedGateway, ...] | None = None
+        self._users: tuple[Stream, UsersPassedOn] | None = None  # to whom they are told
         self._news = asyncio.Event()
         self._is_reporting = False
 
@@ -74,6 +76,11 @@ class GatewayRegistration:
         self._process.hello(hello.pid, stream)
         self._address, self._told = hello.address, None
         stream.closed.add_done_callback(lambda _: self._ended(stream))
+        self.changed()
+
+    def follow_users(self, stream: Stream) -> None:
+        """Tell a gateway all users from now on, over the stream of its hello."""
+        self._users = stream, UsersPassedOn()
         self.changed()
 
     def changed(self) -> None:
@@ -116,6 +123,9 @@ class GatewayRegistration:
         if gateways != self._told:
             self._told = gateways
             self._process.tell(GatewaysServe(gateways))
+        if self._users is not None and self._users[0] is self._process.stream:
+            for change in self._users[1].news(state.security):
+                self._process.tell(change)
 
     def _is_news(self) -> bool:
         if self._known_address() == self._address:

@@ -126,7 +126,7 @@ class BrokerActor:
         if post.kafka is not None:
             gateway = GatewaySpec(
                 post.cluster, post.broker_id, broker.endpoints[0], post.node_id, place.host,
-                post.kafka.listen, post.kafka.advertised,
+                post.kafka.listen, post.kafka.advertised, post.kafka.protocol,
             )  # fmt: skip
             self._gateway = RayGateway(post.cluster, post.node_id, gateway, place, env.keys, post.kafka.maker)
             self._serving_kafka = asyncio.ensure_future(self._gateway.keep(lambda: not broker.is_closing))

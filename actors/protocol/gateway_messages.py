@@ -1,7 +1,8 @@
-"""Messages between a broker, its gateway for Kafka clients and the controller. Kinds 180 to 184.
+"""Messages between a broker, its gateway for Kafka clients and the controller. Kinds 180 to 184, 204, 205.
 
 The gateway dials its broker and tells the address at which it serves. The broker has that written into the metadata
-log, and tells its gateway of all gateways. The record, kind 184, is in `metadata_records.py`.
+log, and tells its gateway of all gateways; and of all users, if the gateway asks its clients who they are. The record,
+kind 184, is in `metadata_records.py`.
 """
 
 from __future__ import annotations
@@ -50,3 +51,37 @@ class ReportGateway(Message):
 
     broker_id: int
     address: str  # empty: it has none
+
+
+@message(kind=204)
+@dataclass(frozen=True, slots=True)
+class FollowUsers(Message):
+    """Sent by a gateway to its broker, behind its hello: tell all users, and each change. Answered with Done."""
+
+
+class UserKeys(NamedTuple):
+    """The fields of a `ScramCredential`. Nothing prints them."""
+
+    user: str
+    mechanism: str
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"UserKeys({self.user!r}, {self.mechanism!r}, ...)"
+
+
+@message(kind=205)
+@dataclass(frozen=True, slots=True)
+class UsersChanged(Message):
+    """Sent by the broker to its gateway, one-way: credentials that are new or other ones, and those that are gone.
+
+    `is_first`: what was told before this message does not count. `is_whole`: the gateway knows all users now.
+    """
+
+    keys: tuple[UserKeys, ...]
+    removed: tuple[tuple[str, str], ...]  # user and mechanism
+    is_first: bool
+    is_whole: bool

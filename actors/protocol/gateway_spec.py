@@ -9,6 +9,9 @@ from raylog.actors.protocol.endpoint import Endpoint
 from raylog.errors import InvalidConfig
 
 ANY_PORT: Final = 0
+PLAINTEXT: Final = "PLAINTEXT"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+_PROTOCOLS: Final = (PLAINTEXT, SASL_PLAINTEXT)
 _HIGHEST_PORT: Final = 65_535
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 
@@ -38,15 +41,18 @@ class KafkaListeners:
     """The gateways of a cluster: one beside each broker. `listen` is that of the first broker of a node.
 
     `advertised`: what clients are told instead, of all gateways alike. `maker`: what makes the core of a gateway, by
-    dotted name, since its package is one that a broker does not import.
+    dotted name, since its package is one that a broker does not import. `protocol`: Kafka's name for whether clients
+    say who they are (SASL).
     """
 
     listen: HostPort
     advertised: HostPort | None
     maker: str = "raylog.api.kafka.gateway_process.make"
+    protocol: str = PLAINTEXT
 
     def __str__(self) -> str:
-        return str(self.listen) if self.advertised is None else f"{self.listen} (advertised as {self.advertised})"
+        listen = str(self.listen) if self.protocol == PLAINTEXT else f"{self.protocol}://{self.listen}"
+        return listen if self.advertised is None else f"{listen} (advertised as {self.advertised})"
 
     def of_broker(self, place: int) -> KafkaListeners:
         """Return the listener of a broker, by its place among those of its node: they have consecutive ports.
@@ -68,7 +74,12 @@ def kafka_listeners(listen: str | None, advertised: str | None) -> KafkaListener
             raise InvalidConfig("kafka_advertised", advertised, "nothing where Kafka clients are not served (`kafka`)")
         return None
     told = None if advertised is None else HostPort.parse(advertised, "kafka_advertised")
-    return KafkaListeners(HostPort.parse(listen), told)
+    protocol, separator, address = listen.rpartition("://")
+    if not separator:
+        protocol = PLAINTEXT
+    if protocol not in _PROTOCOLS:
+        raise InvalidConfig("kafka", listen, f"HOST:PORT, perhaps with {' or '.join(_PROTOCOLS)} and :// before it")
+    return KafkaListeners(HostPort.parse(address), told, protocol=protocol)
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,7 @@ class GatewaySpec:
     node_host: str
     listen: HostPort
     advertised: HostPort | None
+    protocol: str = PLAINTEXT
 
     def address(self, port: int) -> HostPort:
         """Return what clients are told where it listens at this port."""

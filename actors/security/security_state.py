@@ -20,10 +20,14 @@ RULES_IN_RECORD: Final = 500  # so that no record comes near the bound of a mess
 
 @dataclass(slots=True)
 class SecurityState:
-    """`users`: the credentials of each, by mechanism. A user without any is not there."""
+    """`users`: the credentials of each, by mechanism. A user without any is not there.
+
+    `edition` counts the changes of users, so that whoever passes them on sees at once that there are none.
+    """
 
     users: dict[str, dict[str, ScramCredential]] = field(default_factory=dict)
     rules: set[AccessRule] = field(default_factory=set)
+    edition: int = field(default=0, compare=False)
 
     def apply(self, record: Message) -> None:
         """Fold in a record, of a kind that is in `SECURITY_RECORDS`."""
@@ -41,8 +45,10 @@ class SecurityState:
 
     def _apply_credential(self, record: ScramCredential) -> None:
         self.users.setdefault(record.user, {})[record.mechanism] = record
+        self.edition += 1
 
     def _apply_removed_credential(self, record: ScramCredentialRemoved) -> None:
+        self.edition += 1
         held = self.users.get(record.user, {})
         held.pop(record.mechanism, None)
         if not held:

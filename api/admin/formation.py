@@ -94,8 +94,9 @@ def start(
     A cluster that runs already is joined. A blank `data_dir` adds brokers to it, for good: on a node that has none, or
     with `add_brokers`. Where this node has brokers in another folder, it is BrokersNotAdded otherwise.
 
-    `kafka`: HOST:PORT, where Kafka clients are served without a password, beside each broker. Several brokers of one
-    node take consecutive ports; with port 0 any free ones. `kafka_advertised`: what clients are told in place of these,
+    `kafka`: HOST:PORT, where Kafka clients are served without a password, beside each broker. With `SASL_PLAINTEXT://`
+    before it, users' passwords are asked for (`create_user`), and nothing is encrypted. Several brokers of one node
+    take consecutive ports; with port 0 any free ones. `kafka_advertised`: what clients are told in place of these,
     of all brokers alike. `Cluster.kafka_addresses` returns what clients take as `bootstrap.servers`.
 
     Starts Ray where none is running. Returns when the brokers have registered and every partition has a leader; a

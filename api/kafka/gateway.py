@@ -39,9 +39,10 @@ from raylog.api.kafka.rules.converted_batches import DEFAULT_ROOM, ConvertedBatc
 from raylog.api.kafka.rules.fetch_sessions import FetchSessions
 from raylog.api.kafka.rules.memory_budget import DEFAULT_MOST_BYTES, Account, MemoryBudget
 from raylog.api.kafka.rules.named_brokers import NO_BROKER, Gateways
+from raylog.api.kafka.sasl_session import AUTHENTICATE_KEY, HANDSHAKE_KEY, Sasl, SaslSession
 from raylog.api.kafka.topic_administration import TopicAdministration
 from raylog.api.kafka.unanswered_work import UnansweredWork
-from raylog.errors import UnsupportedRequestVersion
+from raylog.errors import NotAuthenticated, UnsupportedRequestVersion
 from raylog.storage.format.record_batch import Bytes
 
 _FIND_SECONDS: Final = 30.0
@@ -53,8 +54,8 @@ class Gateway:
     """Serves Kafka clients over a link to the cluster.
 
     `gateways` returns which gateways there are now, this one included. `new_session_id` gives a number that nobody can
-    guess, for fetch sessions and members of groups. `broker_id`: the broker
-    that it is beside. `room`: bytes of converted batches that are kept. `most_bytes`: of all requests and answers.
+    guess, for fetch sessions and members of groups. `broker_id`: the broker that it is beside. `room`: bytes of
+    converted batches that are kept. `most_bytes`: of all requests and answers. `sasl`: clients prove who they are.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class Gateway:
         broker_id: int = NO_BROKER,
         room: int = DEFAULT_ROOM,
         most_bytes: int = DEFAULT_MOST_BYTES,
+        sasl: Sasl | None = None,
     ) -> None:
         self._link = link
+        self._sasl = sasl
         self.budget = MemoryBudget(most_bytes)
         self._loop = asyncio.get_running_loop()
         self._topics = KnownTopics(link)
@@ -125,6 +128,9 @@ class Gateway:
             47: lambda _version, request, _: self._deletions.offsets(request),
             60: lambda _version, request, _: self._metadata.describe_cluster(request),
         }
+        if sasl is not None:
+            self._rooms[HANDSHAKE_KEY] = lambda _version, request, client: client.handshake(request)
+            self._rooms[AUTHENTICATE_KEY] = lambda _version, request, client: client.authenticate(request)
 
     async def start(self) -> None:
         """Learn of all topics. ClusterUnreachable, PeerNotAdmitted."""
@@ -132,7 +138,8 @@ class Gateway:
 
     def connection(self) -> ClientConnection:
         """Return what serves one more connection."""
-        return ClientConnection(self, self._link, self.budget.account())
+        admission = None if self._sasl is None else SaslSession(self._sasl)
+        return ClientConnection(self, self._link, self.budget.account(), admission)
 
     async def close(self) -> None:
         """Serve nobody any more. The link is its owner's to close."""
@@ -151,6 +158,8 @@ class Gateway:
         if header.api_key == API_VERSIONS_KEY:
             return self._versions(header)
         api = served(header.api_key, header.api_version)
+        if client.admission is not None and not client.admission.may_ask(api.key):
+            raise NotAuthenticated(f"it asked for {api.name}")
         room, room_of_clients = self._rooms.get(api.key), self._rooms_of_clients.get(api.key)
         if room is None and room_of_clients is None:
             raise UnsupportedRequestVersion(header.api_key, header.api_version)
@@ -176,12 +185,29 @@ class Gateway:
 class ClientConnection:
     """One connection of a client, as the gateway sees it."""
 
-    def __init__(self, gateway: Gateway, link: ClusterLink, account: Account) -> None:
+    def __init__(self, gateway: Gateway, link: ClusterLink, account: Account, admission: SaslSession | None) -> None:
+        """`admission`: how it proves who it is; None: nobody asks."""
         self._gateway = gateway
+        self.admission = admission
         self.account = account
         self.polls = PartitionPolls(link, account)
         self.conversion = ColumnConversion(gateway.conversions, account)
         self.turns = BatchTurns()
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it is served more than what leads to that."""
+        return self.admission is None or self.admission.user is not None
+
+    def handshake(self, request: Any) -> Awaitable[Any]:
+        """Serve SaslHandshake, where it is to say who it is."""
+        assert self.admission is not None
+        return self.admission.handshake(request)
+
+    def authenticate(self, request: Any) -> Awaitable[Any]:
+        """Serve SaslAuthenticate, likewise."""
+        assert self.admission is not None
+        return self.admission.authenticate(request)
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
         """Serve one request, as `KafkaConnection` wants it."""

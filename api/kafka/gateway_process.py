@@ -21,14 +21,24 @@ from raylog.actors.kernel.environment import Environment
 from raylog.actors.kernel.metrics import KAFKA_BYTES_HELD, KAFKA_CONNECTIONS, Reading
 from raylog.actors.kernel.stream_interface import Answer, Dispatch, Request
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.gateway_messages import GatewayHello, GatewaysServe, NamedGateway, StopGateway
-from raylog.actors.protocol.gateway_spec import GatewaySpec, HostPort
+from raylog.actors.protocol.gateway_messages import (
+    FollowUsers,
+    GatewayHello,
+    GatewaysServe,
+    NamedGateway,
+    StopGateway,
+    UsersChanged,
+)
+from raylog.actors.protocol.gateway_spec import SASL_PLAINTEXT, GatewaySpec, HostPort
+from raylog.actors.protocol.messages import Message
 from raylog.actors.protocol.secret_messages import KeepSecrets
 from raylog.api.kafka.gateway import ClientConnection, Gateway
 from raylog.api.kafka.listener import KafkaListener
 from raylog.api.kafka.protocol.schemas import schema
+from raylog.api.kafka.rules.known_users import KnownUsers
 from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.api.kafka.rules.named_brokers import GatewayAddress, Gateways
+from raylog.api.kafka.sasl_session import Sasl
 from raylog.errors import KafkaAddressTaken, RaylogError
 
 _ASK_SECONDS: Final = 5.0
@@ -69,11 +79,22 @@ class GatewayProcess:
         self._tasks = BackgroundTasks(self._end)
         self._gateways = Gateways()
         self.link = ClusterLink(env, [spec.broker], spec.node_id, for_clients=True)
-        self.gateway = Gateway(self.link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id)
-        self._listener = listener(self.gateway.connection, self.gateway.budget)
-        self._orders: Dispatch[Callable[[Any], None]] = Dispatch(
-            {GatewaysServe: self._name, KeepSecrets: self._keep_secrets, StopGateway: self._stop}
+        self._sasl: Sasl | None = None
+        if spec.protocol == SASL_PLAINTEXT:
+            users = KnownUsers(lambda: env.keys.secrets.internal[0])
+            self._sasl = Sasl(users, env.off_loop, new_session_id)
+        self.gateway = Gateway(
+            self.link, lambda: self._gateways, new_session_id, broker_id=spec.broker_id, sasl=self._sasl
         )
+        self._listener = listener(self.gateway.connection, self.gateway.budget)
+        orders: dict[type[Message], Callable[[Any], None]] = {
+            GatewaysServe: self._name,
+            KeepSecrets: self._keep_secrets,
+            StopGateway: self._stop,
+        }
+        if self._sasl is not None:
+            orders[UsersChanged] = self._sasl.apply
+        self._orders: Dispatch[Callable[[Any], None]] = Dispatch(orders)
 
     async def open(self) -> HostPort:
         """Listen, and return what clients are told. After an error the process is of no use.
@@ -120,6 +141,8 @@ class GatewayProcess:
             try:
                 stream = await self._env.dial(self._spec.broker, "gateway", self._from_broker)
                 await stream.request(GatewayHello(self._pid, address), timeout=_ASK_SECONDS)
+                if self._sasl is not None:
+                    await stream.request(FollowUsers(), timeout=_ASK_SECONDS)
                 await stream.closed
                 last_seen = self._loop.time()
             except RaylogError as error:

@@ -5,6 +5,7 @@ What must stay true:
   the log; so does a request that fails, because there is no answer to say it in. Many such clients do not fill the log.
 - A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
 - What it holds counts in its account, and more is read or begun only where there is room (`connection_memory.py`).
+- A client that has not said who it is, where it has to, sends small requests only, and not for long.
 - A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
 - Produce and Fetch begin in the moment in which they arrive, and are answered in that in which they are served. What is
   served at once is answered in the next turn of the loop: a client that sends a thousand such requests has a turn for
@@ -23,14 +24,15 @@ from raylog.actors.kernel.rare_log import RareLog
 from raylog.api.kafka.connection_memory import STALL_SECONDS, ConnectionMemory
 from raylog.api.kafka.protocol.api_versions import has_flexible_header
 from raylog.api.kafka.protocol.codecs import RequestHeader, read_request_header
-from raylog.api.kafka.request_frames import RequestFrames
+from raylog.api.kafka.request_frames import MOST_BEFORE_ADMISSION, MOST_REQUEST_BYTES, RequestFrames
 from raylog.api.kafka.rules.memory_budget import Account
 from raylog.api.kafka.rules.request_order import DEFAULT_MOST_BYTES, RequestOrder, Turn
-from raylog.errors import KafkaClientTooSlow, KafkaProtocolError
+from raylog.errors import KafkaClientTooSlow, KafkaProtocolError, NotAuthenticated
 from raylog.storage.format.record_batch import Bytes
 
 _PRODUCE: Final = 0
 _PROMPT: Final = frozenset({_PRODUCE, 1})  # Fetch
+_ADMISSION_SECONDS: Final = 30.0
 _of_clients: Final = RareLog(logging.getLogger(__name__))
 
 # A request with its frame: the message begins at `header.end`. The parts of the answer's frame; None if there is none.
@@ -39,7 +41,10 @@ _Request: TypeAlias = tuple[RequestHeader, bytearray]
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """The protocol of one socket. `shared` is the buffer that all connections of this loop read into."""
+    """The protocol of one socket. `shared` is the buffer that all connections of this loop read into.
+
+    `is_admitted`: whether the client has said who it is.
+    """
 
     def __init__(
         self,
@@ -50,11 +55,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         account: Account,
         *,
         most_bytes: int = DEFAULT_MOST_BYTES,
+        is_admitted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._loop = loop
         self._serve = serve
         self._when_over = when_over
-        self._frames = RequestFrames(shared)
+        self._is_admitted = is_admitted
+        self._frames = RequestFrames(shared, MOST_REQUEST_BYTES if is_admitted() else MOST_BEFORE_ADMISSION)
+        self._admission: asyncio.TimerHandle | None = None
         self._order: RequestOrder[_Request] = RequestOrder(most_bytes)
         self._memory = ConnectionMemory(loop, account, self._go_on)
         self._under_way: dict[asyncio.Future[None], None] = {}  # an empty set is larger, and there are many
@@ -101,6 +109,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
+        if not self._is_admitted():
+            self._admission = self._loop.call_later(_ADMISSION_SECONDS, self._end_stranger)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the frames know better)
         return self._frames.get_buffer(self._memory.most_read)
@@ -185,6 +195,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _answer(self, turn: Turn[_Request]) -> None:
         header, frame = turn.request
         self._order.answered(turn, await self._serve(header, frame))
+        if self._admission is not None and self._is_admitted():
+            self._admission.cancel()
+            self._admission = None
+            self._frames.most_bytes = MOST_REQUEST_BYTES
         self._memory.is_answered()
 
     def _done(self, work: asyncio.Future[None]) -> None:
@@ -196,6 +210,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._go_on()
         else:
             self.end(error if isinstance(error, Exception) else None)
+
+    def _end_stranger(self) -> None:
+        self.end(NotAuthenticated(f"it has had {_ADMISSION_SECONDS:g} s for that"))
 
     def _read_or_not(self) -> None:
         transport = self._transport
@@ -212,6 +229,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = None
+        if self._admission is not None:
+            self._admission.cancel()
         for work in list(self._under_way):
             work.cancel()
         self._when_over(self)

@@ -38,6 +38,8 @@ class Served(Protocol):
 
     @property
     def account(self) -> Account: ...
+    @property
+    def is_admitted(self) -> bool: ...
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None: ...
     def close(self) -> None: ...
 
@@ -97,7 +99,10 @@ class KafkaListener:
             )
             return _TurnedAway()
         served = self._connection()
-        connection = KafkaConnection(self._loop, self._shared, served.serve, self._is_over, served.account)
+        connection = KafkaConnection(
+            self._loop, self._shared, served.serve, self._is_over, served.account,
+            is_admitted=lambda: served.is_admitted,
+        )  # fmt: skip
         self._served[connection] = served
         return connection
 

@@ -81,7 +81,8 @@ What stays true here:
     │   ├── OffsetBeyondEnd, OffsetMetadataTooLarge, StaleTransaction, CoordinatorReplaced
     │   └── UnknownAssignor, AssignorFailed
     ├── KafkaProtocolError        MalformedRequest, UnsupportedRequestVersion, UnknownTopicId, TooManyPartitionsAtOnce,
-    │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer, KafkaClientTooSlow
+    │                             KafkaSchemasMissing, KafkaAddressTaken, KafkaListenersDiffer, KafkaClientTooSlow,
+    │                             SaslRefused, NotAuthenticated
     ├── JobError                  RangeNotRead, RowNotWritable, ValueNotDecoded, DatasetNotWritable, InvalidRange
     │   └── RecordsLost           SparkDataLoss, a SparkError too
     ├── PoolError                 PoolExists, UnknownPool, PoolNotReady

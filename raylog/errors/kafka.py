@@ -116,3 +116,25 @@ class KafkaClientTooSlow(KafkaProtocolError):
             f"A client moved less than the {self.held} bytes that it kept a gateway holding, for {self.waited_ms} ms "
             "in which others waited for memory."
         )
+
+
+class SaslRefused(KafkaProtocolError):
+    """A Kafka client has not proved who it is."""
+
+    advice = "Correct user, password or mechanism (`raylog user list` shows them)."
+
+    reason: str
+
+    def describe(self) -> str:
+        return f"SASL was refused: {self.reason}."
+
+
+class NotAuthenticated(KafkaProtocolError):
+    """A Kafka client asked for something, and has not said who it is, or is nobody any more."""
+
+    advice = "Let it use SASL: security.protocol=SASL_PLAINTEXT, a mechanism, a user and a password."
+
+    asked: str
+
+    def describe(self) -> str:
+        return f"The client has not said who it is: {self.asked}."

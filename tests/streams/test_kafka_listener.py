@@ -30,6 +30,7 @@ class Side:
     def __init__(self, sides: list[Side]) -> None:
         sides.append(self)
         self.account = MemoryBudget().account()
+        self.is_admitted = True
         self.is_closed = False
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:

@@ -32,6 +32,7 @@ class Side:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.account = budget.account()
+        self.is_admitted = True
 
     async def serve(self, header: RequestHeader, frame: Bytes) -> Sequence[Bytes] | None:
         await asyncio.sleep(0)

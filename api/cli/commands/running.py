@@ -56,7 +56,8 @@ _SHOWN: Final = 10
 @click.option(
     "--kafka",
     metavar="HOST:PORT",
-    help="Serve Kafka clients there, without a password. Several brokers of a node take consecutive ports.",
+    help="Serve Kafka clients there, without a password; with SASL_PLAINTEXT:// before it, to users (`raylog user`). "
+    "Several brokers of a node take consecutive ports.",
 )
 @click.option(
     "--kafka-advertised", metavar="HOST:PORT", help="What Kafka clients are told instead, of all brokers alike."

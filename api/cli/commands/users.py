@@ -40,7 +40,7 @@ def _with_password(command: Callable[..., Any]) -> Callable[..., Any]:
 def user() -> None:
     """Create, list and change users with passwords.
 
-    Nothing asks a client who it is yet.
+    Listeners for Kafka clients that begin with SASL_PLAINTEXT:// ask for them.
     """
 
 

@@ -63,6 +63,7 @@ SERVED: Final = {
         _api(14, "SyncGroup", 0, 5),
         _api(15, "DescribeGroups", 0, 6),
         _api(16, "ListGroups", 0, 5),
+        _api(17, "SaslHandshake", 1, 1),  # 0 is followed by messages without headers
         _api(18, "ApiVersions", 0, 4),  # 5 names the broker that it expects: wrong behind an address for all
         _api(19, "CreateTopics", 2, 7),
         _api(20, "DeleteTopics", 1, 6),
@@ -73,6 +74,7 @@ SERVED: Final = {
         _api(32, "DescribeConfigs", 1, 4),
         _api(33, "AlterConfigs", 0, 2),
         _api(35, "DescribeLogDirs", 1, 4),
+        _api(36, "SaslAuthenticate", 0, 2),
         _api(37, "CreatePartitions", 0, 3),
         _api(42, "DeleteGroups", 0, 2),
         _api(44, "IncrementalAlterConfigs", 0, 1),

@@ -45,6 +45,8 @@ class ErrorCode(IntEnum):
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -63,6 +65,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -160,6 +163,7 @@ _CODES: Final[dict[type[errors.RaylogError], ErrorCode]] = {
     errors.MalformedRequest: ErrorCode.INVALID_REQUEST,
     errors.UnsupportedRequestVersion: ErrorCode.UNSUPPORTED_VERSION,
     errors.InternalOnly: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    errors.SaslRefused: ErrorCode.SASL_AUTHENTICATION_FAILED,
     # topics and settings
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -307,6 +311,7 @@ ELSEWHERE: Final[tuple[type[errors.RaylogError], ...]] = (
     errors.KafkaAddressTaken,
     errors.KafkaListenersDiffer,
     errors.KafkaClientTooSlow,  # whose connection is closed
+    errors.NotAuthenticated,  # likewise
     # Requests that Kafka has not got.
     errors.TooManyWatches,
     errors.BrokerInUse,

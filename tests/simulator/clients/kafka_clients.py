@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from raylog.actors.link.cluster_link import ClusterLink
-from raylog.actors.protocol.gateway_spec import GatewaySpec, HostPort
+from raylog.actors.protocol.gateway_spec import PLAINTEXT, GatewaySpec, HostPort
 from raylog.api.kafka.administration import Administration
 from raylog.api.kafka.gateway import ClientConnection, Gateway
 from raylog.api.kafka.gateway_process import GatewayProcess
@@ -76,7 +76,8 @@ class Listener:
 class BesideBroker:
     """A gateway's process beside one broker, as that runs it: with the broker's secrets."""
 
-    def __init__(self, cluster: SimulatedCluster, number: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, number: int, protocol: str = PLAINTEXT) -> None:
+        self._protocol = protocol
         self.reason: str | None = None
         self.problem: KafkaAddressTaken | None = None
         self.address: HostPort | None = None
@@ -94,7 +95,8 @@ class BesideBroker:
         broker = self._cluster.homes[self._number].endpoint
         assert broker is not None
         host = f"10.0.0.{self._number}"
-        spec = GatewaySpec("default", self._number, broker, "", host, HostPort("0.0.0.0", GATEWAY_PORT), None)
+        listen = HostPort("0.0.0.0", GATEWAY_PORT)
+        spec = GatewaySpec("default", self._number, broker, "", host, listen, None, self._protocol)
         pid = self.process.pid
         self.core = core = GatewayProcess(env, spec, pid, lambda: env.random.getrandbits(31), self._listening)
         try:

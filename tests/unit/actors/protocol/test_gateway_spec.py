@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.protocol.endpoint import Endpoint
-from raylog.actors.protocol.gateway_spec import GatewaySpec, HostPort, KafkaListeners, kafka_listeners
+from raylog.actors.protocol.gateway_spec import SASL_PLAINTEXT, GatewaySpec, HostPort, KafkaListeners, kafka_listeners
 from raylog.errors import InvalidConfig
 
 
@@ -44,6 +44,20 @@ def test_nothing_is_served_unless_it_is_asked_for() -> None:
     both = kafka_listeners("0.0.0.0:9092", "kafka.example.org:9192")
     assert str(both) == "0.0.0.0:9092 (advertised as kafka.example.org:9192)"
     assert str(kafka_listeners("0.0.0.0:9092", None)) == "0.0.0.0:9092"
+
+
+def test_a_listener_says_whether_clients_say_who_they_are() -> None:
+    asking = kafka_listeners("SASL_PLAINTEXT://[::1]:9092", None)
+    assert asking is not None
+    assert (asking.listen, asking.protocol) == (HostPort("::1", 9092), SASL_PLAINTEXT)
+    assert str(asking.of_broker(1)) == "SASL_PLAINTEXT://[::1]:9093"
+    assert kafka_listeners("PLAINTEXT://127.0.0.1:9092", None) == kafka_listeners("127.0.0.1:9092", None) != asking
+
+
+@pytest.mark.parametrize("protocol", ["", "SSL", "SASL_SSL", "sasl_plaintext", "http"])
+def test_no_other_protocol_is_taken(protocol: str) -> None:
+    with pytest.raises(InvalidConfig, match="PLAINTEXT or SASL_PLAINTEXT"):
+        kafka_listeners(f"{protocol}://127.0.0.1:9092", None)
 
 
 @pytest.mark.parametrize(

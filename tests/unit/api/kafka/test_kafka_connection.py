@@ -52,6 +52,16 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
+class Timer:
+    """The only one of a loop."""
+
+    def __init__(self, timers: list[tuple[float, Callable[[], None]]]) -> None:
+        self._timers = timers
+
+    def cancel(self) -> None:
+        self._timers.clear()
+
+
 class Clock:
     """The time of a loop, which the test moves."""
 
@@ -59,6 +69,11 @@ class Clock:
         self.now = 1_000.0
         self.create_task = loop.create_task
         self.call_soon = loop.call_soon
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        self.timers.append((delay, callback))
+        return Timer(self.timers)
 
     def time(self) -> float:
         return self.now
@@ -67,7 +82,8 @@ class Clock:
 class Gateway:
     """Serves when the test says so: a correlation id is answered with one byte."""
 
-    def __init__(self, most_bytes: int = 100_000) -> None:
+    def __init__(self, most_bytes: int = 100_000, *, is_admitted: bool = True) -> None:
+        self.is_admitted = is_admitted
         self.held: dict[int, asyncio.Future[list[bytes] | None]] = {}
         self.refuse = False  # at once
         self.over: list[KafkaConnection] = []
@@ -79,6 +95,7 @@ class Gateway:
         self.connection = KafkaConnection(
             self.clock,  # type: ignore[arg-type] # all of a loop that it uses
             shared, self.serve, self.over.append, self.budget.account(), most_bytes=most_bytes,
+            is_admitted=lambda: self.is_admitted,
         )  # fmt: skip
         self.connection.connection_made(self.wire)
 
@@ -291,3 +308,30 @@ async def test_a_client_that_takes_no_answers_is_idle_whatever_else_it_has_sent(
     assert gateway.connection.idle_seconds() == 600
     gateway.wire.written = gateway.wire.written[:-1]
     assert gateway.connection.idle_seconds() == 0
+
+
+@runs
+async def test_a_client_that_has_not_said_who_it_is_sends_small_requests_only() -> None:
+    stranger = Gateway(is_admitted=False)
+    await stranger.arrive(metadata(1))
+    assert sorted(stranger.held) == [1]
+    await stranger.arrive((64 * 1024 + 1).to_bytes(4, "big"))
+    assert stranger.wire.is_aborted
+    known = Gateway(is_admitted=False)
+    await known.arrive(metadata(1))
+    known.is_admitted = True
+    await known.answer(1)
+    await known.arrive(produce(2, 70_000))
+    assert sorted(known.held) == [2]
+    assert known.clock.timers == []
+
+
+@runs
+async def test_a_client_says_who_it_is_soon_or_goes() -> None:
+    stranger = Gateway(is_admitted=False)
+    ((seconds, end),) = stranger.clock.timers
+    assert seconds == 30.0
+    end()
+    assert stranger.wire.is_aborted
+    assert stranger.clock.timers == []
+    assert Gateway().clock.timers == []
