@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -49,6 +49,10 @@ class Plan:
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.lookups += 1
         return dict.fromkeys(wanted, self.end)
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what its metrics ask for."""
+        return dict.fromkeys(partitions, self.end)
 
     def find_again(self) -> None:
         """Do nothing."""
