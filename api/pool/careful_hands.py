@@ -45,18 +45,18 @@ class CarefulHands:
             yield
 
     @asynccontextmanager
-    async def over_async(self, record: ConsumerRecord) -> AsyncIterator[None]:
-        """Do the same on a loop, which goes on meanwhile."""
+    async def over_async(self, record: ConsumerRecord, one_at_a_time: asyncio.Lock) -> AsyncIterator[None]:
+        """Do the same on a loop, which goes on meanwhile. The lock is the loop's own.
+
+        Only the telling takes a thread of the loop's executor: were the waiting there too, it could use up all threads.
+        """
         self.check(record)
         if not self.is_careful:
             yield
             return
-        await asyncio.to_thread(self._one_at_a_time.acquire)
-        try:
+        async with one_at_a_time:
             await asyncio.to_thread(self._tell, (record.topic, record.partition, record.offset))
             yield
-        finally:
-            self._one_at_a_time.release()
 
     def check(self, record: ConsumerRecord) -> None:
         if self.is_poison(record):

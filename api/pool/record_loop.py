@@ -5,6 +5,7 @@ What must stay true is said there: at least once, each key in its order, and a c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -71,11 +72,12 @@ class RecordLoop:
 
 
 def watched(handler: Handler, hands: CarefulHands) -> Callable[[ConsumerRecord], Any]:
-    """Return the handler as a ParallelConsumer takes it, with careful hands around each call."""
+    """Return the handler as one ParallelConsumer takes it, with careful hands around each call."""
     if handler.is_async:
+        one_at_a_time = asyncio.Lock()  # a lock belongs to one loop, and each ParallelConsumer has its own
 
         async def handle_async(record: ConsumerRecord) -> None:
-            async with hands.over_async(record):
+            async with hands.over_async(record, one_at_a_time):
                 await handler.function(record)
 
         return handle_async

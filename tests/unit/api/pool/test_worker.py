@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -251,6 +252,56 @@ def test_coroutines_have_careful_hands_too() -> None:
 
     asyncio.run(work())
     assert seen == [0, 1, 2]
+
+
+class OneCall(ThreadPoolExecutor):
+    """Has one thread, and no patience with a second call that waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._calls = 0
+
+    def submit(self, *call: Any, **named: Any) -> Future[Any]:
+        assert self._calls == 0, "it would wait for a thread"
+        self._calls += 1
+        future = super().submit(*call, **named)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: Future[Any]) -> None:
+        self._calls -= 1
+
+
+def test_many_careful_coroutines_wait_for_each_other_without_threads_also_if_one_is_cancelled() -> None:
+    told: list[Place] = []
+    hands = CarefulHands(told.append)
+    hands.orders(is_careful=True, poison=frozenset())
+    inside: list[int] = []
+    order = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_default_executor(OneCall())
+        entered, gate = asyncio.Event(), asyncio.Event()
+
+        async def function(record: ConsumerRecord) -> None:
+            inside.append(record.offset)
+            entered.set()
+            await gate.wait()
+            assert inside.pop() == record.offset
+            assert not inside
+            order.append(record.offset)
+
+        handle = watched(Handler(function), hands)
+        tasks = [asyncio.ensure_future(handle(RECORD._replace(offset=offset))) for offset in range(16)]
+        await asyncio.wait_for(entered.wait(), 20)
+        tasks[1].cancel()
+        gate.set()
+        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        assert [type(end) for end in ends if end is not None] == [asyncio.CancelledError]
+
+    asyncio.run(work())
+    assert order == [0, *range(2, 16)]
+    assert told == [("t", 0, offset) for offset in order]
 
 
 def test_what_handles_nothing_is_refused() -> None:
