@@ -139,6 +139,7 @@ class Worker:
             except (HandlerFailed, HandlerTimedOut, DeadLetterFailed, ConfigError):
                 raise
             except RaylogError as error:
+                self._meter.has(0, is_full=False)  # its loop is closed
                 if self._meter.read().handled > done:
                     self._backoff.reset()
                 seconds = self._backoff.next()

@@ -141,6 +141,22 @@ def test_a_handler_that_does_not_return_ends_it() -> None:
     assert seen == [Phase.RUNNING, Phase.ENDED]
 
 
+def test_trouble_with_brokers_is_not_taken_for_a_handler_that_hangs() -> None:
+    seen: list[Phase] = []
+
+    def trouble(_: Worker) -> None:
+        script.meter.has(4, is_full=True)
+        raise RequestTimedOut("a leader", 10)
+
+    def look(worker: Worker) -> None:
+        script.now += 31
+        seen.append(worker.report(Orders()).phase)
+
+    script = Script(trouble, look)
+    worker_of(script).run()
+    assert seen == [Phase.RUNNING]
+
+
 def test_a_stop_before_it_runs_is_obeyed() -> None:
     script = Script()
     worker = worker_of(script)
