@@ -189,8 +189,7 @@ class PieceLoop:
     def _call(self, piece: Piece) -> None:
         out = () if self._out is None else (self._out,)
         if isinstance(piece, ArrowPiece):
-            first = piece.record(0) if self._hands.is_careful or len(piece) == 1 else None
-            self._guarded(first, piece.table, out)
+            self._guarded(piece.record(0) if len(piece) == 1 else None, piece.table, out)
             return
         assert isinstance(piece, RecordPiece)
         readable = [self._readable(place, record) for place, record in enumerate(piece.records)]

@@ -195,6 +195,21 @@ def test_poison_is_put_aside_unseen_and_careful_hands_tell_of_each_record_before
     assert [value for _, value, _ in log.sent] == [b"2"]
 
 
+def test_a_table_that_is_tried_again_in_careful_times_is_not_told_of_as_its_first_record() -> None:
+    log, seen = FakeLog({0: 4}), list[int]()
+
+    def handle(table: Any) -> None:
+        if not world.hands.is_careful:
+            world.hands.orders(is_careful=True, poison=frozenset())
+            raise ValueError("not yet")
+        seen.extend(_values(table))
+
+    world = World(log, handle, takes="arrow")
+    world.consumer.poll_batches = poll_batches_of(world.consumer)  # type: ignore[attr-defined]
+    world.run()
+    assert (seen, world.hands_told) == ([0, 1, 2, 3], [])
+
+
 def test_a_member_that_was_fenced_ends_the_loop_and_the_next_begins_at_what_is_committed() -> None:
     log, seen = FakeLog({0: 8}), Counter[int]()
     log.failures = [fenced()]
